@@ -1,0 +1,1 @@
+"""Sparse Bayesian classification from one fit without folds."""

@@ -1,0 +1,55 @@
+"""The contract of a channel: how labels depend on scores."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Protocol, Self, runtime_checkable
+
+from foldless.beliefs import Array, Response
+from foldless.component import Component
+
+
+@dataclass(frozen=True)
+class Channel(Component):
+    """A likelihood p(label | score). Binary labels are -1.0 and +1.0.
+
+    All methods are element-wise, broadcast, accept float32 or float64 and return the dtype they got.
+    """
+
+    # Whether the two labels' likelihoods sum to one for every score (the hinge's do not).
+    normalised: ClassVar[bool] = True
+    # A channel whose likelihood only sees the sign of the score cannot tell the size of weights.
+    scale_free: ClassVar[bool] = False
+
+    @abstractmethod
+    def respond(self, cavity_mean: Array, cavity_var: Array, labels: Array) -> Response:
+        """Sum-product: log ∫ p(label | z) N(z; mean, var) dz and its derivatives in the mean."""
+
+    @abstractmethod
+    def log_likelihood(self, score: Array, labels: Array) -> Array:
+        """log p(label | score)."""
+
+    def predictive(self) -> Channel:
+        """The channel of a new label. Differs from self where fitting tempers the likelihood."""
+        return self
+
+
+@runtime_checkable
+class SupportsMaxSum(Protocol):
+    def proximal(self, cavity_mean: Array, cavity_var: Array, labels: Array) -> Response:
+        """Max-sum: max_z [log p(label | z) - (z - mean)²/2var] and its derivatives in the mean."""
+
+
+@runtime_checkable
+class SupportsEM(Protocol):
+    def em_update(
+        self,
+        cavity_mean: Array,
+        cavity_var: Array,
+        labels: Array,
+        *,
+        weight: Array | float = 1.0,
+        names: frozenset[str] | None = None,
+    ) -> Self:
+        """One EM step for the named tunable parameters (None: all), samples counted with `weight`."""

@@ -1,0 +1,87 @@
+"""Component: the base of every prior, channel, solver and tuner.
+
+A component is a frozen dataclass whose fields are its parameters. Data never go into a constructor;
+a tuned component is a new object. `get_params` and `set_params` follow the scikit-learn protocol, so
+that ``GAMPClassifier(prior=SpikeAndSlab(Gaussian()))`` can be searched over ``prior__slab__variance``
+and cloned, without the components knowing scikit-learn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Self
+
+
+@dataclass(frozen=True)
+class Component:
+    """Parameters in the constructor, data in the call."""
+
+    # Names of the fields that `em_update` can learn from data; wrappers add those of what they wrap.
+    tunable: ClassVar[tuple[str, ...]] = ()
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters by name; with ``deep`` also those of nested components, joined by ``__``."""
+        params: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        if deep:
+            for name, value in list(params.items()):
+                if isinstance(value, Component):
+                    params |= {f"{name}__{k}": v for k, v in value.get_params().items()}
+        return params
+
+    def set_params(self, **params: Any) -> Self:
+        """Change parameters in place: the one exception to immutability, made for parameter searches.
+
+        A search clones an estimator, components included, before it calls this, so no other holder
+        sees the change. Everything in foldless itself uses `with_params`.
+        """
+        updated = self.with_params(**params)
+        for f in fields(self):
+            object.__setattr__(self, f.name, getattr(updated, f.name))
+        return self
+
+    def with_params(self, **params: Any) -> Self:
+        """A copy with some parameters changed; ``slab__variance=2.0`` reaches a nested component."""
+        own: dict[str, Any] = {}
+        nested: dict[str, dict[str, Any]] = {}
+        names = {f.name for f in fields(self)}
+        for key, value in params.items():
+            name, _, rest = key.partition("__")
+            if name not in names:
+                raise ValueError(
+                    f"{type(self).__name__} has no parameter {name!r}. Its parameters are: {sorted(names)}."
+                )
+            if rest:
+                nested.setdefault(name, {})[rest] = value
+            else:
+                own[name] = value
+        for name, inner in nested.items():
+            child = own.get(name, getattr(self, name))
+            if not isinstance(child, Component):
+                raise ValueError(
+                    f"{type(self).__name__}.{name} is {child!r}, which has no parameters of its own; "
+                    f"got {[f'{name}__{k}' for k in inner]}."
+                )
+            own[name] = child.with_params(**inner)
+        return replace(self, **own)
+
+    def tunable_params(self) -> tuple[str, ...]:
+        """Nested names of everything `em_update` can learn, own fields and wrapped components alike."""
+        found = list(self.tunable)
+        for f in fields(self):
+            child = getattr(self, f.name)
+            if isinstance(child, Component):
+                found += [f"{f.name}__{name}" for name in child.tunable_params()]
+        return tuple(found)
+
+
+def inner_names(names: frozenset[str] | None, field: str) -> frozenset[str] | None:
+    """The part of a set of nested parameter names that concerns one wrapped field; None means all."""
+    if names is None:
+        return None
+    prefix = field + "__"
+    return frozenset(name[len(prefix) :] for name in names if name.startswith(prefix))
+
+
+def wants(names: frozenset[str] | None, field: str) -> bool:
+    """Whether a set of parameter names asks for this field; None asks for all."""
+    return names is None or field in names

@@ -1,0 +1,82 @@
+"""The contract of a prior: what is believed of a weight before the data."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Protocol, Self, runtime_checkable
+
+import numpy as np
+
+from foldless.beliefs import Array, Tilted
+from foldless.component import Component
+
+
+@dataclass(frozen=True)
+class Prior(Component):
+    """A density over one weight, applied element-wise to all weights.
+
+    All methods broadcast, accept float32 or float64 and return the dtype they got.
+    """
+
+    @abstractmethod
+    def tilted(self, cavity_mean: Array, cavity_var: Array) -> Tilted:
+        """Sum-product: moments of prior(w) N(w; mean, var) and the log normaliser."""
+
+    @abstractmethod
+    def moments(self) -> tuple[float, float]:
+        """Mean and variance of the prior itself: the state of knowledge before any data."""
+
+    @abstractmethod
+    def sample(self, size: int | tuple[int, ...], rng: np.random.Generator) -> Array:
+        """Draws from the prior."""
+
+
+@runtime_checkable
+class SupportsMaxSum(Protocol):
+    def proximal(self, cavity_mean: Array, cavity_var: Array) -> Tilted:
+        """Max-sum: the maximiser of log prior(w) - (w - mean)²/2var, var times its derivative, the maximum."""
+
+
+@runtime_checkable
+class SupportsInclusion(Protocol):
+    def inclusion_probability(self, cavity_mean: Array, cavity_var: Array) -> Array:
+        """Posterior probability that the weight is not exactly zero."""
+
+
+@dataclass(frozen=True)
+class HyperPrior:
+    """Weak beliefs about the parameters of priors, as pseudo-observations; zeros switch them off.
+
+    Small real data sets (60 samples, 2 000 features) hardly inform single weights, and plain EM then
+    drifts to a dense or an empty model. The defaults are worth a couple of imaginary weights, and
+    are stated for columns of unit variance, where log-odds weights are of the order of one.
+    """
+
+    # As though this many further active weights of size `scale` had been seen.
+    scale_count: float = 2.0
+    scale: float = 1.0
+    # Beta prior of the inclusion rate: one imaginary active feature, and `sparsity` times all features inactive.
+    active_count: float = 1.0
+    sparsity: float = 0.2
+
+
+NO_HYPER_PRIOR = HyperPrior(scale_count=0.0, active_count=0.0, sparsity=0.0)
+
+
+@runtime_checkable
+class SupportsEM(Protocol):
+    def em_update(
+        self,
+        cavity_mean: Array,
+        cavity_var: Array,
+        *,
+        weight: Array | float = 1.0,
+        names: frozenset[str] | None = None,
+        hyper: HyperPrior = NO_HYPER_PRIOR,
+    ) -> Self:
+        """One EM step for the named tunable parameters (None: all), weights counted with `weight`.
+
+        `weight` is how a wrapper passes responsibilities on: a spike-and-slab prior updates its slab
+        with each feature's inclusion probability.
+        """
