@@ -1,0 +1,61 @@
+"""Priors: what is believed of the weights before the data."""
+
+from __future__ import annotations
+
+from foldless.priors.base import (
+    NO_HYPER_PRIOR,
+    HyperPrior,
+    Prior,
+    SupportsEM,
+    SupportsInclusion,
+    SupportsMaxSum,
+)
+from foldless.priors.blocks import Blocks
+from foldless.priors.elastic_net import ElasticNet
+from foldless.priors.gaussian import Gaussian
+from foldless.priors.gaussian_mixture import GaussianMixture
+from foldless.priors.laplace import Laplace
+from foldless.priors.ridged import Ridged
+from foldless.priors.spike_and_slab import SpikeAndSlab
+from foldless.priors.untempered import Untempered
+
+# Names for command lines and search spaces. Wrappers that need columns or data have none.
+PRIORS: dict[str, type[Prior]] = {
+    "gaussian": Gaussian,
+    "laplace": Laplace,
+    "elastic-net": ElasticNet,
+    "gaussian-mixture": GaussianMixture,
+    "spike-and-slab": SpikeAndSlab,
+}
+
+
+def prior_from(name_or_object: str | Prior) -> Prior:
+    """The prior of that name with its default parameters; a prior is returned as it is."""
+    if isinstance(name_or_object, Prior):
+        return name_or_object
+    if isinstance(name_or_object, str) and name_or_object in PRIORS:
+        return PRIORS[name_or_object]()
+    raise ValueError(
+        f"Unknown prior {name_or_object!r}. Known names: {', '.join(sorted(PRIORS))}. "
+        "Or pass an object, such as SpikeAndSlab(Laplace(rate=2.0), inclusion=0.05)."
+    )
+
+
+__all__ = [
+    "NO_HYPER_PRIOR",
+    "PRIORS",
+    "Blocks",
+    "ElasticNet",
+    "Gaussian",
+    "GaussianMixture",
+    "HyperPrior",
+    "Laplace",
+    "Prior",
+    "Ridged",
+    "SpikeAndSlab",
+    "SupportsEM",
+    "SupportsInclusion",
+    "SupportsMaxSum",
+    "Untempered",
+    "prior_from",
+]

@@ -1,0 +1,160 @@
+"""What priors share: reading a cavity, weighted sums, checks, and wrappers that move the cavity."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from foldless.beliefs import Array, Tilted
+from foldless.component import inner_names
+from foldless.priors.base import NO_HYPER_PRIOR, HyperPrior, Prior
+
+
+def as_cavity(cavity_mean: ArrayLike, cavity_var: ArrayLike) -> tuple[Array, Array]:
+    """Both as floating arrays of one dtype, the mean in their common shape.
+
+    The dtype is that of the mean if it is a floating array. The variance keeps its own shape: a solver
+    with one variance for all weights should not pay for a logarithm per weight.
+    """
+    mean, var = np.asarray(cavity_mean), np.asarray(cavity_var)
+    if not (isinstance(cavity_mean, np.ndarray) and np.issubdtype(mean.dtype, np.floating)):
+        wider = np.result_type(mean, var)
+        mean = mean.astype(wider if np.issubdtype(wider, np.floating) else np.float64)
+    var = var.astype(mean.dtype, copy=False)
+    shape = np.broadcast_shapes(mean.shape, var.shape)
+    return (mean if mean.shape == shape else np.broadcast_to(mean, shape)), var
+
+
+def filled(values: Array, like: Array) -> Array:
+    """`values` as a writable array in the shape and dtype of `like`, which a result must have."""
+    if isinstance(values, np.ndarray) and values.shape == like.shape and values.dtype == like.dtype:
+        return values
+    return np.array(np.broadcast_to(values, like.shape), dtype=like.dtype)
+
+
+def weighted_sum(values: Array, weight: ArrayLike) -> float:
+    """Σ weight·values in double precision: 2 000 000 float32 terms would lose half of their digits."""
+    if np.ndim(weight) == 0:
+        return float(weight) * float(np.sum(values, dtype=np.float64))  # type: ignore[arg-type]
+    return float(np.sum(values * np.asarray(weight), dtype=np.float64))
+
+
+def total_weight(weight: ArrayLike, like: Array) -> float:
+    """Σ weight over all weights of the model: how many observations an EM step has."""
+    return float(np.sum(np.broadcast_to(np.asarray(weight, dtype=np.float64), like.shape)))
+
+
+def asked_explicitly(names: frozenset[str] | None, field: str) -> bool:
+    """For parameters outside `tunable`: learned only when named, not when "all" is asked for."""
+    return names is not None and field in names
+
+
+def require_positive(owner: object, field: str, value: Any, advice: str) -> None:
+    """A finite number above zero, or a ValueError that says what to do."""
+    if not (np.ndim(value) == 0 and np.isfinite(value) and value > 0):
+        raise ValueError(
+            f"{type(owner).__name__}({field}=...) must be a finite number > 0; got {value!r}. {advice}"
+        )
+
+
+def require_prior(owner: object, field: str, value: Any) -> None:
+    if not isinstance(value, Prior):
+        raise TypeError(
+            f"{type(owner).__name__}({field}=...) must be a prior; got {value!r}. "
+            "Pass an object such as Gaussian(variance=1.0), not its name or its class."
+        )
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equality that arrays inside parameters do not make ambiguous."""
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return np.shape(a) == np.shape(b) and bool(np.array_equal(a, b))
+    if isinstance(a, (tuple, list)) and isinstance(b, (tuple, list)):
+        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
+    return bool(a == b)
+
+
+def same_fields(a: Prior, b: object) -> bool:
+    """`__eq__` of priors whose fields may hold arrays."""
+    return type(a) is type(b) and all(same(getattr(a, f.name), getattr(b, f.name)) for f in fields(a))
+
+
+Denoiser = Callable[[Array, Array], Tilted]
+
+
+def proximal_of(base: Prior, owner: Prior) -> Denoiser:
+    """The max-sum rule of a wrapped prior.
+
+    Wrappers offer `proximal` as a property made of this, so that ``hasattr(wrapper, "proximal")`` tells
+    the truth about what is inside.
+    """
+    if not hasattr(base, "proximal"):
+        raise AttributeError(
+            f"{type(owner).__name__} has `proximal` only if the priors in it do; {type(base).__name__} has "
+            'only `tilted`. Use rule="sum-product", or a prior such as Laplace or ElasticNet.'
+        )
+    return base.proximal
+
+
+@dataclass(frozen=True)
+class Continuous(Prior):
+    """A prior that has a density: no weight is exactly zero."""
+
+    def inclusion_probability(self, cavity_mean: Array, cavity_var: Array) -> Array:
+        """One: a weight with a density is never exactly zero."""
+        return np.ones_like(as_cavity(cavity_mean, cavity_var)[0])
+
+
+@dataclass(frozen=True, eq=False)
+class MovedCavity(Prior):
+    """A wrapper that shows its base another cavity; everything learned or asked happens there."""
+
+    base: Prior
+
+    def __post_init__(self) -> None:
+        require_prior(self, "base", self.base)
+
+    def __eq__(self, other: object) -> bool:
+        return same_fields(self, other)
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.base))
+
+    @abstractmethod
+    def inner_cavity(self, cavity_mean: Array, cavity_var: Array) -> tuple[Array, Array]:
+        """Mean and variance of the pseudo-observation as the base sees it."""
+
+    def moments(self) -> tuple[float, float]:
+        """Those of the base: what this wrapper adds stands for data, and is not known before them."""
+        return self.base.moments()
+
+    def sample(self, size: int | tuple[int, ...], rng: np.random.Generator) -> Array:
+        """Draws from the base, for the same reason."""
+        return self.base.sample(size, rng)
+
+    def inclusion_probability(self, cavity_mean: Array, cavity_var: Array) -> Array:
+        """Posterior probability, under the base, that the weight is not exactly zero."""
+        return self.base.inclusion_probability(*self.inner_cavity(cavity_mean, cavity_var))  # type: ignore[attr-defined]
+
+    def em_update(
+        self,
+        cavity_mean: Array,
+        cavity_var: Array,
+        *,
+        weight: Array | float = 1.0,
+        names: frozenset[str] | None = None,
+        hyper: HyperPrior = NO_HYPER_PRIOR,
+    ) -> Self:
+        """One EM step of the base; names are those of the base with ``base__`` in front."""
+        base = self.base.em_update(  # type: ignore[attr-defined]
+            *self.inner_cavity(cavity_mean, cavity_var),
+            weight=weight,
+            names=inner_names(names, "base"),
+            hyper=hyper,
+        )
+        return replace(self, base=base)

@@ -1,0 +1,143 @@
+"""Other priors for other columns: the intercept, covariates that are always kept, known groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foldless.beliefs import Array, Tilted
+from foldless.component import inner_names, wants
+from foldless.priors._common import Denoiser, as_cavity, proximal_of, require_prior, same_fields
+from foldless.priors.base import NO_HYPER_PRIOR, HyperPrior, Prior
+
+Columns = slice | Sequence[int] | NDArray[np.integer[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks(Prior):
+    """`base` for all weights except those of `others`, pairs of columns and their prior.
+
+    An intercept in the last column:
+
+        Blocks(SpikeAndSlab(), others=((slice(-1, None), Gaussian(variance=100.0)),))
+
+    Columns index the first axis of the weights, as a slice or as integers, and must not overlap. The
+    parameters of each prior are learned from its own columns; those of the others only with
+    ``tune_others=True``, because intercepts and covariates are too few to learn from and have wide priors.
+    """
+
+    base: Prior
+    others: tuple[tuple[Columns, Prior], ...] = ()
+    tune_others: bool = False
+
+    def __post_init__(self) -> None:
+        require_prior(self, "base", self.base)
+        for pair in self.others:
+            if not (isinstance(pair, (tuple, list)) and len(pair) == 2):
+                raise ValueError(
+                    f"Blocks(others=...) must be pairs (columns, prior); got {pair!r}. "
+                    "One block is others=((slice(-1, None), Gaussian(variance=100.0)),), with both commas."
+                )
+            columns, prior = pair
+            if not (isinstance(columns, slice) or np.issubdtype(np.asarray(columns).dtype, np.integer)):
+                raise ValueError(
+                    f"Blocks(others=...) needs columns as a slice or as integers; got {columns!r}. "
+                    "Turn names or a mask into positions with numpy.flatnonzero."
+                )
+            require_prior(self, "others", prior)
+
+    def __eq__(self, other: object) -> bool:
+        return same_fields(self, other)
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.base))
+
+    def tunable_params(self) -> tuple[str, ...]:
+        """Those of the base, and ``others`` as a whole if they are tuned."""
+        return super().tunable_params() + (("others",) if self.tune_others else ())
+
+    def tilted(self, cavity_mean: Array, cavity_var: Array) -> Tilted:
+        """Each prior's answer on its own columns."""
+        return self._scatter(
+            self.base.tilted, [prior.tilted for _, prior in self.others], cavity_mean, cavity_var
+        )
+
+    @property
+    def proximal(self) -> Denoiser:
+        """Max-sum, if all priors have it."""
+        inner = proximal_of(self.base, self)
+        others = [proximal_of(prior, self) for _, prior in self.others]
+        return lambda cavity_mean, cavity_var: self._scatter(inner, others, cavity_mean, cavity_var)
+
+    def inclusion_probability(self, cavity_mean: Array, cavity_var: Array) -> Array:
+        """Posterior probability that the weight is not exactly zero; one where a prior has no spike."""
+        r, tau = _full_cavity(cavity_mean, cavity_var)
+        inclusion = self.base.inclusion_probability(r, tau)  # type: ignore[attr-defined]
+        for columns, prior in self.others:
+            inclusion[columns] = prior.inclusion_probability(r[columns], tau[columns])  # type: ignore[attr-defined]
+        return inclusion
+
+    def moments(self) -> tuple[float, float]:
+        """Those of the base, which most weights have.
+
+        Per column they are the tilted moments at a cavity that says nothing:
+        ``tilted(np.zeros(n_weights), 1e12)``.
+        """
+        return self.base.moments()
+
+    def sample(self, size: int | tuple[int, ...], rng: np.random.Generator) -> Array:
+        """Draws for weights whose first axis has the columns."""
+        draws = self.base.sample(size, rng)
+        for columns, prior in self.others:
+            draws[columns] = prior.sample(draws[columns].shape, rng)
+        return draws
+
+    def em_update(
+        self,
+        cavity_mean: Array,
+        cavity_var: Array,
+        *,
+        weight: Array | float = 1.0,
+        names: frozenset[str] | None = None,
+        hyper: HyperPrior = NO_HYPER_PRIOR,
+    ) -> Self:
+        """One EM step of each prior on its own columns."""
+        r, tau = _full_cavity(cavity_mean, cavity_var)
+        # The base sees all columns, as in `tilted`, and counts those of the others zero times.
+        base_weight = np.array(np.broadcast_to(np.asarray(weight, dtype=r.dtype), r.shape))
+        others = list(self.others)
+        for k, (columns, prior) in enumerate(self.others):
+            if self.tune_others and wants(names, "others"):
+                learned = prior.em_update(  # type: ignore[attr-defined]
+                    r[columns], tau[columns], weight=base_weight[columns], hyper=hyper
+                )
+                others[k] = (columns, learned)
+            base_weight[columns] = 0.0
+        base_names = inner_names(names, "base")
+        base = self.base
+        if base_names is None or base_names:
+            base = base.em_update(r, tau, weight=base_weight, names=base_names, hyper=hyper)  # type: ignore[attr-defined]
+        return replace(self, base=base, others=tuple(others))
+
+    def _scatter(
+        self, base_rule: Denoiser, other_rules: list[Denoiser], cavity_mean: Array, cavity_var: Array
+    ) -> Tilted:
+        r, tau = as_cavity(cavity_mean, cavity_var)
+        # The base answers for all columns and the others overwrite theirs, which are few: cheaper than
+        # gathering the rest, and a base with one parameter per column keeps its alignment.
+        answer = base_rule(r, tau)
+        tau = np.broadcast_to(tau, r.shape)
+        for (columns, _), rule in zip(self.others, other_rules, strict=True):
+            for values, part in zip(answer, rule(r[columns], tau[columns]), strict=True):
+                values[columns] = part
+        return answer
+
+
+def _full_cavity(cavity_mean: Array, cavity_var: Array) -> tuple[Array, Array]:
+    """The cavity with one variance per weight, so that it can be indexed by columns."""
+    r, tau = as_cavity(cavity_mean, cavity_var)
+    return r, np.broadcast_to(tau, r.shape)

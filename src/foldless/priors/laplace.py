@@ -1,0 +1,72 @@
+"""The Laplace prior: the L1 penalty as a belief."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import log
+from typing import ClassVar, Self
+
+import numpy as np
+
+from foldless.beliefs import Array, Tilted
+from foldless.component import wants
+from foldless.priors._common import (
+    Continuous,
+    as_cavity,
+    require_positive,
+    total_weight,
+    weighted_sum,
+)
+from foldless.priors._two_sided import soft_threshold, two_sided
+from foldless.priors.base import NO_HYPER_PRIOR, HyperPrior
+
+
+@dataclass(frozen=True)
+class Laplace(Continuous):
+    """rate/2 exp(-rate |w|): under max-sum the lasso, under sum-product a spread of small weights."""
+
+    rate: float = 1.0
+
+    tunable: ClassVar[tuple[str, ...]] = ("rate",)
+
+    def __post_init__(self) -> None:
+        require_positive(self, "rate", self.rate, "For no penalty at all use Gaussian(variance=100.0).")
+
+    def tilted(self, cavity_mean: Array, cavity_var: Array) -> Tilted:
+        """Two Gaussians cut at zero: `two_sided` has the formulas."""
+        r, tau = as_cavity(cavity_mean, cavity_var)
+        parts = two_sided(r, tau, float(self.rate), 0.0)
+        log_z = parts.log_integral - self._log_normaliser()
+        return Tilted(*(np.asarray(a, dtype=r.dtype) for a in (parts.mean, parts.var, log_z)))
+
+    def proximal(self, cavity_mean: Array, cavity_var: Array) -> Tilted:
+        """Soft thresholding at rate·τ."""
+        r, tau = as_cavity(cavity_mean, cavity_var)
+        return soft_threshold(r, tau, float(self.rate), 0.0, self._log_normaliser())
+
+    def moments(self) -> tuple[float, float]:
+        return 0.0, 2.0 / float(self.rate) ** 2
+
+    def sample(self, size: int | tuple[int, ...], rng: np.random.Generator) -> Array:
+        return rng.laplace(0.0, 1.0 / self.rate, size)
+
+    def em_update(
+        self,
+        cavity_mean: Array,
+        cavity_var: Array,
+        *,
+        weight: Array | float = 1.0,
+        names: frozenset[str] | None = None,
+        hyper: HyperPrior = NO_HYPER_PRIOR,
+    ) -> Self:
+        """rate = [Σρ + c] / [Σρ E|w| + c s], with c pseudo-observations |w| = s."""
+        r, tau = as_cavity(cavity_mean, cavity_var)
+        n = total_weight(weight, r)
+        if n <= 0.0 or not wants(names, "rate"):
+            return self
+        sizes = weighted_sum(two_sided(r, tau, float(self.rate), 0.0).mean_abs, weight)
+        count = hyper.scale_count
+        return replace(self, rate=(n + count) / (sizes + count * hyper.scale))
+
+    def _log_normaliser(self) -> float:
+        return log(2.0 / float(self.rate))

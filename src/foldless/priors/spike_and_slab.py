@@ -1,0 +1,156 @@
+"""Spike and slab: most weights are exactly zero, the others come from any continuous prior."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from math import log, log1p
+from typing import ClassVar, NamedTuple, Protocol, Self, runtime_checkable
+
+import numpy as np
+
+from foldless.beliefs import Array, Tilted
+from foldless.component import inner_names, wants
+from foldless.priors._common import as_cavity, require_prior, total_weight, weighted_sum
+from foldless.priors.base import NO_HYPER_PRIOR, HyperPrior, Prior
+from foldless.priors.gaussian import Gaussian, SlabEvidence
+from foldless.special import log_normal_density
+
+# With a hyper-prior, the learned inclusion rate expects at least half a feature and at most half of them:
+# beyond these the model is empty or not sparse, and EM does not find back.
+LEAST_EXPECTED_ACTIVE = 0.5
+LARGEST_INCLUSION = 0.5
+# Without one, only far enough from 0 and 1 for the log-odds to be finite.
+INCLUSION_MARGIN = 1e-12
+
+
+class Odds(NamedTuple):
+    """Probabilities of slab and spike: p and 1 - p, whichever is meant, without a subtraction."""
+
+    inclusion: Array
+    product: Array  # p (1 - p)
+    minus_log_inclusion: Array
+
+
+@runtime_checkable
+class SupportsSlabEvidence(Protocol):
+    def slab_evidence(self, cavity_mean: Array, cavity_var: Array) -> SlabEvidence:
+        """Tilted moments together with the log Bayes factor against a weight of zero."""
+
+
+@dataclass(frozen=True)
+class SpikeAndSlab(Prior):
+    """(1 - inclusion) δ(w) + inclusion slab(w), for any slab."""
+
+    slab: Prior = field(default_factory=Gaussian)
+    inclusion: float = 0.1
+
+    tunable: ClassVar[tuple[str, ...]] = ("inclusion",)
+
+    def __post_init__(self) -> None:
+        require_prior(self, "slab", self.slab)
+        if not (np.ndim(self.inclusion) == 0 and 0.0 < self.inclusion < 1.0):
+            raise ValueError(
+                "SpikeAndSlab(inclusion=...) is the expected share of weights that are not zero, strictly "
+                f"between 0 and 1; got {self.inclusion!r}. For no spike use the slab itself as the prior."
+            )
+
+    def tilted(self, cavity_mean: Array, cavity_var: Array) -> Tilted:
+        """From the slab's m, V, Z₁ and the posterior inclusion p:
+
+            log odds = logit π + log Z₁ - log N(0; r, τ),    p = expit(log odds),
+            mean = p m,    var = p V + p (1 - p) m²,    log_z = log π + log Z₁ - log p.
+
+        The variance has no E[x²] - E[x]², and log_z is logaddexp of slab and spike in one term.
+        """
+        r, tau = as_cavity(cavity_mean, cavity_var)
+        mean, slab_var, log_z, log_bayes_factor = self._slab_evidence(r, tau)
+        inclusion, product, minus_log_inclusion = self._odds(log_bayes_factor)
+        # In place from here: every temporary is a pass over all weights.
+        product *= mean
+        product *= mean
+        var = inclusion * slab_var
+        var += product
+        mean *= inclusion
+        log_z += minus_log_inclusion
+        log_z += log(self.inclusion)
+        # Where the inclusion underflows the weight is zero for certain; its variance must remain positive.
+        var = np.maximum(var, np.finfo(r.dtype).tiny)
+        return Tilted(*(np.asarray(a, dtype=r.dtype) for a in (mean, var, log_z)))
+
+    def inclusion_probability(self, cavity_mean: Array, cavity_var: Array) -> Array:
+        """Posterior probability that the weight is not exactly zero."""
+        r, tau = as_cavity(cavity_mean, cavity_var)
+        inclusion = self._odds(self._slab_evidence(r, tau).log_bayes_factor).inclusion
+        return np.asarray(inclusion, dtype=r.dtype)
+
+    def moments(self) -> tuple[float, float]:
+        mean, var = self.slab.moments()
+        p = float(self.inclusion)
+        return p * mean, p * var + p * (1.0 - p) * mean**2
+
+    def sample(self, size: int | tuple[int, ...], rng: np.random.Generator) -> Array:
+        return np.where(rng.random(size) < self.inclusion, self.slab.sample(size, rng), 0.0)
+
+    def em_update(
+        self,
+        cavity_mean: Array,
+        cavity_var: Array,
+        *,
+        weight: Array | float = 1.0,
+        names: frozenset[str] | None = None,
+        hyper: HyperPrior = NO_HYPER_PRIOR,
+    ) -> Self:
+        """With p the posterior inclusion, n = Σρ the number of weights, a and b of the hyper-prior:
+
+            inclusion = (Σρ p + a) / (n + b n + a),
+
+        and the slab's own EM step with every weight counted ρ p times.
+        """
+        r, tau = as_cavity(cavity_mean, cavity_var)
+        n = total_weight(weight, r)
+        if n <= 0.0:
+            return self
+        inclusion = self.inclusion_probability(r, tau)
+        learned = self
+        if wants(names, "inclusion"):
+            active, count = weighted_sum(inclusion, weight), hyper.active_count
+            rate = (active + count) / (n + hyper.sparsity * n + count)
+            if count > 0.0 or hyper.sparsity > 0.0:
+                rate = min(max(rate, LEAST_EXPECTED_ACTIVE / n), LARGEST_INCLUSION)
+            learned = replace(
+                learned, inclusion=float(np.clip(rate, INCLUSION_MARGIN, 1.0 - INCLUSION_MARGIN))
+            )
+        slab_names = inner_names(names, "slab")
+        if slab_names is None or slab_names:
+            slab = self.slab.em_update(  # type: ignore[attr-defined]
+                r, tau, weight=inclusion * weight, names=slab_names, hyper=hyper
+            )
+            learned = replace(learned, slab=slab)
+        return learned
+
+    def _slab_evidence(self, r: Array, tau: Array) -> SlabEvidence:
+        if isinstance(self.slab, SupportsSlabEvidence):
+            return self.slab.slab_evidence(r, tau)
+        # The difference of two log densities: in double precision, because float32 would leave too little.
+        r, tau = r.astype(np.float64, copy=False), tau.astype(np.float64, copy=False)
+        slab = self.slab.tilted(r, tau)
+        return SlabEvidence(*slab, slab.log_z - log_normal_density(0.0, r, tau))
+
+    def _odds(self, log_bayes_factor: Array) -> Odds:
+        """Probabilities from log-odds o, with e = exp(-|o|), which cannot overflow.
+
+            the larger one = 1/(1 + e),    the smaller one = e/(1 + e),
+            -log p = max(-o, 0) + log(1 + e).
+
+        log instead of log1p: 1 + e is there already, and the error is one rounding of a number near one.
+        """
+        log_odds = log_bayes_factor + (log(self.inclusion) - log1p(-self.inclusion))
+        smaller = np.exp(-np.abs(log_odds))
+        one_plus = 1.0 + smaller
+        larger = 1.0 / one_plus
+        smaller *= larger
+        inclusion = np.where(log_odds > 0.0, larger, smaller)
+        larger *= smaller
+        minus_log_inclusion = np.log(one_plus)
+        minus_log_inclusion -= np.minimum(log_odds, 0.0)
+        return Odds(inclusion, larger, minus_log_inclusion)
