@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, Self, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
 from foldless.beliefs import Array, Response
 from foldless.component import Component
@@ -14,21 +14,31 @@ from foldless.component import Component
 class Channel(Component):
     """A likelihood p(label | score). Binary labels are -1.0 and +1.0.
 
-    All methods are element-wise, broadcast, accept float32 or float64 and return the dtype they got.
+    All methods are element-wise, broadcast, accept float32 or float64 and return the dtype of the
+    scores they got.
     """
 
-    # Whether the two labels' likelihoods sum to one for every score (the hinge's do not).
-    normalised: ClassVar[bool] = True
-    # A channel whose likelihood only sees the sign of the score cannot tell the size of weights.
-    scale_free: ClassVar[bool] = False
+    @property
+    def normalised(self) -> bool:
+        """Whether the two labels' likelihoods sum to one for every score (the hinge's do not)."""
+        return True
+
+    @property
+    def scale_free(self) -> bool:
+        """Whether only the sign of the score matters, so that labels cannot tell the size of weights."""
+        return False
 
     @abstractmethod
     def respond(self, cavity_mean: Array, cavity_var: Array, labels: Array) -> Response:
         """Sum-product: log ∫ p(label | z) N(z; mean, var) dz and its derivatives in the mean."""
 
     @abstractmethod
+    def at_score(self, score: Array, labels: Array) -> Response:
+        """The response to a score that is known: log p(label | score) and its derivatives."""
+
     def log_likelihood(self, score: Array, labels: Array) -> Array:
         """log p(label | score)."""
+        return self.at_score(score, labels).log_z
 
     def predictive(self) -> Channel:
         """The channel of a new label. Differs from self where fitting tempers the likelihood."""

@@ -1,0 +1,242 @@
+"""A wrapper for labels of which some are wrong: any channel, with a probability that y was flipped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from foldless.beliefs import Array, Response
+from foldless.channels.base import Channel, SupportsEM, SupportsMaxSum
+from foldless.channels.margin import SMALLEST_VAR, cast, doubles, require_between, score_dtype
+from foldless.component import inner_names, wants
+
+# Hyper-prior of a flip probability in EM, Beta(2, 20): it counts like one flip in twenty more samples.
+# Without it, EM crawls towards 0 or, in small samples, explains every surprise as a wrong label.
+FLIP_PRIOR_FLIPPED = 2.0
+FLIP_PRIOR_RIGHT = 20.0
+# At 1/2 labels would say nothing, and EM could not come back from 0.
+SMALLEST_FLIP_PROB = 1e-6
+LARGEST_FLIP_PROB = 0.45
+# Where the objective of the proximal point is scanned for local maxima, apart from evenly on its range:
+# likelihoods change near zero on an unknown scale, so points are dense there on all scales.
+SCAN_EVEN = np.linspace(0.0, 1.0, 33)
+SCAN_AROUND_ZERO = np.geomspace(1e-3, 1e4, 71)
+SCAN_ROWS_AT_ONCE = 1024
+BISECTIONS = 200
+
+
+@dataclass(frozen=True)
+class FlippedLabels(Channel):
+    """(1 - flip_prob) p(y | z) + flip_prob p(-y | z), with p the ``base`` channel."""
+
+    base: Channel
+    flip_prob: float = 0.01
+
+    tunable: ClassVar[tuple[str, ...]] = ("flip_prob",)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.base, Channel):
+            raise TypeError(
+                f"FlippedLabels(base={self.base!r}): the base must be a channel object, "
+                "for example Logistic()."
+            )
+        require_flip_prob(self, "flip_prob", self.flip_prob)
+
+    @property
+    def normalised(self) -> bool:
+        return self.base.normalised
+
+    @property
+    def scale_free(self) -> bool:
+        return self.base.scale_free
+
+    def respond(self, cavity_mean: Array, cavity_var: Array, labels: Array) -> Response:
+        mean, var, y = doubles(cavity_mean, cavity_var, labels)
+        as_given = self.base.respond(mean, var, y)
+        as_flipped = None if self.base.normalised else self.base.respond(mean, var, -y)
+        return cast(self._mixed(as_given, as_flipped), score_dtype(cavity_mean))
+
+    def at_score(self, score: Array, labels: Array) -> Response:
+        z, y = doubles(score, labels)
+        as_given = self.base.at_score(z, y)
+        as_flipped = None if self.base.normalised else self.base.at_score(z, -y)
+        return cast(self._mixed(as_given, as_flipped), score_dtype(score))
+
+    def predictive(self) -> Channel:
+        return FlippedLabels(self.base.predictive(), self.flip_prob)
+
+    def mislabel_probability(self, cavity_mean: Array, cavity_var: Array, labels: Array) -> Array:
+        """Posterior probability for every sample that its label is flipped, from its cavity.
+
+        flip_prob Z(-y) / [(1 - flip_prob) Z(y) + flip_prob Z(-y)], with Z of the base. The cavity has not
+        seen the sample's own label, so that label is counted once.
+        """
+        mean, var, y = doubles(cavity_mean, cavity_var, labels)
+        flipped = flip_posterior(
+            self.base.respond(mean, var, y).log_z, self.base.respond(mean, var, -y).log_z, self.flip_prob
+        )
+        return flipped.astype(score_dtype(cavity_mean))
+
+    def em_update(
+        self,
+        cavity_mean: Array,
+        cavity_var: Array,
+        labels: Array,
+        *,
+        weight: Array | float = 1.0,
+        names: frozenset[str] | None = None,
+    ) -> Self:
+        """One EM step, the flips being the hidden variables.
+
+        flip_prob becomes its posterior mode given the expected number of flips under the Beta(2, 20)
+        hyper-prior. The base sees every sample twice, with either label, weighted by how probable it is.
+        """
+        mean, var, y, w = doubles(cavity_mean, cavity_var, labels, weight)
+        flipped = self.mislabel_probability(mean, var, y)
+        updated = self
+        base_names = inner_names(names, "base")
+        if (base_names is None or base_names) and isinstance(self.base, SupportsEM):
+            updated = updated.with_params(
+                base=self.base.em_update(
+                    np.concatenate([mean.ravel(), mean.ravel()]),
+                    np.concatenate([var.ravel(), var.ravel()]),
+                    np.concatenate([y.ravel(), -y.ravel()]),
+                    weight=np.concatenate([(w * (1.0 - flipped)).ravel(), (w * flipped).ravel()]),
+                    names=base_names,
+                )
+            )
+        if wants(names, "flip_prob"):
+            updated = updated.with_params(flip_prob=flip_prob_update(flipped, w))
+        return updated
+
+    def proximal(self, cavity_mean: Array, cavity_var: Array, labels: Array) -> Response:
+        """The best of all local maxima: the mixture is not log-concave and has up to three of them.
+
+        All of them lie between the cavity mean and the proximal points of the two labels. There the
+        derivative of the objective is scanned for changes from + to -, each is bisected, the best kept.
+        """
+        if not isinstance(self.base, SupportsMaxSum):
+            raise TypeError(
+                f"{self!r} has no proximal point, because {type(self.base).__name__} has none. Use the "
+                "sum-product rule, or a base such as Logistic(), Probit() or Hinge()."
+            )
+        mean, var, y = doubles(cavity_mean, cavity_var, labels)
+        var = np.maximum(var, SMALLEST_VAR)
+        slopes = [self.base.proximal(mean, var, sign * y).slope.ravel() for sign in (1.0, -1.0)]
+        reach = [np.minimum(np.minimum(*slopes), 0.0), np.maximum(np.maximum(*slopes), 0.0)]
+        flat_mean, flat_var, flat_y = mean.ravel(), var.ravel(), y.ravel()
+        out = np.empty((3, flat_mean.size))
+        for first in range(0, flat_mean.size, SCAN_ROWS_AT_ONCE):
+            rows = slice(first, first + SCAN_ROWS_AT_ONCE)
+            out[:, rows] = self._best_maximum(
+                flat_mean[rows], flat_var[rows], flat_y[rows], reach[0][rows], reach[1][rows]
+            )
+        return cast(Response(*(field.reshape(mean.shape) for field in out)), score_dtype(cavity_mean))
+
+    def _best_maximum(self, mean: Array, var: Array, y: Array, least: Array, most: Array) -> Response:
+        """max_z log p(y | z) - (z - mean)²/2var over (z - mean)/var in [least, most], by scanning."""
+        # Everything in s = (z - mean)/var, the slope at a stationary point: far out, z - mean loses it.
+        around_zero = np.concatenate([-SCAN_AROUND_ZERO, [0.0], SCAN_AROUND_ZERO])
+        scan = np.hstack(
+            [
+                least[:, None] + (most - least)[:, None] * SCAN_EVEN,
+                np.clip((around_zero - mean[:, None]) / var[:, None], least[:, None], most[:, None]),
+            ]
+        )
+        scan.sort(axis=1)
+
+        def likelihood(s: Array, rows: Any) -> Response:
+            return self.at_score(mean[rows] + var[rows] * s, y[rows])
+
+        everyone = np.arange(mean.size)[:, None]
+        rising = likelihood(scan, everyone).slope - scan
+        rows, cells = np.nonzero((rising[:, :-1] > 0.0) & (rising[:, 1:] <= 0.0))
+        # A maximum on the edge (slope zero beyond rounding) has no change of sign inside.
+        edge = np.setdiff1d(np.arange(mean.size), rows)
+        rows = np.concatenate([rows, edge])
+        low = np.concatenate([scan[:, :-1][rows[: cells.size], cells], least[edge]])
+        high = np.concatenate([scan[:, 1:][rows[: cells.size], cells], most[edge]])
+        for _ in range(BISECTIONS):
+            middle = 0.5 * (low + high)
+            if np.all((middle == low) | (middle == high)):
+                break
+            up = likelihood(middle, rows).slope > middle
+            low, high = np.where(up, middle, low), np.where(up, high, middle)
+
+        at = likelihood(low, rows)
+        objective = at.log_z - 0.5 * var[rows] * np.square(low)
+        order = np.lexsort((objective, rows))
+        best = order[np.flatnonzero(np.append(np.diff(rows[order]) > 0, True))]
+        s, at, rows = low[best], Response(*(field[best] for field in at)), rows[best]
+        # At a kink of the likelihood the slope jumps over s, and the point stays when the mean moves.
+        jump = at.slope - likelihood(high[best], rows).slope
+        kink = jump > 1e-6 * (np.abs(at.slope) + np.abs(s))
+        curvature = np.where(kink, 1.0 / var[rows], at.curvature / (1.0 + var[rows] * at.curvature))
+        return Response(objective[best], np.where(kink, s, at.slope), curvature)
+
+    def _mixed(self, as_given: Response, as_flipped: Response | None) -> Response:
+        if as_flipped is None:
+            return with_floor(as_given, self.flip_prob)
+        return mixed_labels(as_given, as_flipped, self.flip_prob)
+
+
+def with_floor(right: Response, flip_prob: float) -> Response:
+    """The response of g + (1 - 2g) p from that of a normalised p, with g = flip_prob.
+
+    With ρ = (1 - 2g) Z / [g + (1 - 2g) Z] and its complement ω, both taken from logarithms:
+    slope' = ρ slope,  curvature' = ρ curvature - ρ ω slope².
+    """
+    log_flip, log_rest = _log_or_minus_inf(flip_prob), np.log1p(-2.0 * flip_prob)
+    log_z = np.logaddexp(log_flip, log_rest + right.log_z)
+    rho = np.exp(log_rest + right.log_z - log_z)
+    omega = np.exp(log_flip - log_z)
+    return Response(log_z, rho * right.slope, rho * right.curvature - rho * omega * np.square(right.slope))
+
+
+def mixed_labels(as_given: Response, as_flipped: Response, flip_prob: float) -> Response:
+    """The response of (1 - g) p(y) + g p(-y) from those of the two labels, with g = flip_prob.
+
+    With ρ = (1 - g) Z(y) / [(1 - g) Z(y) + g Z(-y)] and its complement ω:
+    slope = ρ s(y) + ω s(-y),  curvature = ρ c(y) + ω c(-y) - ρ ω (s(y) - s(-y))².
+    """
+    log_given = np.log1p(-flip_prob) + as_given.log_z
+    log_flipped = _log_or_minus_inf(flip_prob) + as_flipped.log_z
+    log_z = np.logaddexp(log_given, log_flipped)
+    rho, omega = np.exp(log_given - log_z), np.exp(log_flipped - log_z)
+    curvature = rho * as_given.curvature + omega * as_flipped.curvature
+    curvature -= rho * omega * np.square(as_given.slope - as_flipped.slope)
+    return Response(log_z, rho * as_given.slope + omega * as_flipped.slope, curvature)
+
+
+def flip_posterior(log_z_given: Array, log_z_flipped: Array, flip_prob: float) -> Array:
+    """Probability that a label is flipped, from the evidence of either label under the base channel."""
+    log_given = np.log1p(-flip_prob) + log_z_given
+    log_flipped = _log_or_minus_inf(flip_prob) + log_z_flipped
+    return np.asarray(np.exp(log_flipped - np.logaddexp(log_given, log_flipped)))
+
+
+def flip_prob_update(flipped: Array, weight: Array | float) -> float:
+    """Posterior mode of the flip probability given expected flips, under the Beta hyper-prior."""
+    flips = float(np.sum(weight * flipped)) + FLIP_PRIOR_FLIPPED - 1.0
+    total = float(np.sum(np.broadcast_to(weight, flipped.shape)))
+    total += FLIP_PRIOR_FLIPPED + FLIP_PRIOR_RIGHT - 2.0
+    return float(np.clip(flips / total, SMALLEST_FLIP_PROB, LARGEST_FLIP_PROB))
+
+
+def require_flip_prob(owner: object, name: str, value: Any) -> None:
+    require_between(
+        owner,
+        name,
+        value,
+        0.0,
+        0.5,
+        high_open=True,
+        advice="It is the share of wrong labels: at 0.5 they would say nothing, and above it the classes "
+        "should be exchanged.",
+    )
+
+
+def _log_or_minus_inf(probability: float) -> float:
+    return float(np.log(probability)) if probability > 0.0 else -np.inf

@@ -1,0 +1,63 @@
+"""The step channel: only the sign of the score matters, and a share of labels is noise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import numpy as np
+
+from foldless.beliefs import Array, Response
+from foldless.channels.flipped_labels import (
+    flip_posterior,
+    flip_prob_update,
+    require_flip_prob,
+    with_floor,
+)
+from foldless.channels.margin import MarginChannel, doubles
+from foldless.channels.probit import sign_response
+from foldless.component import wants
+
+
+@dataclass(frozen=True)
+class Step(MarginChannel):
+    """p(y | z) = noise + (1 - 2 noise) 1{y z > 0}. Sum-product only: its proximal point says nothing."""
+
+    noise: float = 0.01
+
+    tunable: ClassVar[tuple[str, ...]] = ("noise",)
+
+    def __post_init__(self) -> None:
+        require_flip_prob(self, "noise", self.noise)
+
+    @property
+    def scale_free(self) -> bool:
+        return True
+
+    def em_update(
+        self,
+        cavity_mean: Array,
+        cavity_var: Array,
+        labels: Array,
+        *,
+        weight: Array | float = 1.0,
+        names: frozenset[str] | None = None,
+    ) -> Self:
+        """EM for the noise, the same as for `FlippedLabels.flip_prob` and with the same hyper-prior."""
+        if not wants(names, "noise"):
+            return self
+        mean, var, y = doubles(cavity_mean, cavity_var, labels)
+        noiseless = Step(noise=0.0)
+        flipped = flip_posterior(
+            noiseless.respond(mean, var, y).log_z, noiseless.respond(mean, var, -y).log_z, self.noise
+        )
+        return self.with_params(noise=flip_prob_update(flipped, weight))
+
+    def _respond(self, margin: Array, var: Array) -> Response:
+        return with_floor(sign_response(margin, var), self.noise)
+
+    def _at_margin(self, margin: Array) -> Response:
+        # The average of both sides at zero, so that the two labels' likelihoods sum to one there too.
+        likelihood = self.noise + (1.0 - 2.0 * self.noise) * np.heaviside(margin, 0.5)
+        with np.errstate(divide="ignore"):
+            return Response(np.log(likelihood), np.zeros_like(margin), np.zeros_like(margin))
