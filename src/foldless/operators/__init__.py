@@ -1,0 +1,41 @@
+"""How a data matrix is visited: nothing but an operator knows how X is stored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from foldless.operators.appended import WithIntercept
+from foldless.operators.base import Operator, RowStep, Sweep
+from foldless.operators.dense import Dense
+from foldless.operators.mean_removed import MeanRemoved
+from foldless.operators.sparse import Sparse
+from foldless.operators.standardized import Standardized
+
+__all__ = [
+    "Dense",
+    "MeanRemoved",
+    "Operator",
+    "RowStep",
+    "Sparse",
+    "Standardized",
+    "Sweep",
+    "WithIntercept",
+    "operator_from",
+]
+
+
+def operator_from(X: Any) -> Operator:
+    """The operator for a NumPy array, or for a SciPy sparse matrix (formats but CSR and CSC become CSR)."""
+    if isinstance(X, Operator):
+        return X
+    if sparse.issparse(X):
+        return Sparse(X if X.format in ("csr", "csc") else X.tocsr())
+    if isinstance(X, np.ndarray):
+        return Dense(X)
+    raise TypeError(
+        f"X is a {type(X).__name__}; operator_from needs a NumPy array or a scipy.sparse matrix. "
+        "Convert it first, for example with numpy.asarray"
+    )

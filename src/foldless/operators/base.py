@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from foldless.beliefs import Array
 
@@ -28,12 +31,13 @@ class Sweep(NamedTuple):
 class Operator(ABC):
     """A matrix of samples (rows) by features (columns) that can be swept.
 
-    Weights are (features,) for one score per sample or (features, d) for d scores. Vectors come and go
-    in float64 whatever the storage of X; products run in X's own dtype. X is never copied, nor is X∘X
-    ever stored.
+    Weights are (features,) for one score per sample or (features, d) for d scores; weights and their
+    variances may have different d. Vectors come and go in float64 whatever the storage of X; products
+    run in `dtype`, X's own. X is never copied, nor is X∘X ever stored.
     """
 
     shape: tuple[int, int]
+    dtype: np.dtype[Any]  # of the products: float32 or float64
 
     @abstractmethod
     def sweep(
@@ -43,11 +47,14 @@ class Operator(ABC):
         row_step: RowStep,
         *,
         center: Array | None = None,
+        scale: Array | None = None,
     ) -> Sweep:
-        """Visit every row once: scores = X weights and score_var = (X - center)² weight_var for a block of rows,
-        then `row_step`, then the block's share of Xᵀ slopes and ((X - center)²)ᵀ curvatures.
+        """Visit every row once, in order, block by block.
 
-        Only squares are taken about `center`; `Standardized` needs them without cancellation.
+        For a block of rows: scores = X weights and score_var = ((X - center) / scale)² weight_var, then
+        `row_step`, then the block's share of Xᵀ slopes and (((X - center) / scale)²)ᵀ curvatures. Only
+        squares know `center` and `scale`: they cannot be corrected afterwards without cancellation,
+        overflow or underflow, while linear products can (see `Standardized`).
         """
 
     @abstractmethod
@@ -55,13 +62,55 @@ class Operator(ABC):
         """X weights."""
 
     @abstractmethod
-    def score_variances(self, weight_var: Array, *, center: Array | None = None) -> Array:
-        """(X - center)² weight_var."""
+    def score_variances(
+        self, weight_var: Array, *, center: Array | None = None, scale: Array | None = None
+    ) -> Array:
+        """((X - center) / scale)² weight_var."""
 
     @abstractmethod
     def column_moments(self, sample_weight: Array) -> tuple[Array, Array]:
-        """Weighted mean and variance of each column; exact under large offsets (two passes or shifted)."""
+        """Weighted mean and variance of each column, exact under large offsets.
+
+        A sample of weight 2 counts as two equal rows: variance = Σ p (x - mean)² with p = weight / Σ weight.
+        """
 
     @abstractmethod
+    def columns(self, indices: ArrayLike) -> NDArray[np.float64]:
+        """A dense float64 copy of a few columns, for plots and diagnostics."""
+
     def row_norms(self, *, center: Array | None = None, scale: Array | None = None) -> Array:
         """Squared length of every row of (X - center) / scale."""
+        return self.score_variances(np.ones(self.shape[1]), center=center, scale=scale)
+
+    def squared_norms(self, sample_weight: Array) -> tuple[Array, Array]:
+        """Squared length of every row, and of every column with rows counted by their weight."""
+        row = np.empty(self.shape[0])
+        nothing = np.zeros(self.shape[0])
+
+        def row_step(rows: slice, scores: Array, score_var: Array | None) -> tuple[Array, Array | None]:
+            row[rows] = score_var
+            return nothing[rows], sample_weight[rows]
+
+        zeros, ones = np.zeros(self.shape[1]), np.ones(self.shape[1])
+        column = self.sweep(zeros, ones, row_step).curvatures
+        assert column is not None
+        return row, column
+
+
+def column_positions(indices: ArrayLike, n_columns: int) -> NDArray[np.intp]:
+    """`indices` as non-negative positions; negative ones count from the end."""
+    positions = np.atleast_1d(np.asarray(indices, dtype=np.intp))
+    if positions.size and not (-n_columns <= positions.min() and positions.max() < n_columns):
+        raise IndexError(f"columns must lie in [0, {n_columns}); got {positions.min()} to {positions.max()}")
+    return np.where(positions < 0, positions + n_columns, positions)
+
+
+def normalized_sample_weight(sample_weight: ArrayLike, n_rows: int) -> NDArray[np.float64]:
+    """Sample weights divided by their sum."""
+    weight = np.asarray(sample_weight, dtype=np.float64)
+    if weight.shape != (n_rows,):
+        raise ValueError(f"sample_weight has shape {weight.shape}; it needs one weight per row, ({n_rows},)")
+    total = weight.sum()
+    if not (np.all(weight >= 0) and 0 < total < np.inf):
+        raise ValueError("sample_weight must be finite, non-negative, and not zero for every row")
+    return weight / total
