@@ -21,8 +21,8 @@ SMALLEST_FLIP_PROB = 1e-6
 LARGEST_FLIP_PROB = 0.45
 # Where the objective of the proximal point is scanned for local maxima, apart from evenly on its range:
 # likelihoods change near zero on an unknown scale, so points are dense there on all scales.
-SCAN_EVEN = np.linspace(0.0, 1.0, 33)
-SCAN_AROUND_ZERO = np.geomspace(1e-3, 1e4, 71)
+SCAN_EVEN = np.linspace(0.0, 1.0, 17)
+SCAN_AROUND_ZERO = np.geomspace(1e-2, 1e3, 41)
 SCAN_ROWS_AT_ONCE = 1024
 BISECTIONS = 200
 

@@ -121,8 +121,7 @@ def power_proximal(margin: Array, var: Array, scale: float, power: float) -> Res
     f''/(1 + var f'').
     """
     kappa = power * scale**2 * var
-    t = logistic_fixed_point(scale * margin, kappa)
-    x = scale * margin + kappa * t
+    x, t = logistic_fixed_point(scale * margin, kappa)
     bend = power * scale**2 * t * expit(x)
     slope = power * scale * t
     log_z = power * log_expit(x) - 0.5 * var * np.square(slope)

@@ -61,7 +61,7 @@ def mixture_response(mean: Array, var: Array) -> Response:
     slope = np.sum(rho * parts.slope, axis=-1)
     spread = np.sum(rho * np.square(parts.slope - slope[..., None]), axis=-1)
     curvature = np.sum(rho * parts.curvature, axis=-1) - spread
-    return Response(logsumexp(log_parts, axis=-1), slope, curvature)
+    return Response(logsumexp(log_parts, axis=-1), slope, np.maximum(curvature, 0.0))
 
 
 def gauss_hermite_response(mean: Array, var: Array) -> Response:
@@ -70,11 +70,12 @@ def gauss_hermite_response(mean: Array, var: Array) -> Response:
     slope = ⟨1 - σ⟩,  curvature = ⟨σ(1 - σ)⟩ - Var(1 - σ). Error 4e-5 for var <= 4, useless beyond 10,
     where the posterior is a Gaussian with one side cut away.
     """
-    miss = logistic_fixed_point(mean, var)
-    mode = mean + var * miss
-    spread = 1.0 / (1.0 / var + miss * (1.0 - miss))
-    x = mode[..., None] + np.sqrt(2.0 * spread)[..., None] * HERMITE_NODES
-    log_terms = log_expit(x) - 0.5 * np.square(x - mean[..., None]) / var[..., None]
+    mode, miss = logistic_fixed_point(mean, var)
+    spread = var / (1.0 + var * miss * expit(mode))
+    # From the mean, not from zero: a small spread would be lost in the rounding of x.
+    offset = (var * miss)[..., None] + np.sqrt(2.0 * spread)[..., None] * HERMITE_NODES
+    x = mean[..., None] + offset
+    log_terms = log_expit(x) - 0.5 * np.square(offset) / var[..., None]
     log_terms += np.log(HERMITE_WEIGHTS) + np.square(HERMITE_NODES)
     log_total = logsumexp(log_terms, axis=-1)
     rho = np.exp(log_terms - log_total[..., None])
@@ -86,28 +87,21 @@ def gauss_hermite_response(mean: Array, var: Array) -> Response:
     return Response(log_z, slope, np.maximum(curvature, 0.0))
 
 
-def logistic_fixed_point(start: Array, pull: Array) -> Array:
-    """The solution t in (0, 1) of t = σ(-(start + pull t)), for pull >= 0.
+def logistic_fixed_point(start: Array, pull: Array) -> tuple[Array, Array]:
+    """The solution x of x = start + pull σ(-x), for pull >= 0, and t = σ(-x).
 
-    It is the slope of log σ at its proximal point start + pull t. Newton's method, kept inside a bracket
-    by bisection: t is at most σ(-start), because the right side decreases, and at least its value there.
+    It is the proximal point of log σ, and t the slope there. The difference of the two sides increases;
+    it is convex for x < 0 and concave for x > 0. Newton's method climbs or descends to the root without
+    passing it if it starts between the root and zero, or nearer at a bound of the root (0 < t < 1).
     """
-    upper = expit(-start)
-    lower = expit(-(start + pull * upper))
-    t = np.clip(upper / (1.0 + pull * upper * expit(start)), lower, upper)
+    x = np.where(start + 0.5 * pull > 0.0, np.maximum(start, 0.0), np.minimum(start + pull, 0.0))
     for _ in range(PROXIMAL_STEPS):
-        x = start + pull * t
-        target = expit(-x)
-        gap = t - target
-        lower, upper = np.where(gap < 0.0, t, lower), np.where(gap > 0.0, t, upper)
-        newton = t - gap / (1.0 + pull * target * expit(x))
-        inside = (newton >= lower) & (newton <= upper)
-        new_t = np.where(inside, newton, 0.5 * (lower + upper))
-        converged = np.all(np.abs(new_t - t) <= PROXIMAL_TOLERANCE * new_t)
-        t = new_t
-        if converged:
+        t = expit(-x)
+        step = (start - x + pull * t) / (1.0 + pull * t * expit(x))
+        x = x + step
+        if np.all(np.abs(step) <= PROXIMAL_TOLERANCE * (1.0 + np.abs(x))):
             break
-    return t
+    return x, expit(-x)
 
 
 def _bound_curvature(xi: Array) -> Array:
