@@ -82,12 +82,14 @@ class Blocks(Prior):
         return inclusion
 
     def moments(self) -> tuple[float, float]:
-        """Those of the base, which most weights have.
-
-        Per column they are the tilted moments at a cavity that says nothing:
-        ``tilted(np.zeros(n_weights), 1e12)``.
-        """
+        """Those of the base, which most weights have; `start` has those of every column."""
         return self.base.moments()
+
+    def start(self, n_weights: int) -> tuple[Array, Array]:
+        mean, var = self.base.start(n_weights)
+        for columns, prior in self.others:
+            mean[columns], var[columns] = prior.moments()
+        return mean, var
 
     def sample(self, size: int | tuple[int, ...], rng: np.random.Generator) -> Array:
         """Draws for weights whose first axis has the columns."""

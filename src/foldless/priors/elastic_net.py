@@ -11,16 +11,15 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import erfcx
 
-from foldless.beliefs import Array, Tilted
+from foldless.beliefs import Array
 from foldless.component import wants
 from foldless.priors._common import (
-    Continuous,
     as_cavity,
     require_positive,
     total_weight,
     weighted_sum,
 )
-from foldless.priors._two_sided import soft_threshold, two_sided
+from foldless.priors._two_sided import TwoSidedPrior, two_sided
 from foldless.priors.base import NO_HYPER_PRIOR, HyperPrior
 from foldless.special import mills
 
@@ -34,7 +33,7 @@ SHAPE_TOLERANCE = 1e-13
 
 
 @dataclass(frozen=True)
-class ElasticNet(Continuous):
+class ElasticNet(TwoSidedPrior):
     """exp(-rate |w| - ridge w²) / C, with C = √(π/ridge) erfcx(rate/(2√ridge))."""
 
     rate: float = 1.0
@@ -45,18 +44,6 @@ class ElasticNet(Continuous):
     def __post_init__(self) -> None:
         require_positive(self, "rate", self.rate, "Without the rate it is Gaussian(variance=1/(2 ridge)).")
         require_positive(self, "ridge", self.ridge, "Without the ridge it is Laplace(rate).")
-
-    def tilted(self, cavity_mean: Array, cavity_var: Array) -> Tilted:
-        """Two Gaussians cut at zero: `two_sided` has the formulas."""
-        r, tau = as_cavity(cavity_mean, cavity_var)
-        parts = two_sided(r, tau, float(self.rate), float(self.ridge))
-        log_z = parts.log_integral - self._log_normaliser()
-        return Tilted(*(np.asarray(a, dtype=r.dtype) for a in (parts.mean, parts.var, log_z)))
-
-    def proximal(self, cavity_mean: Array, cavity_var: Array) -> Tilted:
-        """Soft thresholding at rate·τ, then shrinkage by 1 + 2 ridge τ."""
-        r, tau = as_cavity(cavity_mean, cavity_var)
-        return soft_threshold(r, tau, float(self.rate), float(self.ridge), self._log_normaliser())
 
     def moments(self) -> tuple[float, float]:
         _, second = _unit_moments(self._shape())
@@ -103,7 +90,7 @@ class ElasticNet(Continuous):
         learn_rate, learn_ridge = wants(names, "rate"), wants(names, "ridge")
         if n <= 0.0 or not (learn_rate or learn_ridge):
             return self
-        parts = two_sided(r, tau, float(self.rate), float(self.ridge))
+        parts = two_sided(r, tau, *self._rate_and_ridge())
         size = (weighted_sum(parts.mean_abs, weight) + count * hyper.scale) / (n + count)
         square = (weighted_sum(parts.mean**2 + parts.var, weight) + count * hyper.scale**2) / (n + count)
 
@@ -120,6 +107,9 @@ class ElasticNet(Continuous):
 
     def _shape(self) -> float:
         return 0.5 * float(self.rate) / sqrt(self.ridge)
+
+    def _rate_and_ridge(self) -> tuple[float, float]:
+        return float(self.rate), float(self.ridge)
 
     def _log_normaliser(self) -> float:
         return 0.5 * log(pi / self.ridge) + log(float(erfcx(self._shape())))

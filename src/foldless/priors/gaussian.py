@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -18,21 +18,9 @@ from foldless.priors._common import (
     total_weight,
     weighted_sum,
 )
+from foldless.priors._slab import SlabEvidence
 from foldless.priors.base import NO_HYPER_PRIOR, HyperPrior
 from foldless.special import LOG_SQRT_2PI
-
-
-class SlabEvidence(NamedTuple):
-    """What a spike needs to know of its slab: the tilted moments, and the odds against weight zero.
-
-    `log_bayes_factor` is log_z - log N(0; cavity_mean, cavity_var), computed without that difference.
-    `var` may still have the shape of the cavity variance.
-    """
-
-    mean: Array
-    var: Array
-    log_z: Array
-    log_bayes_factor: Array
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from foldless.beliefs import Array, Tilted
 from foldless.component import wants
 from foldless.priors._common import Continuous, as_cavity, asked_explicitly, total_weight, weighted_sum
+from foldless.priors._slab import SlabEvidence
 from foldless.priors.base import NO_HYPER_PRIOR, HyperPrior
 from foldless.special import LOG_SQRT_2PI
 
@@ -32,6 +33,7 @@ class Components(NamedTuple):
     mean: Array
     var: Array
     log_z: Array  # of the mixture: no row per component
+    log_bayes_factor: Array  # of the mixture
 
 
 @dataclass(frozen=True)
@@ -81,10 +83,14 @@ class GaussianMixture(Continuous):
 
         mean = Σ ρ_l m_l,    var = Σ ρ_l (v_l + (m_l - mean)²),    log_z = log Σ ω_l Z_l.
         """
+        return Tilted(*self.slab_evidence(cavity_mean, cavity_var)[:3])
+
+    def slab_evidence(self, cavity_mean: Array, cavity_var: Array) -> SlabEvidence:
+        """`tilted`, with the log Bayes factor against w = 0."""
         each = self._components(*as_cavity(cavity_mean, cavity_var))
         mean = np.sum(each.responsibility * each.mean, axis=0)
         var = np.sum(each.responsibility * (each.var + (each.mean - mean) ** 2), axis=0)
-        return Tilted(mean, var, each.log_z)
+        return SlabEvidence(mean, var, each.log_z, each.log_bayes_factor)
 
     def moments(self) -> tuple[float, float]:
         weights, variances, means = self._parameters()
@@ -157,18 +163,38 @@ class GaussianMixture(Continuous):
         return weights, np.asarray(self.variances, dtype=np.float64), means
 
     def _components(self, r: Array, tau: Array) -> Components:
+        """Every component's answer. With V_l = σ²_l + τ, the log-odds of component l against the first are
+
+            log ω_l/ω_0 - ½ log V_l/V_0
+                + ½ [(r - μ_0)² (σ²_l - σ²_0)/(V_l V_0) + (μ_l - μ_0)(2r - μ_0 - μ_l)/V_l],
+
+        the squares subtracted by hand: a wide cavity makes them huge and almost equal. log_z and the Bayes
+        factor (`Gaussian.slab_evidence`) are those of the most responsible component, less the log of its
+        responsibility.
+        """
         weights, variances, means = (
             p.astype(r.dtype).reshape((-1,) + (1,) * r.ndim) for p in self._parameters()
         )
         total = variances + tau
-        log_mass = np.log(weights) - 0.5 * np.log(total) - 0.5 * (r - means) ** 2 / total
-        largest = log_mass.max(axis=0)
-        log_mass -= largest
-        mass = np.exp(log_mass)
+        half_log_total = 0.5 * np.log(total)
+        log_odds = 0.5 * (r - means[0]) ** 2 * (variances - variances[0]) / (total * total[0])
+        log_odds += 0.5 * (means - means[0]) * (2.0 * r - means[0] - means) / total
+        log_odds += np.log(weights) - half_log_total
+        best = np.argmax(log_odds, axis=0)[None]
+        log_odds -= np.take_along_axis(log_odds, best, axis=0)
+        mass = np.exp(log_odds)
         mass_sum = mass.sum(axis=0)
+
+        def of_best(values: Array) -> Array:
+            return np.take_along_axis(np.broadcast_to(values, mass.shape), best, axis=0)[0]
+
+        best_total, best_mean = of_best(total), of_best(means)
+        log_share = of_best(np.log(weights) - half_log_total) + np.log(mass_sum)
+        against_zero = r * r * of_best(variances) / tau + best_mean * (2.0 * r - best_mean)
         return Components(
             responsibility=mass / mass_sum,
             mean=(tau * means + variances * r) / total,
             var=np.broadcast_to(variances * tau / total, mass.shape),
-            log_z=largest + np.log(mass_sum) - float(LOG_SQRT_2PI),
+            log_z=log_share - 0.5 * (r - best_mean) ** 2 / best_total - float(LOG_SQRT_2PI),
+            log_bayes_factor=log_share + 0.5 * np.log(tau) + 0.5 * against_zero / best_total,
         )

@@ -8,21 +8,20 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from foldless.beliefs import Array, Tilted
+from foldless.beliefs import Array
 from foldless.component import wants
 from foldless.priors._common import (
-    Continuous,
     as_cavity,
     require_positive,
     total_weight,
     weighted_sum,
 )
-from foldless.priors._two_sided import soft_threshold, two_sided
+from foldless.priors._two_sided import TwoSidedPrior, two_sided
 from foldless.priors.base import NO_HYPER_PRIOR, HyperPrior
 
 
 @dataclass(frozen=True)
-class Laplace(Continuous):
+class Laplace(TwoSidedPrior):
     """rate/2 exp(-rate |w|): under max-sum the lasso, under sum-product a spread of small weights."""
 
     rate: float = 1.0
@@ -31,18 +30,6 @@ class Laplace(Continuous):
 
     def __post_init__(self) -> None:
         require_positive(self, "rate", self.rate, "For no penalty at all use Gaussian(variance=100.0).")
-
-    def tilted(self, cavity_mean: Array, cavity_var: Array) -> Tilted:
-        """Two Gaussians cut at zero: `two_sided` has the formulas."""
-        r, tau = as_cavity(cavity_mean, cavity_var)
-        parts = two_sided(r, tau, float(self.rate), 0.0)
-        log_z = parts.log_integral - self._log_normaliser()
-        return Tilted(*(np.asarray(a, dtype=r.dtype) for a in (parts.mean, parts.var, log_z)))
-
-    def proximal(self, cavity_mean: Array, cavity_var: Array) -> Tilted:
-        """Soft thresholding at rate·τ."""
-        r, tau = as_cavity(cavity_mean, cavity_var)
-        return soft_threshold(r, tau, float(self.rate), 0.0, self._log_normaliser())
 
     def moments(self) -> tuple[float, float]:
         return 0.0, 2.0 / float(self.rate) ** 2
@@ -64,9 +51,12 @@ class Laplace(Continuous):
         n = total_weight(weight, r)
         if n <= 0.0 or not wants(names, "rate"):
             return self
-        sizes = weighted_sum(two_sided(r, tau, float(self.rate), 0.0).mean_abs, weight)
+        sizes = weighted_sum(two_sided(r, tau, *self._rate_and_ridge()).mean_abs, weight)
         count = hyper.scale_count
         return replace(self, rate=(n + count) / (sizes + count * hyper.scale))
+
+    def _rate_and_ridge(self) -> tuple[float, float]:
+        return float(self.rate), 0.0
 
     def _log_normaliser(self) -> float:
         return log(2.0 / float(self.rate))

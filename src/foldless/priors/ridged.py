@@ -8,6 +8,7 @@ import numpy as np
 
 from foldless.beliefs import Array, Tilted
 from foldless.priors._common import Denoiser, MovedCavity, as_cavity, proximal_of
+from foldless.priors._slab import SlabEvidence, slab_evidence_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +52,13 @@ class Ridged(MovedCavity):
             inner, cavity_mean, cavity_var, normalised=False
         )
 
+    def slab_evidence(self, cavity_mean: Array, cavity_var: Array) -> SlabEvidence:
+        """The ridge is one at w = 0, so the Bayes factor is that of the base at the inner cavity."""
+        r, tau = as_cavity(cavity_mean, cavity_var)
+        inner_mean, inner_var = self.inner_cavity(r, tau)
+        base = slab_evidence_of(self.base, inner_mean, inner_var)
+        return base._replace(log_z=base.log_z + self._log_factor(r, tau, inner_mean, normalised=True))
+
     def inner_cavity(self, cavity_mean: Array, cavity_var: Array) -> tuple[Array, Array]:
         """Precisions add: τ' = 1/(1/τ + κ), r' = r τ'/τ. Right for a cavity of any width."""
         r, tau = as_cavity(cavity_mean, cavity_var)
@@ -61,11 +69,14 @@ class Ridged(MovedCavity):
         self, rule: Denoiser, cavity_mean: Array, cavity_var: Array, *, normalised: bool
     ) -> Tilted:
         r, tau = as_cavity(cavity_mean, cavity_var)
-        precision = np.asarray(self.precision, dtype=r.dtype)
         inner_mean, inner_var = self.inner_cavity(r, tau)
         mean, var, log_z = rule(inner_mean, inner_var)
-        log_z = log_z - 0.5 * precision * r * inner_mean
+        return Tilted(mean, var, log_z + self._log_factor(r, tau, inner_mean, normalised=normalised))
+
+    def _log_factor(self, r: Array, tau: Array, inner_mean: Array, *, normalised: bool) -> Array:
+        """-½ κ r r' - ½ log(1 + κ τ): what cavity times ridge has more than the inner cavity."""
+        precision = np.asarray(self.precision, dtype=r.dtype)
+        log_factor = -0.5 * precision * r * inner_mean
         if normalised:
-            # The cavity is a normalised Gaussian of variance τ, the inner one of variance τ' = τ/(1 + κτ).
-            log_z -= 0.5 * np.log1p(precision * tau)
-        return Tilted(mean, var, log_z)
+            log_factor -= 0.5 * np.log1p(precision * tau)
+        return log_factor

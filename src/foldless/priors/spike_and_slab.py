@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from math import log, log1p
-from typing import ClassVar, NamedTuple, Protocol, Self, runtime_checkable
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from foldless.beliefs import Array, Tilted
 from foldless.component import inner_names, wants
-from foldless.priors._common import as_cavity, require_prior, total_weight, weighted_sum
+from foldless.priors._common import (
+    Continuous,
+    as_cavity,
+    in_pieces,
+    require_prior,
+    total_weight,
+    weighted_sum,
+)
+from foldless.priors._slab import slab_evidence_of
 from foldless.priors.base import NO_HYPER_PRIOR, HyperPrior, Prior
-from foldless.priors.gaussian import Gaussian, SlabEvidence
-from foldless.special import log_normal_density
+from foldless.priors.gaussian import Gaussian
 
 # With a hyper-prior, the learned inclusion rate expects at least half a feature and at most half of them:
 # beyond these the model is empty or not sparse, and EM does not find back.
@@ -31,12 +38,6 @@ class Odds(NamedTuple):
     minus_log_inclusion: Array
 
 
-@runtime_checkable
-class SupportsSlabEvidence(Protocol):
-    def slab_evidence(self, cavity_mean: Array, cavity_var: Array) -> SlabEvidence:
-        """Tilted moments together with the log Bayes factor against a weight of zero."""
-
-
 @dataclass(frozen=True)
 class SpikeAndSlab(Prior):
     """(1 - inclusion) δ(w) + inclusion slab(w), for any slab."""
@@ -48,6 +49,11 @@ class SpikeAndSlab(Prior):
 
     def __post_init__(self) -> None:
         require_prior(self, "slab", self.slab)
+        if isinstance(self.slab, SpikeAndSlab):
+            raise ValueError(
+                f"SpikeAndSlab(slab=...) must not have a spike of its own; got {self.slab!r}. "
+                "Two spikes are one: multiply the inclusions."
+            )
         if not (np.ndim(self.inclusion) == 0 and 0.0 < self.inclusion < 1.0):
             raise ValueError(
                 "SpikeAndSlab(inclusion=...) is the expected share of weights that are not zero, strictly "
@@ -63,7 +69,12 @@ class SpikeAndSlab(Prior):
         The variance has no E[x²] - E[x]², and log_z is logaddexp of slab and spike in one term.
         """
         r, tau = as_cavity(cavity_mean, cavity_var)
-        mean, slab_var, log_z, log_bayes_factor = self._slab_evidence(r, tau)
+        # A wrapper as slab may have one parameter per weight, which pieces would tear apart.
+        same_for_all = isinstance(self.slab, Continuous)
+        return in_pieces(self._tilted, r, tau) if same_for_all else self._tilted(r, tau)
+
+    def _tilted(self, r: Array, tau: Array) -> Tilted:
+        mean, slab_var, log_z, log_bayes_factor = slab_evidence_of(self.slab, r, tau)
         inclusion, product, minus_log_inclusion = self._odds(log_bayes_factor)
         # In place from here: every temporary is a pass over all weights.
         product *= mean
@@ -80,7 +91,7 @@ class SpikeAndSlab(Prior):
     def inclusion_probability(self, cavity_mean: Array, cavity_var: Array) -> Array:
         """Posterior probability that the weight is not exactly zero."""
         r, tau = as_cavity(cavity_mean, cavity_var)
-        inclusion = self._odds(self._slab_evidence(r, tau).log_bayes_factor).inclusion
+        inclusion = self._odds(slab_evidence_of(self.slab, r, tau).log_bayes_factor).inclusion
         return np.asarray(inclusion, dtype=r.dtype)
 
     def moments(self) -> tuple[float, float]:
@@ -127,14 +138,6 @@ class SpikeAndSlab(Prior):
             )
             learned = replace(learned, slab=slab)
         return learned
-
-    def _slab_evidence(self, r: Array, tau: Array) -> SlabEvidence:
-        if isinstance(self.slab, SupportsSlabEvidence):
-            return self.slab.slab_evidence(r, tau)
-        # The difference of two log densities: in double precision, because float32 would leave too little.
-        r, tau = r.astype(np.float64, copy=False), tau.astype(np.float64, copy=False)
-        slab = self.slab.tilted(r, tau)
-        return SlabEvidence(*slab, slab.log_z - log_normal_density(0.0, r, tau))
 
     def _odds(self, log_bayes_factor: Array) -> Odds:
         """Probabilities from log-odds o, with e = exp(-|o|), which cannot overflow.
