@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy import sparse
+from scipy.sparse import issparse
 
 from foldless.operators.appended import WithIntercept
 from foldless.operators.base import Operator, RowStep, Sweep
@@ -31,7 +31,7 @@ def operator_from(X: Any) -> Operator:
     """The operator for a NumPy array, or for a SciPy sparse matrix (formats but CSR and CSC become CSR)."""
     if isinstance(X, Operator):
         return X
-    if sparse.issparse(X):
+    if issparse(X):
         return Sparse(X if X.format in ("csr", "csc") else X.tocsr())
     if isinstance(X, np.ndarray):
         return Dense(X)

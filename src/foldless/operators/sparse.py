@@ -56,8 +56,8 @@ class Sparse(Tiled):
         self._row_blocks = [whole] if self._by_columns else self._lines
         self._column_tiles = self._lines if self._by_columns else [whole]
 
-        n_stored = np.diff(X.indptr) if self._by_columns else np.bincount(X.indices, minlength=n_columns)
-        self._complete = n_stored == n_rows
+        # Columns of which every entry is stored.
+        self._complete = self._stored_per_column() == n_rows
 
         # Views of X need no memory but take time to set up, so they are kept; converted tiles are not.
         self._views: dict[tuple[int, int], Tile] | None = None
@@ -134,6 +134,16 @@ class Sparse(Tiled):
         # A sum with a single term that is not zero: exact.
         shift = self._column_sums(lambda x, along: (x,), first_row)[0]
         return np.where(complete, 0.0, np.maximum(absent, 0.0)), np.where(complete, shift, 0.0)
+
+    def _stored_per_column(self) -> NDArray[np.integer[Any]]:
+        if self._by_columns:
+            return np.diff(self.X.indptr)
+        count = np.zeros(self.shape[1], dtype=np.intp)
+        for rows in self._row_blocks:
+            # Block by block, since bincount brings 32-bit indices to 64 bits first.
+            stored = self._stretch(rows, self._column_tiles[0])[1]
+            count += np.bincount(self.X.indices[stored], minlength=self.shape[1])
+        return count
 
     def _stretch(self, rows: slice, columns: slice) -> tuple[slice, slice]:
         """The rows (CSR) or columns (CSC) of a tile, and where their entries are stored."""

@@ -53,6 +53,7 @@ class TileSource:
     def __call__(self, rows: slice, columns: slice) -> Tile:
         key = (rows.start, columns.start)
         if key != self._key:
+            self._tile = (None, None)  # free before the next is made
             self._tile = self._make(rows, columns)
             self._key = key
         return self._tile
@@ -182,8 +183,8 @@ class Tiled(Operator):
             for columns in self._column_tiles:
                 parts = self._mapped_tile(rows, columns, function)
                 sums = sums or [np.zeros(self.shape[1]) for _ in parts]
-                for total, part in zip(sums, parts, strict=True):
-                    total[columns] += part @ row_vector[rows]
+                for total in sums:
+                    total[columns] += parts.pop(0) @ row_vector[rows]
         return sums
 
     def _column_vector(self, vector: Array) -> Array:
