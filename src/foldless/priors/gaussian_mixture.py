@@ -11,7 +11,14 @@ from numpy.typing import NDArray
 
 from foldless.beliefs import Array, Tilted
 from foldless.component import wants
-from foldless.priors._common import Continuous, as_cavity, asked_explicitly, total_weight, weighted_sum
+from foldless.priors._common import (
+    Continuous,
+    as_cavity,
+    asked_explicitly,
+    in_pieces,
+    total_weight,
+    weighted_sum,
+)
 from foldless.priors._slab import SlabEvidence
 from foldless.priors.base import NO_HYPER_PRIOR, HyperPrior
 from foldless.special import LOG_SQRT_2PI
@@ -83,7 +90,9 @@ class GaussianMixture(Continuous):
 
         mean = Σ ρ_l m_l,    var = Σ ρ_l (v_l + (m_l - mean)²),    log_z = log Σ ω_l Z_l.
         """
-        return Tilted(*self.slab_evidence(cavity_mean, cavity_var)[:3])
+        return in_pieces(
+            lambda r, tau: Tilted(*self.slab_evidence(r, tau)[:3]), *as_cavity(cavity_mean, cavity_var)
+        )
 
     def slab_evidence(self, cavity_mean: Array, cavity_var: Array) -> SlabEvidence:
         """`tilted`, with the log Bayes factor against w = 0."""
