@@ -235,10 +235,11 @@ def X(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 NEST = "intercept of mean removed of standardized"
 TYPICAL = ["C float64", "F float32", "csr_array float64 int32", "csc_matrix float64 int64"]
 PAIRS = [
-    *((storage, "plain", block) for storage in STORAGES for block in (None, SMALL_BLOCK)),
-    *((storage, NEST, SMALL_BLOCK) for storage in STORAGES),
-    *((storage, wrapper, block) for storage in TYPICAL for wrapper in WRAPPERS for block in (None, 1)),
+    *((storage, wrapper, SMALL_BLOCK) for storage in STORAGES for wrapper in ("plain", NEST)),
+    *((storage, wrapper, SMALL_BLOCK) for storage in TYPICAL for wrapper in WRAPPERS),
+    *((storage, wrapper, block) for storage in TYPICAL for wrapper in ("plain", NEST) for block in (None, 1)),
 ]
+PAIRS = list(dict.fromkeys(PAIRS))
 
 
 @pytest.fixture(params=PAIRS, ids=lambda pair: ", ".join(map(str, pair)))

@@ -9,6 +9,7 @@ from foldless.channels.blended import Blended
 from foldless.channels.flipped_labels import FlippedLabels
 from foldless.channels.hinge import Hinge
 from foldless.channels.logistic import Logistic
+from foldless.channels.pinned import Pinned
 from foldless.channels.probit import Probit
 from foldless.channels.step import Step
 
@@ -19,6 +20,7 @@ __all__ = [
     "FlippedLabels",
     "Hinge",
     "Logistic",
+    "Pinned",
     "Probit",
     "Step",
     "SupportsEM",

@@ -27,6 +27,11 @@ class Prior(Component):
     def moments(self) -> tuple[float, float]:
         """Mean and variance of the prior itself: the state of knowledge before any data."""
 
+    def start(self, n_weights: int) -> tuple[Array, Array]:
+        """Mean and variance of each of `n_weights` weights before any data: where a solver starts."""
+        mean, var = self.moments()
+        return np.full(n_weights, mean), np.full(n_weights, var)
+
     @abstractmethod
     def sample(self, size: int | tuple[int, ...], rng: np.random.Generator) -> Array:
         """Draws from the prior."""

@@ -1,0 +1,7 @@
+"""Solvers turn a problem into a solution."""
+
+from foldless.solvers.damping import AdaptiveDamping, ConstantDamping
+from foldless.solvers.gamp import GAMP
+from foldless.solvers.solve import Stopping, solve
+
+__all__ = ["GAMP", "AdaptiveDamping", "ConstantDamping", "Stopping", "solve"]

@@ -1,0 +1,80 @@
+"""A wrapper for scores that are known: the two rows that mean removal adds, observed to be zero."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from foldless.beliefs import Array, Response
+from foldless.channels.base import Channel, SupportsEM, SupportsMaxSum
+from foldless.component import inner_names
+from foldless.special import log_normal_density
+
+
+@dataclass(frozen=True)
+class Pinned(Channel):
+    """The base channel for labels -1 and +1; a label of 0 says that the score is zero, give or take `variance`."""
+
+    base: Channel
+    # Tight beside scores of the order of one, and wide beside rounding.
+    variance: float = 1e-8
+
+    @property
+    def normalised(self) -> bool:
+        return self.base.normalised
+
+    @property
+    def scale_free(self) -> bool:
+        return self.base.scale_free
+
+    def respond(self, cavity_mean: Array, cavity_var: Array, labels: Array) -> Response:
+        return self._split(self.base.respond, cavity_mean, cavity_var, labels)
+
+    def proximal(self, cavity_mean: Array, cavity_var: Array, labels: Array) -> Response:
+        if not isinstance(self.base, SupportsMaxSum):
+            raise TypeError(f"{self.base!r} has no proximal point; use rule='sum-product'.")
+        return self._split(self.base.proximal, cavity_mean, cavity_var, labels)
+
+    def at_score(self, score: Array, labels: Array) -> Response:
+        no_var = np.zeros_like(score)
+        return self._split(lambda mean, _, label: self.base.at_score(mean, label), score, no_var, labels)
+
+    def predictive(self) -> Channel:
+        return self.base.predictive()
+
+    def em_update(
+        self,
+        cavity_mean: Array,
+        cavity_var: Array,
+        labels: Array,
+        *,
+        weight: Array | float = 1.0,
+        names: frozenset[str] | None = None,
+    ) -> Self:
+        """One EM step of the base on the samples that have a label."""
+        if not isinstance(self.base, SupportsEM):
+            return self
+        labelled = labels != 0
+        base = self.base.em_update(
+            cavity_mean[labelled],
+            cavity_var[labelled],
+            labels[labelled],
+            weight=np.broadcast_to(weight, labels.shape)[labelled],
+            names=inner_names(names, "base"),
+        )
+        return self.with_params(base=base)
+
+    def _split(
+        self, rule: Callable[[Array, Array, Array], Response], mean: Array, var: Array, labels: Array
+    ) -> Response:
+        if np.all(labels != 0):
+            return rule(mean, var, labels)
+        total = var + self.variance
+        known = Response(log_normal_density(0.0, mean, total), -mean / total, 1.0 / total)
+        if not np.any(labels != 0):
+            return known
+        labelled = rule(mean, var, np.where(labels == 0, 1.0, labels))
+        return Response(*(np.where(labels == 0, k, b) for k, b in zip(known, labelled, strict=True)))

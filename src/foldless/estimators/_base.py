@@ -1,0 +1,277 @@
+"""What all binary classifiers of foldless share: the scikit-learn face of a tuned fit."""
+
+from __future__ import annotations
+
+import warnings
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from numbers import Integral, Real
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.feature_selection import SelectorMixin
+from sklearn.utils import check_scalar, compute_sample_weight
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from foldless.beliefs import Array
+from foldless.channels import FlippedLabels
+from foldless.operators import Standardized, operator_from
+from foldless.priors import SupportsInclusion
+from foldless.selection import select
+from foldless.solution import Outcome
+from foldless.tuning.fit import Choices, Columns, Fit, fit
+from foldless.tuning.loo import log_label_odds, loo_log_densities, loo_log_odds
+
+# No copy, no conversion: any layout, both precisions, both sparse formats, both index widths.
+_STORAGE = {"accept_sparse": ("csr", "csc"), "accept_large_sparse": True, "dtype": (np.float64, np.float32)}
+
+
+class MessagePassingClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
+    """Fitting, predicting and selecting; a subclass says what its parameters choose."""
+
+    always_keep: Sequence[str] | Sequence[int] | None
+    class_weight: dict[Any, float] | str | None
+    fdr: float
+    warm_start: bool
+    verbose: int
+
+    @abstractmethod
+    def _choices(self) -> Choices:
+        """What to fit, from the constructor's parameters; raises if they make no sense."""
+
+    @abstractmethod
+    def _columns(self, n_features: int, always_keep: tuple[int, ...]) -> Columns:
+        """Which columns the assembled problem has."""
+
+    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit to data of two classes.
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix of shape (n_samples, n_features)
+            Any units: columns are centred and scaled inside, without a copy. float32 stays float32.
+        y : array of shape (n_samples,)
+            Labels, of any type, with exactly two different values.
+        sample_weight : array of shape (n_samples,), optional
+            How often each sample counts: weight 2 is the same as the row twice.
+        """
+        choices = self._choices()
+        check_scalar(self.fdr, "fdr", Real, min_val=0.0, max_val=1.0)
+        X, y = validate_data(self, X, y, ensure_min_samples=2, **_STORAGE)
+        labels = self._encoded(y)
+        weight = self._weights(y, sample_weight, X.dtype)
+        operator = operator_from(X)
+        columns = self._columns(operator.shape[1], self._kept_positions(operator.shape[1]))
+
+        standardized = Standardized.fit(operator, weight)
+        warm = self._warm_state(operator.shape[0], columns)
+        result = fit(standardized, labels, weight, columns, choices, warm=warm, watch=self._watch())
+        self._publish(result, operator.dtype, weight)
+        self._tell(result)
+        return self
+
+    def decision_function(self, X: Any) -> NDArray[Any]:
+        """The posterior mean of the score, in log-odds; positive means ``classes_[1]``."""
+        mean, _ = self._scores(X, with_var=False)
+        return mean.astype(self.coef_.dtype, copy=False)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The more probable class of each sample."""
+        mean, _ = self._scores(X, with_var=False)
+        return self.classes_[(mean > 0).astype(np.intp)]
+
+    def predict_proba(self, X: Any) -> NDArray[Any]:
+        """Class probabilities, integrated over the posterior of the weights.
+
+        If label noise is part of the model, these are probabilities of the label as it would be recorded.
+        """
+        mean, var = self._scores(X, with_var=True)
+        positive = expit(log_label_odds(self.channel_.predictive(), mean, var))
+        return np.column_stack([1.0 - positive, positive]).astype(self.coef_.dtype, copy=False)
+
+    def predict_log_proba(self, X: Any) -> NDArray[Any]:
+        """Logarithms of the class probabilities, exact far out where the probabilities round to zero."""
+        mean, var = self._scores(X, with_var=True)
+        log_odds = log_label_odds(self.channel_.predictive(), mean, var)
+        log_proba = -np.logaddexp(0.0, np.column_stack([log_odds, -log_odds]))
+        return log_proba.astype(self.coef_.dtype, copy=False)
+
+    def get_support(self, fdr: float | None = None, *, indices: bool = False) -> NDArray[Any]:
+        """The features selected at a false discovery rate.
+
+        Parameters
+        ----------
+        fdr : float, optional
+            The expected share of false features among those selected; the constructor's if not given.
+        indices : bool
+            Positions instead of a mask.
+        """
+        check_is_fitted(self)
+        mask = select(self.inclusion_probability_, self.fdr if fdr is None else fdr)
+        return np.flatnonzero(mask) if indices else mask
+
+    def _get_support_mask(self) -> NDArray[np.bool_]:
+        return self.get_support()
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.classifier_tags.multi_class = False
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    # ------------------------------------------------------------------ from data to the engine
+
+    def _encoded(self, y: NDArray[Any]) -> Array:
+        """Labels as -1 and +1."""
+        check_classification_targets(y)
+        target_type = type_of_target(y, input_name="y", raise_unknown=True)
+        self.classes_, code = np.unique(y, return_inverse=True)
+        if self.classes_.size == 1:
+            raise ValueError(
+                f"{type(self).__name__} needs samples of two classes, but y contains only one class, "
+                f"{self.classes_[0]!r}. Check that the label column is the right one."
+            )
+        if target_type != "binary":
+            raise ValueError(
+                "Only binary classification is supported. The type of the target is "
+                f"{target_type}: y has {self.classes_.size} classes. Select two of them, or wrap this estimator in "
+                "sklearn.multiclass.OneVsRestClassifier."
+            )
+        return np.where(code == 1, 1.0, -1.0)
+
+    def _weights(self, y: NDArray[Any], sample_weight: ArrayLike | None, dtype: Any) -> Array:
+        given = None if sample_weight is None else np.asarray(sample_weight)
+        weight = np.asarray(_check_sample_weight(given, y, dtype=np.float64, ensure_non_negative=True))
+        self._label_weight = weight
+        for label in self.classes_:
+            if not np.any(weight[y == label] > 0):
+                raise ValueError(
+                    f"After removing samples of weight zero, class {label!r} has no samples left, and a single class "
+                    "cannot be told from nothing. Give at least one sample of each class a positive weight."
+                )
+        if self.class_weight is not None:
+            weight = weight * compute_sample_weight(self.class_weight, y)
+        return weight
+
+    def _kept_positions(self, n_features: int) -> tuple[int, ...]:
+        """Positions of the columns named, or numbered, in `always_keep`."""
+        if self.always_keep is None:
+            return ()
+        if isinstance(self.always_keep, str):
+            raise ValueError(
+                f"always_keep must be a list of columns; got the string {self.always_keep!r}. "
+                f"Write always_keep=[{self.always_keep!r}]."
+            )
+        positions = []
+        names = list(getattr(self, "feature_names_in_", []))
+        for column in self.always_keep:
+            if isinstance(column, str):
+                if column not in names:
+                    have = f"The columns are {names[:10]}{'...' if len(names) > 10 else ''}." if names else (
+                        "X has no column names: pass a data frame, or give positions."
+                    )
+                    raise ValueError(f"always_keep names {column!r}, which is not a column of X. {have}")
+                positions.append(names.index(column))
+            elif isinstance(column, Integral) and -n_features <= int(column) < n_features:
+                positions.append(int(column) % n_features)
+            else:
+                raise ValueError(
+                    f"always_keep contains {column!r}; it needs column names, or positions from 0 to {n_features - 1}."
+                )
+        return tuple(sorted(set(positions)))
+
+    def _warm_state(self, n_samples: int, columns: Columns) -> Any:
+        """The last fit's messages, if it was of the same samples and columns."""
+        previous: tuple[int, Columns, Any] | None = getattr(self, "_warm", None)
+        if not self.warm_start or previous is None:
+            return None
+        n_previous, previous_columns, state = previous
+        return state if (n_previous, previous_columns) == (n_samples, columns) else None
+
+    def _watch(self) -> Callable[..., None] | None:
+        if not self.verbose:
+            return None
+
+        def report(iteration: int, line: Any) -> None:
+            print(f"[{type(self).__name__}] iteration {iteration:4d}  change {line.change:.2e}  step {line.step:.2f}")
+
+        return report
+
+    # ------------------------------------------------------------------ from the engine to attributes
+
+    def _publish(self, result: Fit, dtype: Any, weight: Array) -> None:
+        """Fitted attributes, in the units of X."""
+        self._warm = (result.n_rows, result.columns, result.solution.state) if self.warm_start else None
+        posterior, problem = result.solution.posterior, result.solution.problem
+        n_features, scale = result.columns.n_features, result.standardized.scale
+        self._std_weights = np.where(result.standardized.constant, 0.0, posterior.mean[:n_features])
+        self._std_weight_var = np.where(result.standardized.constant, 0.0, posterior.var[:n_features])
+        has_intercept = result.columns.intercept
+        self._std_intercept = float(posterior.mean[-1]) if has_intercept else 0.0
+        self._intercept_var = float(posterior.var[-1]) if has_intercept else 0.0
+        self._center, self._scale = result.standardized.center, scale
+
+        coef = self._std_weights / scale
+        self.coef_ = coef[np.newaxis].astype(dtype)
+        self.coef_std_ = (np.sqrt(self._std_weight_var) / scale)[np.newaxis].astype(dtype)
+        self.intercept_ = np.array([self._std_intercept - self._center @ coef], dtype=dtype)
+        self.inclusion_probability_ = self._inclusion(result).astype(dtype)
+        self.prior_, self.channel_ = result.prior, result.channel
+        self.generative_weight_ = result.generative_weight
+        self.generative_path_ = [(c.weight, c.loo_log_loss) for c in result.candidates]
+        self.outcome_, self.n_iter_ = result.solution.outcome, result.n_iter
+        self.history_ = result.solution.history
+        self.log_evidence_ = posterior.log_evidence
+
+        samples = slice(0, self._label_weight.size)
+        share = self._label_weight / self._label_weight.sum()
+        log_odds = loo_log_odds(result.solution)[samples]
+        positive = expit(log_odds)
+        self.loo_proba_ = np.column_stack([1.0 - positive, positive]).astype(dtype)
+        self.loo_error_ = float(share @ (problem.labels[samples] * log_odds <= 0))
+        self.loo_log_loss_ = -float(share @ loo_log_densities(result.solution)[samples])
+        if isinstance(self.channel_, FlippedLabels):
+            self.mislabel_probability_ = self.channel_.mislabel_probability(
+                posterior.score_cavity_mean[samples], posterior.score_cavity_var[samples], problem.labels[samples]
+            ).astype(dtype)
+        elif hasattr(self, "mislabel_probability_"):
+            del self.mislabel_probability_  # of an earlier fit with another channel
+
+    def _inclusion(self, result: Fit) -> Array:
+        posterior, prior = result.solution.posterior, result.solution.problem.prior
+        n_features = result.columns.n_features
+        if result.max_sum:
+            inclusion = (posterior.mean[:n_features] != 0).astype(np.float64)
+        elif isinstance(prior, SupportsInclusion):
+            inclusion = prior.inclusion_probability(posterior.cavity_mean, posterior.cavity_var)[:n_features]
+        else:
+            inclusion = np.ones(n_features)
+        # A column that never varies cannot tell classes apart, whatever the prior says of weights.
+        return np.where(result.standardized.constant, 0.0, inclusion)
+
+    def _tell(self, result: Fit) -> None:
+        outcome = result.solution.outcome
+        if outcome is Outcome.INTERRUPTED:
+            raise KeyboardInterrupt(f"{type(self).__name__} was interrupted; it holds the state reached by then.")
+        if not outcome.trustworthy:
+            warnings.warn(
+                f"{type(self).__name__}: {outcome} after {self.n_iter_} iterations. {outcome.advice}",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    def _scores(self, X: Any, *, with_var: bool) -> tuple[Array, Array]:
+        """Posterior mean and variance of the scores of new samples."""
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, **_STORAGE)
+        operator = Standardized(operator_from(X), self._center, self._scale)
+        mean = operator.scores(self._std_weights) + self._std_intercept
+        if not with_var:
+            return mean, np.zeros_like(mean)
+        return mean, operator.score_variances(self._std_weight_var) + self._intercept_var

@@ -1,0 +1,52 @@
+"""A problem: a data operator, labels, a channel (labels given scores) and a prior (weights)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foldless.beliefs import Array
+from foldless.channels.base import Channel
+from foldless.operators.base import Operator
+from foldless.priors.base import Prior
+
+
+@dataclass(frozen=True, eq=False)
+class KeptColumns:
+    """The columns that are always kept, the intercept and covariates: where they are, and their values."""
+
+    positions: NDArray[np.intp]
+    values: Array  # (rows, kept columns)
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Everything a solver is told. Tuning makes a new problem, it never changes one.
+
+    Labels are -1 and +1. A label of 0 marks a row that is no sample but a constraint on the weights.
+    """
+
+    operator: Operator
+    labels: Array
+    # A sample of weight 2 counts as two equal rows, one of weight 0 as no row.
+    sample_weight: Array
+    channel: Channel
+    prior: Prior
+    kept: KeptColumns | None = None
+
+    def but(self, **changes: Any) -> Problem:
+        """The same problem with some parts replaced."""
+        return replace(self, **changes)
+
+    @property
+    def label_weight(self) -> Array:
+        """The weight of each row as a labelled sample: 0 for constraints."""
+        return self.sample_weight * (self.labels != 0)
+
+    @property
+    def n_samples(self) -> float:
+        """The number of samples as the likelihood counts them."""
+        return float(self.label_weight.sum())

@@ -1,0 +1,103 @@
+"""A solution: what a solver found, how it ended, and how it got there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from foldless.beliefs import Array, Posterior
+from foldless.problem import Problem
+
+
+class Outcome(Enum):
+    """How an iteration ended. An outcome is a result, not an exception; only estimators warn."""
+
+    CONVERGED = "converged"
+    STALLED = "stalled"
+    RESCUED = "diverged and rescued"
+    DIVERGED = "diverged"
+    INTERRUPTED = "interrupted"
+    BUDGET = "budget"
+
+    @property
+    def advice(self) -> str:
+        """What the outcome means for the answer, and what to do about it."""
+        return _ADVICE[self]
+
+    @property
+    def trustworthy(self) -> bool:
+        """Whether the answer is a fixed point of the algorithm."""
+        return self in (Outcome.CONVERGED, Outcome.RESCUED)
+
+    def __str__(self) -> str:
+        return self.value
+
+
+_ADVICE = {
+    Outcome.CONVERGED: "The iteration reached its tolerance.",
+    Outcome.STALLED: (
+        "The iteration keeps moving a little without settling, which is typical of strongly correlated "
+        "columns. Read probabilities as a ranking. To improve it, raise max_iter, use a smaller constant "
+        "damping such as damping=0.1, mean_removal=True, or variances='per-coordinate'."
+    ),
+    Outcome.RESCUED: (
+        "The iteration diverged, was restarted from its best state with stronger damping, and then "
+        "reached its tolerance. The answer is a fixed point; correlated columns are the usual cause."
+    ),
+    Outcome.DIVERGED: (
+        "The iteration diverged and stronger damping did not help; the best state seen is returned and "
+        "should not be trusted. Remove near-duplicate columns, or try mean_removal=True, "
+        "variances='per-coordinate', or a more regularising prior such as prior='gaussian'."
+    ),
+    Outcome.INTERRUPTED: "The fit was interrupted; the state reached by then is returned.",
+    Outcome.BUDGET: "max_iter was reached before the tolerance. Raise max_iter, or accept a larger tol.",
+}
+
+
+class Iteration(NamedTuple):
+    """One line of the history."""
+
+    change: float  # relative change of the weights, before damping
+    step: float  # the damping step in force: 1 is undamped
+    log_evidence: float
+    tuned: dict[str, Any]  # the tuned parameters after this iteration
+
+
+@dataclass
+class History:
+    """What happened in each iteration."""
+
+    iterations: list[Iteration] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.iterations)
+
+    @property
+    def change(self) -> Array:
+        return np.array([i.change for i in self.iterations])
+
+    @property
+    def step(self) -> Array:
+        return np.array([i.step for i in self.iterations])
+
+    @property
+    def log_evidence(self) -> Array:
+        return np.array([i.log_evidence for i in self.iterations])
+
+    def tuned(self, name: str) -> Array:
+        """The course of one tuned parameter."""
+        return np.array([i.tuned[name] for i in self.iterations])
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """A posterior with its problem (as tuned), its outcome and its history; `state` allows a warm start."""
+
+    problem: Problem
+    posterior: Posterior
+    outcome: Outcome
+    history: History
+    state: Any

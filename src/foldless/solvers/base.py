@@ -1,0 +1,68 @@
+"""The contract of a solver: pure steps from state to state, run by the one loop in `solve`."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from foldless.beliefs import Array, Posterior
+from foldless.component import Component
+from foldless.problem import Problem
+
+
+class State(Protocol):
+    """What the loop and a tuner may know of any solver's state."""
+
+    @property
+    def change(self) -> float: ...
+    @property
+    def step(self) -> float: ...
+    @property
+    def log_evidence(self) -> float: ...
+    @property
+    def cavity_mean(self) -> Array: ...
+    @property
+    def cavity_var(self) -> Array: ...
+    @property
+    def score_cavity_mean(self) -> Array: ...
+    @property
+    def score_cavity_var(self) -> Array: ...
+
+
+S = TypeVar("S", bound=State)
+
+
+@dataclass(frozen=True)
+class Solver(Component, Generic[S]):
+    """`init` makes a state, `step` a better one; neither changes what it was given."""
+
+    @abstractmethod
+    def init(self, problem: Problem) -> S:
+        """The state before any data; raises if the problem lacks what this solver needs."""
+
+    @abstractmethod
+    def step(self, problem: Problem, state: S) -> S:
+        """One iteration: one sweep over the data."""
+
+    @abstractmethod
+    def calmer(self, state: S) -> S | None:
+        """The same state with a more careful step, to restart from after a divergence; None if there is none."""
+
+    @abstractmethod
+    def resumed(self, state: S) -> S:
+        """The state as a warm start for a neighbouring problem: messages kept, step control reset."""
+
+    @abstractmethod
+    def posterior(self, problem: Problem, state: S) -> Posterior:
+        """What the state says about weights and scores."""
+
+
+class Tuner(Protocol):
+    """Turns a problem and the state of its solution into a better problem."""
+
+    def update(self, problem: Problem, state: Any, iteration: int) -> Problem: ...
+
+    def tuned(self, problem: Problem) -> dict[str, Any]:
+        """The current values of the parameters that `update` learns, for the history."""
+        ...

@@ -1,0 +1,314 @@
+"""GAMP: generalised approximate message passing, one sweep over the data per iteration.
+
+One iteration, for weights w with prior f and scores z = X w with channel p(y | z) [Rangan 2011;
+Ziniel, Schniter, Sederberg 2014, algorithm 1], S = X∘X, products element-wise:
+
+    τp = S τw                       variance of the scores' cavities
+    p  = X w - τp s                 their mean: the last term takes sample m's own label out again
+    s, τs = slope and curvature of the channel's log normaliser at (p, τp)
+    τr = 1 / (Sᵀ τs),  r = w + τr Xᵀ s
+    w, τw = moments of the prior at (r, τr)
+
+Sum-product and max-sum differ only in what the prior and the channel are asked for (`beliefs`).
+s, τs and the w inside r are damped [Rangan, Schniter, Fletcher 2014]; p and τp are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+
+from foldless.beliefs import Array, Posterior, Response, Tilted
+from foldless.channels.base import SupportsMaxSum as ChannelSupportsMaxSum
+from foldless.priors.base import SupportsMaxSum as PriorSupportsMaxSum
+from foldless.problem import Problem
+from foldless.solvers.base import Solver
+from foldless.solvers.damping import AdaptiveDamping, Damping
+
+Rule = Literal["sum-product", "max-sum"]
+Variances = Literal["rank-one", "uniform", "per-coordinate"]
+RULES: tuple[Rule, ...] = ("sum-product", "max-sum")
+VARIANCES: tuple[Variances, ...] = ("rank-one", "uniform", "per-coordinate")
+
+# Labels may say nothing about the scores (curvature 0: a fully generative likelihood, a hinge beyond
+# its margin). The weights' cavities are then infinitely wide; this keeps them finite, in log-odds units
+# where a curvature is at most 1/4 and so far below anything that matters.
+MIN_CURVATURE = 1e-12
+# Variances below this are zero for every purpose and would only divide badly.
+MIN_VARIANCE = 1e-30
+# Weights whose scores are within a hundredth of a logit of zero count as settled: relative change alone
+# never settles when the answer is that nothing matters.
+SETTLED_SCORE = 1e-2
+# A start with scores vaguer than this (log-odds squared) makes the first labels look uninformative.
+VAGUEST_START = 10.0
+# Restarting a diverged iteration with steps below this would need thousands of sweeps.
+CALMEST_STEP = 0.01
+
+
+@dataclass(frozen=True, eq=False)
+class SquaredNorms:
+    """Row and column sums of X∘X, the stand-in for the matrix itself when variances are shared.
+
+    The rank-one matrix row_m column_n / total has the row and column sums of X∘X. Samples count with
+    their weight in `column` and `total`.
+    """
+
+    row: Array
+    column: Array
+    total: float
+
+    def score_var(self, weight_var: Array) -> Array:
+        """(X∘X) weight_var, approximately."""
+        return self.row * (_dot(self.column, weight_var) / self.total)
+
+    def weight_precision(self, weighted_curvature: Array) -> Array:
+        """(X∘X)ᵀ curvatures, approximately; curvatures come multiplied by the sample weights."""
+        return self.column * (_dot(self.row, weighted_curvature) / self.total)
+
+
+@dataclass(frozen=True, eq=False)
+class GAMPState:
+    """Everything the next iteration needs."""
+
+    weights: Array
+    weight_var: Array
+    damped_weights: Array
+    slopes: Array
+    curvatures: Array
+    cavity_mean: Array
+    cavity_var: Array
+    score_cavity_mean: Array
+    score_cavity_var: Array
+    norms: SquaredNorms
+    iteration: int
+    change: float
+    step: float
+    largest_step: float
+    log_evidence: float
+
+
+@dataclass(frozen=True)
+class GAMP(Solver[GAMPState]):
+    """Message passing with diagonal covariances; exact in the limit for matrices with independent entries.
+
+    variances
+        'per-coordinate' forms (X∘X) τ exactly, at about twice the cost of a sweep. 'rank-one' replaces X∘X by
+        the rank-one matrix with the same row and column sums. 'uniform' gives all samples one variance
+        and all weights another.
+    """
+
+    rule: Rule = "sum-product"
+    variances: Variances = "rank-one"
+    damping: Damping = field(default_factory=AdaptiveDamping)
+
+    def __post_init__(self) -> None:
+        if self.rule not in RULES:
+            raise ValueError(f"rule must be one of {RULES}; got {self.rule!r}.")
+        if self.variances not in VARIANCES:
+            raise ValueError(f"variances must be one of {VARIANCES}; got {self.variances!r}.")
+
+    def init(self, problem: Problem) -> GAMPState:
+        self._check_support(problem)
+        n_samples, n_features = problem.operator.shape
+        norms = self._squared_norms(problem)
+        weights, weight_var = problem.prior.start(n_features)
+        vagueness = float(norms.score_var(weight_var).mean())
+        weight_var = weight_var * min(1.0, VAGUEST_START / max(vagueness, MIN_VARIANCE))
+        return GAMPState(
+            weights=weights,
+            weight_var=weight_var,
+            damped_weights=weights,
+            slopes=np.zeros(n_samples),
+            curvatures=np.zeros(n_samples),
+            cavity_mean=weights,
+            cavity_var=weight_var,
+            score_cavity_mean=np.zeros(n_samples),
+            score_cavity_var=norms.score_var(weight_var),
+            norms=norms,
+            iteration=0,
+            change=np.inf,
+            step=1.0,
+            largest_step=self.damping.first,
+            log_evidence=-np.inf,
+        )
+
+    def step(self, problem: Problem, state: GAMPState) -> GAMPState:
+        # The first slopes replace an empty state: there is nothing yet to damp towards.
+        step = 1.0 if state.iteration == 0 else state.step
+        samples = _SampleSide(problem, state, self._respond(problem), step, self._exact)
+        sweep = problem.operator.sweep(state.weights, state.weight_var if self._exact else None, samples.row_step)
+
+        precision = (
+            sweep.curvatures
+            if sweep.curvatures is not None
+            else state.norms.weight_precision(problem.sample_weight * samples.curvatures)
+        )
+        slopes, precision = self._with_kept(problem, samples, sweep.slopes, precision)
+        precision = np.maximum(precision, MIN_CURVATURE * np.maximum(state.norms.column, 1.0))
+        damped_weights = state.damped_weights + step * (state.weights - state.damped_weights)
+        cavity_var = 1.0 / precision
+        cavity_mean = damped_weights + cavity_var * slopes
+        tilted = self._tilt(problem, cavity_mean, cavity_var)
+
+        change = _relative_change(tilted.mean, state.weights, state.norms.column, problem.n_samples)
+        next_step = self.damping.following(step, change, state.change)
+        return GAMPState(
+            weights=tilted.mean,
+            weight_var=np.maximum(tilted.var, MIN_VARIANCE),
+            damped_weights=damped_weights,
+            slopes=samples.slopes,
+            curvatures=samples.curvatures,
+            cavity_mean=cavity_mean,
+            cavity_var=cavity_var,
+            score_cavity_mean=samples.cavity_mean,
+            score_cavity_var=samples.cavity_var,
+            norms=state.norms,
+            iteration=state.iteration + 1,
+            change=change,
+            step=min(next_step, state.largest_step),
+            largest_step=state.largest_step,
+            log_evidence=samples.log_evidence + _weight_evidence(tilted, cavity_mean, cavity_var),
+        )
+
+    def calmer(self, state: GAMPState) -> GAMPState | None:
+        largest = state.largest_step / 4
+        if largest < CALMEST_STEP:
+            return None
+        return replace(state, step=min(state.step, largest), largest_step=largest)
+
+    def resumed(self, state: GAMPState) -> GAMPState:
+        """The same messages for a neighbouring problem, with the step and its memory reset."""
+        return replace(state, change=np.inf, step=self.damping.first, largest_step=self.damping.first)
+
+    def posterior(self, problem: Problem, state: GAMPState) -> Posterior:
+        return Posterior(
+            mean=state.weights,
+            var=state.weight_var,
+            cavity_mean=state.cavity_mean,
+            cavity_var=state.cavity_var,
+            score_cavity_mean=state.score_cavity_mean,
+            score_cavity_var=state.score_cavity_var,
+            log_evidence=state.log_evidence,
+        )
+
+    @property
+    def _exact(self) -> bool:
+        return self.variances == "per-coordinate"
+
+    def _squared_norms(self, problem: Problem) -> SquaredNorms:
+        row, column = problem.operator.squared_norms(problem.sample_weight)
+        total = float(column.sum())
+        if total <= 0:  # every column is constant: any positive total says the same, that nothing is learnt
+            total = 1.0
+        if self.variances == "uniform":
+            row = np.full_like(row, total / problem.n_samples)
+            column = np.full_like(column, total / column.size)
+        return SquaredNorms(row, column, total)
+
+    def _respond(self, problem: Problem) -> Callable[[Array, Array, Array], Response]:
+        channel = problem.channel
+        if self.rule == "sum-product":
+            return channel.respond
+        assert isinstance(channel, ChannelSupportsMaxSum)  # `init` has checked
+        return channel.proximal
+
+    def _tilt(self, problem: Problem, cavity_mean: Array, cavity_var: Array) -> Tilted:
+        prior = problem.prior
+        if self.rule == "sum-product":
+            return prior.tilted(cavity_mean, cavity_var)
+        assert isinstance(prior, PriorSupportsMaxSum)  # `init` has checked
+        return prior.proximal(cavity_mean, cavity_var)
+
+    def _with_kept(
+        self, problem: Problem, samples: _SampleSide, slopes: Array, precision: Array
+    ) -> tuple[Array, Array]:
+        """Evidence for all weights, with that for always-kept columns taken from the predictive channel.
+
+        A tempered channel describes penalised features. What it says about an intercept is too weak, by
+        an amount that depends on the samples, or nothing at all; labels given scores say the right thing.
+        """
+        kept, predictive = problem.kept, problem.channel.predictive()
+        if kept is None or predictive == problem.channel:
+            return slopes, precision
+        response = predictive.respond(samples.cavity_mean, samples.cavity_var, problem.labels)
+        slopes, precision = slopes.copy(), precision.copy()
+        slopes[kept.positions] = kept.values.T @ (problem.label_weight * response.slope)
+        precision[kept.positions] = (kept.values**2).T @ (problem.label_weight * response.curvature)
+        return slopes, precision
+
+    def _check_support(self, problem: Problem) -> None:
+        if self.rule == "sum-product":
+            return
+        if not isinstance(problem.prior, PriorSupportsMaxSum):
+            raise ValueError(
+                f"GAMP(rule='max-sum') needs a prior with `proximal`; {problem.prior!r} has only `tilted`. "
+                "Use rule='sum-product', or a prior such as Laplace or ElasticNet."
+            )
+        if not isinstance(problem.channel, ChannelSupportsMaxSum):
+            raise ValueError(
+                f"GAMP(rule='max-sum') needs a channel with `proximal`; {problem.channel!r} has only `respond`. "
+                "Use rule='sum-product', or a channel such as Logistic, Probit or Hinge."
+            )
+
+
+class _SampleSide:
+    """The samples' half of an iteration, done block by block in mid-sweep."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        state: GAMPState,
+        respond: Callable[[Array, Array, Array], Response],
+        step: float,
+        exact: bool,
+    ) -> None:
+        self.labels, self.weight = problem.labels, problem.sample_weight
+        self.respond, self.step, self.exact = respond, step, exact
+        self.previous = state
+        self.cavity_var = np.empty_like(state.slopes) if exact else state.norms.score_var(state.weight_var)
+        self.cavity_var = np.maximum(self.cavity_var, MIN_VARIANCE)
+        self.cavity_mean = np.empty_like(state.slopes)
+        self.slopes = np.empty_like(state.slopes)
+        self.curvatures = np.empty_like(state.slopes)
+        self.log_evidence = 0.0
+
+    def row_step(self, rows: slice, scores: Array, score_var: Array | None) -> tuple[Array, Array | None]:
+        if score_var is not None:
+            self.cavity_var[rows] = np.maximum(score_var, MIN_VARIANCE)
+        cavity_var, weight = self.cavity_var[rows], self.weight[rows]
+        old_slope, old_curvature = self.previous.slopes[rows], self.previous.curvatures[rows]
+
+        correction = cavity_var * old_slope
+        cavity_mean = scores - correction
+        log_z, slope, curvature = self.respond(cavity_mean, cavity_var, self.labels[rows])
+        slope = old_slope + self.step * (slope - old_slope)
+        curvature = old_curvature + self.step * (curvature - old_curvature)
+
+        self.cavity_mean[rows] = cavity_mean
+        self.slopes[rows] = slope
+        self.curvatures[rows] = curvature
+        self.log_evidence += float(weight @ (log_z + 0.5 * correction * old_slope))
+        # A label that contradicts a non-log-concave channel has negative curvature. It may lower the
+        # average over samples, but alone it would make the precision of a weight negative.
+        return weight * slope, (weight * np.maximum(curvature, 0.0) if self.exact else None)
+
+
+def _relative_change(new: Array, old: Array, column_norms: Array, n_samples: float) -> float:
+    """Change of the weights relative to their size, both as root mean square scores of independent columns."""
+    moved = np.sqrt(_dot(column_norms, (new - old) ** 2) / n_samples)
+    size = np.sqrt(_dot(column_norms, new**2) / n_samples)
+    return float(moved / (size + SETTLED_SCORE))
+
+
+def _dot(a: Array, b: Array) -> float:
+    """Inner product of two vectors without BLAS, whose threads cost more here than they save."""
+    return float(np.einsum("i,i->", a, b))
+
+
+def _weight_evidence(tilted: Tilted, cavity_mean: Array, cavity_var: Array) -> float:
+    """The weights' share of the Bethe approximation to the log evidence (the samples' share is in `_SampleSide`)."""
+    spread = (tilted.var + (tilted.mean - cavity_mean) ** 2) / (2 * cavity_var)
+    return float(np.sum(tilted.log_z + 0.5 * np.log(2 * np.pi * cavity_var) + spread))

@@ -1,0 +1,88 @@
+"""The one loop: step, tune, look, until the weights stand still or something says stop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from foldless.component import Component
+from foldless.problem import Problem
+from foldless.solution import History, Iteration, Outcome, Solution
+from foldless.solvers.base import Solver, State, Tuner
+
+Watch = Callable[[int, Iteration], None]
+
+
+@dataclass(frozen=True)
+class Stopping(Component):
+    """When the loop ends."""
+
+    tol: float = 1e-5  # relative change of the weights, before damping
+    max_iter: int = 500
+    # Sweeps that tuning needs before a small change means anything.
+    min_iter: int = 3
+    # Without a new smallest change for this many iterations, nothing will settle any more.
+    patience: int = 100
+    # A change this much larger than the smallest seen is a divergence, not an oscillation.
+    explosion: float = 1e3
+
+
+def solve(
+    problem: Problem,
+    solver: Solver[Any],
+    *,
+    stopping: Stopping | None = None,
+    tuner: Tuner | None = None,
+    state: State | None = None,
+    watch: Watch | None = None,
+) -> Solution:
+    """Run a solver to its end, with tuning between iterations if a tuner is given.
+
+    A diverging iteration is restarted from its best state with a more careful step as long as the
+    solver knows one. `watch` is called after every iteration; an interrupt from the keyboard ends the
+    loop with the state reached.
+    """
+    stopping = stopping or Stopping()
+    current = solver.init(problem) if state is None else state
+    best, best_problem = current, problem
+    smallest, since_smallest, rescued = np.inf, 0, False
+    history = History()
+
+    def finish(outcome: Outcome, problem: Problem, state: State) -> Solution:
+        return Solution(problem, solver.posterior(problem, state), outcome, history, state)
+
+    try:
+        for n in range(stopping.max_iter):
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+                current = solver.step(problem, current)
+            broken = not np.isfinite(current.change) or (
+                current.change > stopping.explosion * smallest and current.change > 1.0
+            )
+            if broken:
+                calm = solver.calmer(best)
+                if calm is None:
+                    return finish(Outcome.DIVERGED, best_problem, best)
+                current, problem, rescued = calm, best_problem, True
+                smallest, since_smallest = np.inf, 0
+                continue
+            line = Iteration(current.change, current.step, current.log_evidence, tuner.tuned(problem) if tuner else {})
+            history.iterations.append(line)
+            if watch is not None:
+                watch(len(history), line)
+            if current.change < smallest:
+                smallest, since_smallest = current.change, 0
+                best, best_problem = current, problem
+            else:
+                since_smallest += 1
+            if n + 1 >= stopping.min_iter and current.change <= stopping.tol:
+                return finish(Outcome.RESCUED if rescued else Outcome.CONVERGED, problem, current)
+            if since_smallest >= stopping.patience:
+                return finish(Outcome.STALLED, best_problem, best)
+            if tuner is not None:
+                problem = tuner.update(problem, current, n)
+    except KeyboardInterrupt:
+        return finish(Outcome.INTERRUPTED, best_problem, best)
+    return finish(Outcome.BUDGET, problem, current)

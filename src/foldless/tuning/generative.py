@@ -1,0 +1,119 @@
+"""The blended likelihood: log p(y | x) + ω log p(x), with ω in [0, 1] chosen by the leave-one-out loss.
+
+A discriminative likelihood conditions on the features and throws away what class means say about which
+features matter; a generative one trusts them fully. For x | y ~ N(mean_y, v) the log-odds are a linear
+score z and  log p(x, y) = y z / 2 - (information) v w² / 2 per weight, while log p(y | x) = log σ(y z), so
+
+    log p(y | x) + ω log p(x)  =  (1 - ω) log σ(y z) + ω y z / 2 - ω information v w² / 2 + const.
+
+The first two terms are the channel `Blended`, the last is the ridge `Ridged` on every penalised weight.
+ω = 0 is logistic regression, ω = 1 independence-rule discriminant analysis, both with the same sparse
+prior. Where the class means mislead (correlated features), the leave-one-out loss says so and ω falls.
+
+Always-kept columns (intercept, covariates) are fitted discriminatively at any ω: see `Problem.kept`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from foldless.channels import Blended, Channel, FlippedLabels, Logistic, Pinned
+from foldless.priors import Blocks, Ridged
+from foldless.problem import Problem
+from foldless.solution import Outcome, Solution
+from foldless.tuning.loo import loo_log_loss
+from foldless.tuning.start import ClassMeans
+
+GRID = (1.0, 0.75, 0.5, 0.25, 0.0)
+# The search down the grid ends when the loss has been above its minimum this many times in a row.
+WORSE_IN_A_ROW = 2
+
+
+def can_blend(channel: Channel) -> bool:
+    """Whether a channel has a generative counterpart: the logistic does, also under label noise."""
+    if isinstance(channel, FlippedLabels | Pinned):
+        return can_blend(channel.base)
+    return isinstance(channel, Logistic) and channel.integral == "exponential-sums"
+
+
+def blended(problem: Problem, weight: float, means: ClassMeans) -> Problem:
+    """The problem with generative weight ω; its prior must be `Blocks` (penalised base, always-kept others)."""
+    if weight == 0:
+        return problem
+    scale, channel = _blended_channel(problem.channel, weight, means.label_mean)
+    prior = problem.prior
+    assert isinstance(prior, Blocks)
+    ridge = weight * means.information * scale**2 * means.within_var
+    return problem.but(channel=channel, prior=replace(prior, base=Ridged(prior.base, ridge)))
+
+
+def unblended(problem: Problem) -> Problem:
+    """The problem a blend was made from, with whatever was tuned since."""
+    channel, prior = _unblended_channel(problem.channel), problem.prior
+    assert isinstance(prior, Blocks)
+    if isinstance(prior.base, Ridged):
+        prior = replace(prior, base=prior.base.base)
+    return problem.but(channel=channel, prior=prior)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One generative weight tried, and what leave-one-out said of it."""
+
+    weight: float
+    loo_log_loss: float
+    outcome: Outcome
+
+
+def descend(
+    solve_at: Callable[[float, Solution | None], Solution],
+    grid: tuple[float, ...] = GRID,
+) -> tuple[float, Solution, list[Candidate]]:
+    """Follow ω down the grid, each fit starting from the one before, until the leave-one-out loss has turned up.
+
+    `solve_at(ω, previous)` fits at ω. From the generative end, because there the class means give the
+    support in a few sweeps and lower weights start from it; the discriminative end alone is slow to find
+    it and may not.
+    """
+    tried: list[Candidate] = []
+    best: tuple[float, Solution] | None = None
+    best_loss, worse, previous = np.inf, 0, None
+    for weight in grid:
+        solution = solve_at(weight, previous)
+        loss = loo_log_loss(solution)
+        tried.append(Candidate(weight, loss, solution.outcome))
+        if solution.outcome is Outcome.INTERRUPTED:
+            return weight, solution, tried
+        if loss < best_loss:
+            best, best_loss, worse = (weight, solution), loss, 0
+        else:
+            worse += 1
+        if worse >= WORSE_IN_A_ROW:
+            break
+        # A diverged fit is no place to start from.
+        previous = previous if solution.outcome is Outcome.DIVERGED else solution
+    if best is None:  # every loss was infinite: keep the first, most regularised, fit
+        return grid[0], solve_at(grid[0], None), tried
+    return (*best, tried)
+
+
+def _blended_channel(channel: Channel, weight: float, label_mean: float) -> tuple[float, Channel]:
+    """The blended channel and the scale of the logistic inside it."""
+    if isinstance(channel, FlippedLabels | Pinned):
+        scale, base = _blended_channel(channel.base, weight, label_mean)
+        return scale, replace(channel, base=base)
+    if not isinstance(channel, Logistic):
+        raise ValueError(
+            f"A generative weight above 0 needs a logistic channel, alone or in FlippedLabels; got {channel!r}. "
+            "Use channel='logistic', or generative_weight=0."
+        )
+    return channel.scale, Blended(channel, weight, label_mean)
+
+
+def _unblended_channel(channel: Channel) -> Channel:
+    if isinstance(channel, FlippedLabels | Pinned):
+        return replace(channel, base=_unblended_channel(channel.base))
+    return channel.base if isinstance(channel, Blended) else channel
