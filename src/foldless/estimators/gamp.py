@@ -42,7 +42,7 @@ class GAMPClassifier(MessagePassingClassifier):
         Which parameters EM learns: True for all, False for none, or names such as
         ``['prior__inclusion', 'channel__flip_prob']``. The scale of a channel is fixed unless named,
         because it and the scale of the prior are one parameter.
-    hyper_prior : HyperPrior or None, default=HyperPrior()
+    hyper_prior : "weak", HyperPrior or None, default="weak"
         Weak beliefs that keep EM from the dense and the empty extreme on small data; None for plain EM.
     variances : {'rank-one', 'uniform', 'per-coordinate'}, default='rank-one'
         How variances are passed on; see `foldless.solvers.GAMP`.
@@ -100,7 +100,7 @@ class GAMPClassifier(MessagePassingClassifier):
         rule: Rule = "sum-product",
         generative_weight: float | str = "auto",
         tune: bool | Sequence[str] = True,
-        hyper_prior: HyperPrior | None = HyperPrior(),
+        hyper_prior: HyperPrior | str | None = "weak",
         variances: Variances = "rank-one",
         damping: float | str | Damping = "adaptive",
         mean_removal: bool = False,
@@ -141,7 +141,7 @@ class GAMPClassifier(MessagePassingClassifier):
             tune=_names_to_tune(self.tune),
             generative_weight=checked_generative_weight(self.generative_weight, channel),
             stopping=checked_stopping(self.tol, self.max_iter),
-            hyper=NO_HYPER_PRIOR if self.hyper_prior is None else self.hyper_prior,
+            hyper=_hyper_prior_from(self.hyper_prior),
         )
 
     def _columns(self, n_features: int, always_keep: tuple[int, ...]) -> Columns:
@@ -176,3 +176,13 @@ def _names_to_tune(tune: bool | Sequence[str]) -> frozenset[str] | None:
     if isinstance(tune, bool):
         return None if tune else frozenset()
     return frozenset(tune)
+
+
+def _hyper_prior_from(choice: HyperPrior | str | None) -> HyperPrior:
+    if choice is None:
+        return NO_HYPER_PRIOR
+    if isinstance(choice, HyperPrior):
+        return choice
+    if choice == "weak":
+        return HyperPrior()
+    raise ValueError(f"hyper_prior must be 'weak', None or a HyperPrior; got {choice!r}.")

@@ -115,7 +115,7 @@ class GAMP(Solver[GAMPState]):
         n_samples, n_features = problem.operator.shape
         norms = self._squared_norms(problem)
         weights, weight_var = problem.prior.start(n_features)
-        vagueness = float(norms.score_var(weight_var).mean())
+        vagueness = _dot(problem.sample_weight, norms.score_var(weight_var)) / float(problem.sample_weight.sum())
         weight_var = weight_var * min(1.0, VAGUEST_START / max(vagueness, MIN_VARIANCE))
         return GAMPState(
             weights=weights,

@@ -17,7 +17,7 @@ from foldless.solvers import GAMP, Stopping, solve
 from foldless.solvers.gamp import GAMPState
 from foldless.solvers.solve import Watch
 from foldless.tuning.em import EM, checked_names, tunable_names
-from foldless.tuning.generative import GRID, Candidate, blended, can_blend, descend, unblended
+from foldless.tuning.generative import GRID, BlendTuner, Candidate, blended, can_blend, descend, unblended
 from foldless.tuning.loo import loo_log_loss
 from foldless.tuning.start import class_means, starting_prior
 
@@ -94,7 +94,11 @@ def assemble(
         others.append((slice(first, first + 2), Gaussian(INTERCEPT_VARIANCE)))
     if columns.intercept:
         operator = WithIntercept(operator)
-        others.append((slice(-1, None), Gaussian(INTERCEPT_VARIANCE)))
+        # Centred, and so started, where it belongs if no feature matters.
+        positive = float(sample_weight @ (labels > 0))
+        negative = float(sample_weight @ (labels < 0))
+        log_odds = float(np.log(positive) - np.log(negative))
+        others.append((slice(-1, None), Gaussian(INTERCEPT_VARIANCE, mean=log_odds)))
     if columns.intercept:
         positions = np.append(positions, operator.shape[1] - 1)
     kept = KeptColumns(positions, operator.columns(positions)) if positions.size else None
@@ -135,7 +139,9 @@ def fit(
             delay=1 if state is None else 0,
             every=1 if solver.rule == "sum-product" else MAX_SUM_EM_PERIOD,
         )
-        solution = solve(at_weight, solver, stopping=stopping, tuner=tuner, state=state, watch=watch)
+        solution = solve(
+            at_weight, solver, stopping=stopping, tuner=BlendTuner(tuner, means), state=state, watch=watch
+        )
         n_iter += len(solution.history)
         return solution
 

@@ -10,6 +10,11 @@ The first two terms are the channel `Blended`, the last is the ridge `Ridged` on
 ω = 0 is logistic regression, ω = 1 independence-rule discriminant analysis, both with the same sparse
 prior. Where the class means mislead (correlated features), the leave-one-out loss says so and ω falls.
 
+Under label noise (`FlippedLabels`) the true label t of a sample is uncertain, and with it which class mean
+the sample is evidence for. With class means  x̄ + (t - t̄) v w / 2  the ridge is  ω v Σ E[(t - t̄)²] / 4,
+which `BlendTuner` keeps up to date; it is  ω v information  when all labels are right. Without this a rare
+class could be invented from suspected mistakes at no cost.
+
 Always-kept columns (intercept, covariates) are fitted discriminatively at any ω: see `Problem.kept`.
 """
 
@@ -17,13 +22,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
+from foldless.beliefs import Array
 from foldless.channels import Blended, Channel, FlippedLabels, Logistic, Pinned
 from foldless.priors import Blocks, Ridged
 from foldless.problem import Problem
 from foldless.solution import Outcome, Solution
+from foldless.solvers.base import State
+from foldless.tuning.em import EM
 from foldless.tuning.loo import loo_log_loss
 from foldless.tuning.start import ClassMeans
 
@@ -43,11 +52,11 @@ def blended(problem: Problem, weight: float, means: ClassMeans) -> Problem:
     """The problem with generative weight ω; its prior must be `Blocks` (penalised base, always-kept others)."""
     if weight == 0:
         return problem
-    scale, channel = _blended_channel(problem.channel, weight, means.label_mean)
     prior = problem.prior
     assert isinstance(prior, Blocks)
-    ridge = weight * means.information * scale**2 * means.within_var
-    return problem.but(channel=channel, prior=replace(prior, base=Ridged(prior.base, ridge)))
+    channel = _blended_channel(problem.channel, weight, means.label_mean)
+    problem = problem.but(channel=channel, prior=replace(prior, base=Ridged(prior.base, 0.0)))
+    return _with_ridge(problem, means, _noise_of(channel))
 
 
 def unblended(problem: Problem) -> Problem:
@@ -100,17 +109,70 @@ def descend(
     return (*best, tried)
 
 
-def _blended_channel(channel: Channel, weight: float, label_mean: float) -> tuple[float, Channel]:
-    """The blended channel and the scale of the logistic inside it."""
+@dataclass(frozen=True, eq=False)
+class BlendTuner:
+    """EM, and after it the ridge and label mean of a blend as suspected label flips make them."""
+
+    em: EM
+    means: ClassMeans
+
+    def update(self, problem: Problem, state: State, iteration: int) -> Problem:
+        problem = self.em.update(problem, state, iteration)
+        channel = problem.channel.base if isinstance(problem.channel, Pinned) else problem.channel
+        if not (isinstance(channel, FlippedLabels) and isinstance(channel.base, Blended)):
+            return problem
+        flipped = channel.mislabel_probability(state.score_cavity_mean, state.score_cavity_var, problem.labels)
+        return _with_ridge(problem, self.means, flipped)
+
+    def tuned(self, problem: Problem) -> dict[str, Any]:
+        return self.em.tuned(problem)
+
+
+def _with_ridge(problem: Problem, means: ClassMeans, flipped: Array | float) -> Problem:
+    """A blended problem with the ridge and the label mean that go with probabilities of flipped labels."""
+    labels, weight = problem.labels, problem.label_weight
+    label_mean = float(np.clip(weight @ (labels * (1 - 2 * flipped)) / weight.sum(), -1.0, 1.0))
+    spread = (1 - flipped) * (labels - label_mean) ** 2 + flipped * (labels + label_mean) ** 2
+    information = float(weight @ spread) / 4
+    channel = _with_label_mean(problem.channel, label_mean)
+    blend = _blend_in(channel)
+    ridge = blend.generative_weight * information * blend.base.scale**2 * means.within_var
+    prior = problem.prior
+    assert isinstance(prior, Blocks)
+    assert isinstance(prior.base, Ridged)
+    return problem.but(channel=channel, prior=replace(prior, base=replace(prior.base, precision=ridge)))
+
+
+def _noise_of(channel: Channel) -> float:
+    """The flip probability before any sample is looked at."""
+    if isinstance(channel, Pinned):
+        return _noise_of(channel.base)
+    return channel.flip_prob if isinstance(channel, FlippedLabels) else 0.0
+
+
+def _blend_in(channel: Channel) -> Blended:
     if isinstance(channel, FlippedLabels | Pinned):
-        scale, base = _blended_channel(channel.base, weight, label_mean)
-        return scale, replace(channel, base=base)
+        return _blend_in(channel.base)
+    assert isinstance(channel, Blended)
+    return channel
+
+
+def _with_label_mean(channel: Channel, label_mean: float) -> Channel:
+    if isinstance(channel, FlippedLabels | Pinned):
+        return replace(channel, base=_with_label_mean(channel.base, label_mean))
+    assert isinstance(channel, Blended)
+    return replace(channel, label_mean=label_mean)
+
+
+def _blended_channel(channel: Channel, weight: float, label_mean: float) -> Channel:
+    if isinstance(channel, FlippedLabels | Pinned):
+        return replace(channel, base=_blended_channel(channel.base, weight, label_mean))
     if not isinstance(channel, Logistic):
         raise ValueError(
             f"A generative weight above 0 needs a logistic channel, alone or in FlippedLabels; got {channel!r}. "
             "Use channel='logistic', or generative_weight=0."
         )
-    return channel.scale, Blended(channel, weight, label_mean)
+    return Blended(channel, weight, label_mean)
 
 
 def _unblended_channel(channel: Channel) -> Channel:

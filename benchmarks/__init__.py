@@ -1,0 +1,1 @@
+"""Timings and studies; run as modules from the root of the repository."""

@@ -1,0 +1,160 @@
+"""What all studies share: options, timing, a CSV that survives interruption, the machine, tables."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import pandas as pd
+from threadpoolctl import threadpool_info
+
+PACKAGES = ("foldless", "numpy", "scipy", "scikit-learn", "celer")
+# A study's README holds its table between these marks, so that it cannot drift from the CSV.
+TABLE_BEGINS, TABLE_ENDS = "<!-- table from results.csv -->", "<!-- end of table -->"
+
+
+def options(description: str, trials: int) -> argparse.ArgumentParser:
+    """The options that every study has."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--trials", type=int, default=trials, help=f"independent repetitions (default {trials})")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that everything runs")
+    parser.add_argument("--out", type=Path, help="folder for results; the study's own, if not quick")
+    return parser
+
+
+def output_folder(given: Path | None, study: Path, quick: bool) -> Path:
+    """Where to write: a quick run never overwrites the committed results."""
+    folder = given or (Path(tempfile.mkdtemp(prefix=f"{study.name}_")) if quick else study)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+class Timed(NamedTuple):
+    """A result, the wall-clock seconds it took, and what was warned of meanwhile."""
+
+    result: Any
+    seconds: float
+    warned: str
+
+
+def timed(call: Callable[[], Any]) -> Timed:
+    """Call, with a clock. Warnings are collected: a study records them, it does not scroll them by."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        start = time.perf_counter()
+        result = call()
+        seconds = time.perf_counter() - start
+    kinds = sorted({w.category.__name__ for w in caught})
+    return Timed(result, seconds, " ".join(kinds))
+
+
+class Results:
+    """results.csv, a row at a time: what was measured before an interruption is kept."""
+
+    def __init__(self, folder: Path, columns: Sequence[str]) -> None:
+        self.path = folder / "results.csv"
+        self._columns = list(columns)
+
+    def __enter__(self) -> Self:
+        self._file = self.path.open("w", newline="")
+        self._writer = csv.DictWriter(self._file, self._columns, restval="")
+        self._writer.writeheader()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def add(self, **row: Any) -> None:
+        self._writer.writerow({name: _rounded(value) for name, value in row.items()})
+        self._file.flush()
+
+
+def _rounded(value: Any) -> Any:
+    return f"{value:.6g}" if isinstance(value, float) else value
+
+
+def write_machine(folder: Path, **settings: Any) -> None:
+    """machine.json beside the results: whose seconds these are."""
+    about = {
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "command": " ".join(["python", "-m", _module_name(), *sys.argv[1:]]),
+        "cpu": _cpu_name(),
+        "cores": os.cpu_count(),
+        # Seconds of a busy machine are not comparable; the load before the start shows whether it was.
+        "load_before": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
+        "threads": {Path(pool["filepath"]).name: pool["num_threads"] for pool in threadpool_info()},
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "versions": {name: _version(name) for name in PACKAGES},
+        "settings": settings,
+    }
+    (folder / "machine.json").write_text(json.dumps(about, indent=2) + "\n")
+
+
+def _module_name() -> str:
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return spec.name if spec else sys.argv[0]
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def mean_and_error(values: pd.Series, digits: int = 3) -> str:
+    """'0.053 (0.001)': the mean and its standard error; '' if nothing was measured."""
+    values = values.dropna()
+    if values.empty:
+        return ""
+    mean = f"{values.mean():.{digits}f}"
+    return mean if len(values) == 1 else f"{mean} ({values.sem():.{digits}f})"
+
+
+def mean_only(values: pd.Series, digits: int = 1) -> str:
+    values = values.dropna()
+    return "" if values.empty else f"{values.mean():.{digits}f}"
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A Markdown table whose columns also line up in a terminal."""
+    cells = [[str(cell) for cell in row] for row in [header, *rows]]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
+    cells.insert(1, ["-" * width for width in widths])
+    padded = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in cells]
+    return "\n".join(f"| {' | '.join(row)} |" for row in padded)
+
+
+def refresh_readme(folder: Path, table: str) -> None:
+    """Put the table between the marks of the README, if the results are the study's own."""
+    readme = folder / "README.md"
+    if not readme.exists():
+        return
+    text = readme.read_text()
+    before, _, rest = text.partition(TABLE_BEGINS)
+    _, _, after = rest.partition(TABLE_ENDS)
+    readme.write_text(f"{before}{TABLE_BEGINS}\n{table}\n{TABLE_ENDS}{after}")

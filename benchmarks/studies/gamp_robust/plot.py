@@ -1,0 +1,107 @@
+"""The theory, the table and the figure of the mislabelling study, from its results.csv.
+
+    python -m benchmarks.studies.gamp_robust.plot
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy.special import ndtr, ndtri
+
+from benchmarks.studies import _common as common
+
+BAYES_ERROR = 0.05
+ROBUST = "robust logistic"
+
+
+def class_means_error(flipped: float, n_samples: int, n_features: int, bayes_error: float) -> float:
+    """Test error of the class means as weights, when a share f of the training labels is wrong.
+
+    With x | y ~ N(y w, I), recorded labels ỹ and M samples, the estimate is
+        ŵ = Σ ỹ_m x_m / M = (1 − 2f) w + noise of variance 1/M in each of N coordinates,
+    and its test error is Φ(−w'ŵ / |ŵ|). For large N,
+        w'ŵ → (1 − 2f) |w|²,    |ŵ|² → (1 − 2f)² |w|² + N/M,
+    so the error is Φ(−|w| / √(1 + N / (M (1 − 2f)² |w|²))), where |w| = −Φ⁻¹(Bayes error).
+    """
+    signal = -float(ndtri(bayes_error))
+    noise_share = n_features / (n_samples * ((1.0 - 2.0 * flipped) * signal) ** 2)
+    return float(ndtr(-signal / np.sqrt(1.0 + noise_share)))
+
+
+def report(folder: Path) -> str:
+    """Errors beside theory, and estimated flip rates; also written into the README."""
+    results = pd.read_csv(folder / "results.csv")
+    methods = list(dict.fromkeys(results.method))
+    text = (
+        f"Test error, mean (s.e.) over {results.trial.nunique()} trials:\n\n{_errors(results, methods)}\n\n"
+        f"Estimated flip rate, and seconds:\n\n{_flip_rates(results, methods)}\n\n{_verdict(results)}"
+    )
+    common.refresh_readme(folder, text)
+    return text
+
+
+def _errors(results: pd.DataFrame, methods: list[str]) -> str:
+    rows = []
+    for flipped, group in results.groupby("flipped"):
+        errors = [common.mean_and_error(group.error[group.method == method], 4) for method in methods]
+        rows.append([f"{flipped:.0%}", f"{group.theory.iloc[0]:.4f}", *errors])
+    return common.markdown(["flipped", "theory of class means", *methods], rows)
+
+
+def _flip_rates(results: pd.DataFrame, methods: list[str]) -> str:
+    with_rate = [m for m in methods if results.flip_prob[results.method == m].notna().any()]
+    rows = []
+    for flipped, group in results.groupby("flipped"):
+        rates = [common.mean_and_error(group.flip_prob[group.method == m]) for m in with_rate]
+        seconds = [common.mean_only(group.seconds[group.method == m], 2) for m in methods]
+        rows.append([f"{flipped:.0%}", *rates, *seconds])
+    return common.markdown(["flipped", *with_rate, *[f"s, {m}" for m in methods]], rows)
+
+
+def _verdict(results: pd.DataFrame) -> str:
+    robust = results[results.method == ROBUST].groupby("flipped")[["error", "theory", "flip_prob"]].mean()
+    above = (robust.error - robust.theory).max()
+    off = (robust.flip_prob - robust.index).abs().max()
+    return (
+        f"The {ROBUST} classifier is at most {above:+.4f} above theory (allowed 0.01); "
+        f"its flip rate is at most {off:.3f} off (allowed 0.03)."
+    )
+
+
+def draw(folder: Path) -> None:
+    """figure.png: test error and estimated flip rate against the share of flipped labels (figure 4)."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    results = pd.read_csv(folder / "results.csv")
+    figure, (errors, rates) = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
+    for method in dict.fromkeys(results.method):
+        groups = results[results.method == method].groupby("flipped")
+        for axes, column in ((errors, "error"), (rates, "flip_prob")):
+            mean, error = groups[column].mean(), groups[column].sem().fillna(0)
+            if mean.notna().any():
+                axes.errorbar(mean.index, mean, error, marker="o", capsize=2, label=method)
+    shares = np.linspace(0.0, results.flipped.max(), 100)
+    size = results[["n_samples", "n_features"]].iloc[0]
+    theory = [class_means_error(f, size.n_samples, size.n_features, BAYES_ERROR) for f in shares]
+    errors.plot(shares, theory, color="black", linestyle="--", label="class means, theory")
+    errors.axhline(BAYES_ERROR, color="grey", linestyle=":", label="Bayes")
+    errors.set(xlabel="share of training labels flipped", ylabel="test error", title="Test error")
+    rates.plot(shares, shares, color="grey", linestyle=":", label="truth")
+    rates.set(xlabel="share of training labels flipped", ylabel="estimate", title="Estimated flip rate")
+    errors.legend(fontsize=8)
+    rates.legend(fontsize=8)
+    figure.savefig(folder / "figure.png", dpi=130)
+    plt.close(figure)
+
+
+if __name__ == "__main__":
+    where = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
+    print(report(where))
+    draw(where)
