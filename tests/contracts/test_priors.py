@@ -32,7 +32,6 @@ from foldless.priors import (
     SpikeAndSlab,
     SupportsEM,
     SupportsInclusion,
-    Untempered,
     prior_from,
 )
 from foldless.priors._common import PIECE
@@ -66,7 +65,6 @@ ELEMENTARY: dict[str, Prior] = {
     "ridged-mixture": Ridged(GaussianMixture(), precision=7.0),
     "ridged-ridged": Ridged(Ridged(SpikeAndSlab(), precision=1.0), precision=2.0),
     "spike-ridged": SpikeAndSlab(Ridged(Laplace(), precision=2.0), inclusion=0.3),
-    "untempered-by-one": Untempered(SpikeAndSlab(), factor=1.0),
 }
 BLOCKED: dict[str, Prior] = {
     "blocks-intercept": Blocks(SpikeAndSlab(), others=(INTERCEPT,)),
@@ -129,8 +127,6 @@ def log_density(prior: Any, w: np.ndarray) -> tuple[float, np.ndarray]:
         case Ridged():
             spike, rest = log_density(prior.base, w)
             return spike, rest - 0.5 * prior.precision * w**2
-        case Untempered() if prior.factor == 1.0:
-            return log_density(prior.base, w)
     raise NotImplementedError(prior)
 
 
@@ -192,8 +188,6 @@ def raw_moments(prior: Any, r: Any, tau: Any, precision: Any = 0) -> list[Any]:
             return [i0 + (1 - p) * cavity, i1, i2]
         case Ridged():
             return raw_moments(prior.base, r, tau, mp.mpf(precision) + mp.mpf(prior.precision))
-        case Untempered() if prior.factor == 1.0:
-            return raw_moments(prior.base, r, tau, precision)
     raise NotImplementedError(prior)
 
 
@@ -395,7 +389,7 @@ def test_proximal_agrees_with_brute_force(prior: Any, tau: float) -> None:
 def test_max_sum_is_offered_only_where_the_prior_has_it() -> None:
     have = {"gaussian", "laplace", "elastic-net"}
     assert {name for name, prior in PRIORS.items() if hasattr(prior(), "proximal")} == have
-    for wrapped in (Ridged(SpikeAndSlab(), 1.0), Untempered(SpikeAndSlab(), 0.5), Blocks(SpikeAndSlab())):
+    for wrapped in (Ridged(SpikeAndSlab(), 1.0), Blocks(SpikeAndSlab())):
         assert not hasattr(wrapped, "proximal")
     with pytest.raises(AttributeError, match=r"SpikeAndSlab has only `tilted`.*sum-product"):
         Blocks(Laplace(), others=((slice(1), SpikeAndSlab()),)).proximal  # noqa: B018
@@ -412,7 +406,6 @@ LEARNABLE: dict[str, tuple[Prior, Prior]] = {  # the truth, and where EM starts
     "spike-gaussian": (SpikeAndSlab(Gaussian(2.0), 0.2), SpikeAndSlab()),
     "spike-laplace": (SpikeAndSlab(Laplace(0.7), 0.2), SpikeAndSlab(Laplace())),
     "ridged-spike": (Ridged(SpikeAndSlab(Gaussian(2.0), 0.2), 3.0), Ridged(SpikeAndSlab(), 3.0)),
-    "untempered": (Untempered(SpikeAndSlab(Gaussian(2.0), 0.2), 1.0), Untempered(SpikeAndSlab(), 1.0)),
     "blocks": (
         Blocks(SpikeAndSlab(Gaussian(2.0), 0.2), others=((slice(200), Gaussian(0.3)),), tune_others=True),
         Blocks(SpikeAndSlab(), others=((slice(200), Gaussian()),), tune_others=True),
@@ -672,22 +665,6 @@ def test_a_ridge_per_feature_is_a_ridge_for_each() -> None:
     assert together.tilted(r.astype(np.float32), tau.astype(np.float32)).mean.dtype == np.float32
 
 
-@pytest.mark.parametrize("factor", [0.1, 0.5, 1.0])
-def test_untempered_is_the_base_in_the_reduced_variance(factor: float) -> None:
-    base, r, tau = SpikeAndSlab(Laplace()), np.linspace(-3, 3, 21), 0.8
-    prior = Untempered(base, factor)
-    for part, expected in zip(prior.tilted(r, tau), base.tilted(r, factor * tau), strict=True):
-        assert_array_equal(part, expected)
-    slope = derivative(lambda r: prior.tilted(r, tau).log_z, r, 0.005)
-    gain = derivative(lambda r: prior.tilted(r, tau).mean, r, 0.005)
-    assert_allclose(prior.tilted(r, tau).mean, r + factor * tau * slope, atol=1e-9)
-    assert_allclose(prior.tilted(r, tau).var, factor * tau * gain, atol=1e-9)
-    assert_array_equal(prior.inclusion_probability(r, tau), base.inclusion_probability(r, factor * tau))
-    assert prior.em_update(r, tau).base == base.em_update(r, factor * tau)
-    lasso = Untempered(Laplace(), factor).proximal(r, tau)
-    assert_array_equal(lasso.mean, Laplace().proximal(r, factor * tau).mean)
-
-
 def test_blocks_give_each_column_its_own_prior_and_tune_it_apart() -> None:
     n = 500
     r, tau = np.random.default_rng(8).normal(0, 2, n), 0.5
@@ -760,7 +737,7 @@ def test_every_tunable_parameter_can_be_read_and_set_by_its_nested_name(prior: A
 def test_arrays_in_priors_are_compared_by_value() -> None:
     assert Ridged(Gaussian(), np.ones(3)) == Ridged(Gaussian(), np.ones(3))
     assert Ridged(Gaussian(), np.ones(3)) != Ridged(Gaussian(), np.zeros(3))
-    assert Ridged(Gaussian(), 1.0) != Untempered(Gaussian(), 1.0)
+    assert Ridged(Gaussian(), 1.0) != Blocks(Gaussian())
     first, second = ((np.array([1, 2]), Gaussian()),), ((np.array([1, 3]), Gaussian()),)
     assert Blocks(Laplace(), first) == Blocks(Laplace(), ((np.array([1, 2]), Gaussian()),))
     assert Blocks(Laplace(), first) != Blocks(Laplace(), second)
@@ -798,8 +775,6 @@ def test_priors_by_name() -> None:
         (lambda: Ridged("laplace", 1.0), "must be a prior; got 'laplace'"),
         (lambda: Ridged(Laplace(), -1.0), "finite and >= 0.*got -1.0"),
         (lambda: Ridged(Laplace(), np.array([1.0, np.inf])), "finite and >= 0"),
-        (lambda: Untempered(Laplace(), 0.0), "above 0 and at most 1; got 0.0"),
-        (lambda: Untempered(Laplace(), 1.5), "above 0 and at most 1; got 1.5"),
         (lambda: Blocks(Laplace(), others=(slice(1), Gaussian())), r"pairs \(columns, prior\)"),
         (lambda: Blocks(Laplace(), others=((["age"], Gaussian()),)), "slice or as integers.*flatnonzero"),
         (lambda: Blocks(Laplace(), others=((slice(1), "gaussian"),)), "must be a prior; got 'gaussian'"),

@@ -9,12 +9,23 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from foldless.beliefs import Array
-from foldless.operators.base import column_positions
-from foldless.operators.tiled import BLOCK_BYTES, MIN_TILE_LINES, Tile, Tiled, TileMap, TileSource, slices
+from foldless.operators.base import column_positions, normalized_sample_weight
+from foldless.operators.tiled import (
+    BLOCK_BYTES,
+    MIN_TILE_LINES,
+    UNBUFFERED_BLOCKS,
+    Tile,
+    Tiled,
+    TileMap,
+    TileSource,
+    slices,
+)
 
 # A block of rows of a column-major matrix is made of short runs, one per column. Runs of this many
 # entries fill a memory page, and walking them is as fast as walking whole columns.
 MIN_COLUMN_RUN = 512
+# Sums of squares below this may have lost terms to underflow.
+SMALLEST_SAFE_SQUARE = 1e-280
 
 
 class Dense(Tiled):
@@ -46,11 +57,36 @@ class Dense(Tiled):
             rows = n_rows
             columns = max(entries // n_rows, min(MIN_TILE_LINES, columns))
         self._row_blocks = slices(n_rows, rows)
+        self._unbuffered_row_blocks = slices(n_rows, UNBUFFERED_BLOCKS * rows) if self._blas_walks else self._row_blocks
         self._column_tiles = slices(n_columns, columns)
         self._tile_entries = min(rows, n_rows) * min(columns, n_columns)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (type(self), self.X, self.block_bytes)
+
+    def column_moments(self, sample_weight: Array) -> tuple[Array, Array]:
+        """Weighted mean and variance of each column, in one pass where the range of float64 allows.
+
+        Deviations d are taken from the row of largest weight p₁, so no digits are lost to an offset, and
+        Σ p d² - (Σ p d)² loses at most the factor 1 / p₁, of the order of the number of rows. Columns whose
+        squares over- or underflow have every column done in the two scaled passes of `Tiled`.
+        """
+        share = normalized_sample_weight(sample_weight, self.shape[0])
+        shift = self.X[np.argmax(share)].astype(np.float64)
+        buffer = self._buffer(np.dtype(np.float64))
+        first, second = np.zeros(self.shape[1]), np.zeros(self.shape[1])
+        with np.errstate(over="ignore", invalid="ignore"):
+            for rows in self._row_blocks:
+                for columns in self._column_tiles:
+                    deviation = buffer(rows, columns)
+                    np.subtract(self.X[rows, columns], shift[columns], out=deviation)
+                    first[columns] += deviation.T @ share[rows]
+                    np.multiply(deviation, deviation, out=deviation)
+                    second[columns] += deviation.T @ share[rows]
+        varies = first != 0
+        if not np.all(np.isfinite(second)) or np.any(second[varies] < SMALLEST_SAFE_SQUARE):
+            return super().column_moments(sample_weight)
+        return shift + first, np.maximum(second - first * first, 0.0)
 
     def columns(self, indices: ArrayLike) -> NDArray[np.float64]:
         return self.X[:, column_positions(indices, self.shape[1])].astype(np.float64)

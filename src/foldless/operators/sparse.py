@@ -54,6 +54,7 @@ class Sparse(Tiled):
         self._lines = _slices_of_entries(X.indptr, n_lines, block_bytes // self.dtype.itemsize)
         whole = slice(0, n_rows if self._by_columns else n_columns)
         self._row_blocks = [whole] if self._by_columns else self._lines
+        self._unbuffered_row_blocks = self._row_blocks
         self._column_tiles = self._lines if self._by_columns else [whole]
 
         # Columns of which every entry is stored.

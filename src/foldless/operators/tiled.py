@@ -20,6 +20,9 @@ from foldless.operators.base import Operator, RowStep, Sweep, normalized_sample_
 # A tile and its buffer of squares should stay in the caches near the core. Measured on 300 x 30 000
 # (L2 512 KiB, L3 32 MiB): 1 to 4 MB are within 10 %, 16 MB costs 1.5 times as much with variances.
 BLOCK_BYTES = 2 << 20
+# Without variances nothing is buffered, and a block need only survive in the last cache until it is used
+# again. Fewer blocks are then better: every block is a round of small array operations in `row_step`.
+UNBUFFERED_BLOCKS = 4
 # Fewer rows (columns) than this and a product becomes a handful of dot products, with a Python call for each.
 MIN_TILE_LINES = 4
 # Deviations are divided by their mean size before squaring; a ratio beyond this belongs to a sample
@@ -63,6 +66,8 @@ class Tiled(Operator):
     """An operator whose tiles are in memory."""
 
     _row_blocks: list[slice]
+    # The blocks of a sweep that forms no squares.
+    _unbuffered_row_blocks: list[slice]
     _column_tiles: list[slice]
 
     @abstractmethod
@@ -97,7 +102,7 @@ class Tiled(Operator):
         weights = self._column_vector(weights)
         slope_sum = np.zeros(weights.shape)
         if weight_var is None:
-            for rows in self._row_blocks:
+            for rows in self._unbuffered_row_blocks:
                 slopes, _ = row_step(rows, self._forth(values, rows, weights), None)
                 self._back(values, rows, slopes, slope_sum)
             return Sweep(slope_sum, None)

@@ -17,7 +17,6 @@ from foldless.priors.gaussian_mixture import GaussianMixture
 from foldless.priors.laplace import Laplace
 from foldless.priors.ridged import Ridged
 from foldless.priors.spike_and_slab import SpikeAndSlab
-from foldless.priors.untempered import Untempered
 
 # Names for command lines and search spaces. Wrappers that need columns or data have none.
 PRIORS: dict[str, type[Prior]] = {
@@ -56,6 +55,5 @@ __all__ = [
     "SupportsEM",
     "SupportsInclusion",
     "SupportsMaxSum",
-    "Untempered",
     "prior_from",
 ]
