@@ -29,7 +29,7 @@ TABLE_BEGINS, TABLE_ENDS = "<!-- table from results.csv -->", "<!-- end of table
 def options(description: str, trials: int) -> argparse.ArgumentParser:
     """The options that every study has."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--trials", type=int, default=trials, help=f"independent repetitions (default {trials})")
+    parser.add_argument("--trials", type=int, default=trials, help=f"repetitions (default {trials})")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that everything runs")
     parser.add_argument("--out", type=Path, help="folder for results; the study's own, if not quick")
     return parser

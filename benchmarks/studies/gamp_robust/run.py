@@ -32,13 +32,13 @@ class Sizes(NamedTuple):
 
 
 PAPER = Sizes(8192, 512, (0.0, 0.1, 0.2, 0.3, 0.4))
-QUICK = Sizes(1024, 64, (0.0, 0.2, 0.4))
+QUICK = Sizes(512, 24, (0.0, 0.3))
 
 
 def main(argv: Sequence[str] | None = None) -> Path:
     args = common.options(__doc__ or "", trials=5).parse_args(argv)
     sizes = QUICK if args.quick else PAPER
-    trials = min(args.trials, 2) if args.quick else args.trials
+    trials = min(args.trials, 1) if args.quick else args.trials
     folder = common.output_folder(args.out, STUDY, args.quick)
     common.write_machine(folder, **sizes._asdict(), trials=trials)
 

@@ -1,0 +1,107 @@
+"""Each study runs at tiny sizes and leaves its table, its figure and the name of its machine."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+
+# Studies are modules of the repository, not of the package.
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def repository_on_path(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT))
+
+
+def run_quick(study: str, out: Path, *more: str) -> pd.DataFrame:
+    main = importlib.import_module(f"benchmarks.studies.{study}.run").main
+    assert main(["--quick", "--out", str(out), *more]) == out
+    assert (out / "figure.png").stat().st_size > 10_000
+    assert json.loads((out / "machine.json").read_text())["versions"]["numpy"] == np.__version__
+    results = pd.read_csv(out / "results.csv")
+    assert results.error.between(0, 0.6).all()
+    assert (results.seconds > 0).all()
+    return results
+
+
+def test_gamp_sparsity_runs_without_celer(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "celer", None)
+    monkeypatch.setattr("benchmarks.studies._rivals.has_celer", lambda: False)
+    results = run_quick("gamp_sparsity", tmp_path, "--trials", "1")
+    printed = capsys.readouterr().out
+    assert "celer is not installed" in printed
+    assert "to the fastest" in printed
+    assert set(results.method) == {"foldless", "foldless (discriminative)", "liblinear L1"}
+    ours = results[results.method == "foldless"]
+    assert (ours.error < 0.15).all()
+    assert (ours.kept_false <= ours.kept).all()
+
+
+def test_celer_and_liblinear_choose_alike():
+    pytest.importorskip("celer")
+    from benchmarks.studies._rivals import celer_cv, liblinear_cv
+
+    from foldless.datasets import make_class_means
+
+    data = make_class_means(100, 200, 5, random_state=0)
+    by_celer, by_liblinear = celer_cv(data.X, data.y), liblinear_cv(data.X, data.y)
+    assert by_celer.penalty == pytest.approx(by_liblinear.penalty)
+    correlation = np.corrcoef(by_celer.coef, by_liblinear.coef)[0, 1]
+    assert correlation > 0.99  # the same optimum, but for liblinear's penalised intercept and tolerances
+
+
+def test_gamp_robust_runs(tmp_path, capsys):
+    results = run_quick("gamp_robust", tmp_path, "--trials", "1")
+    assert "above theory" in capsys.readouterr().out
+    robust = results[results.method == "robust logistic"]
+    assert (robust.error < robust.theory + 0.03).all()
+    assert ((robust.flip_prob - robust.flipped).abs() < 0.1).all()
+
+
+def test_class_means_theory_has_the_published_values_and_holds():
+    from benchmarks.studies.gamp_robust.plot import BAYES_ERROR, class_means_error
+    from benchmarks.studies.gamp_robust.run import equal_weights
+
+    theory = [class_means_error(f, 8192, 512, BAYES_ERROR) for f in (0.0, 0.1, 0.2, 0.3, 0.4)]
+    np.testing.assert_allclose(theory, [0.052, 0.053, 0.055, 0.062, 0.095], atol=6e-4)
+
+    simulated = [equal_weights(1024, 64, 0.3, seed) for seed in range(20)]
+    errors = np.array([data.test_error(data.y @ data.X) for data in simulated])
+    noise = errors.std(ddof=1) / np.sqrt(errors.size)
+    assert abs(errors.mean() - class_means_error(0.3, 1024, 64, BAYES_ERROR)) < 5 * noise
+
+
+def test_small_real_runs_on_files_of_the_right_form(tmp_path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    dense = rng.standard_normal((80, 6))
+    np.savez(folder / "sonar.npz", X=dense, y=np.where(dense[:, 0] > 0, "M", "R"))
+    text = sp.random_array((120, 50), density=0.2, format="csr", rng=rng)
+    word = text[:, [0]].toarray().ravel() + text[:, [1]].toarray().ravel()
+    np.savez(
+        folder / "rcv1_small.npz", data=text.data, indices=text.indices, indptr=text.indptr, shape=text.shape,
+        y=np.where(word > 0, 1, -1), split=np.repeat(["train", "test"], [80, 40]),
+    )
+    results = run_quick("small_real", tmp_path / "out", "--data", str(folder), "--trials", "1")
+    assert set(results.data) == {"sonar", "rcv1_small"}
+    best = results[results.data == "sonar"].error.min()
+    assert best < 0.2
+    assert np.isfinite(results.log_loss).all()
+
+
+@pytest.mark.parametrize("arguments", [[], ["--data", "nowhere"]], ids=["not given", "not there"])
+def test_small_real_says_what_it_needs(arguments, monkeypatch):
+    from benchmarks.studies.small_real.run import main
+
+    monkeypatch.delenv("FOLDLESS_DATA", raising=False)
+    with pytest.raises(SystemExit, match="FOLDLESS_DATA"):
+        main(["--quick", *arguments])
