@@ -63,6 +63,10 @@ class Tuner(Protocol):
 
     def update(self, problem: Problem, state: Any, iteration: int) -> Problem: ...
 
+    def settled(self, iteration: int) -> bool:
+        """Whether the state of this iteration follows an update: before one, standing still means nothing."""
+        ...
+
     def tuned(self, problem: Problem) -> dict[str, Any]:
         """The current values of the parameters that `update` learns, for the history."""
         ...

@@ -21,27 +21,33 @@ class ConstantDamping(Component):
     def first(self) -> float:
         return self.size
 
-    def following(self, step: float, change: float, previous_change: float) -> float:
+    def following(self, step: float, growth: float, turn: float) -> float:
         return step
 
 
 @dataclass(frozen=True)
 class AdaptiveDamping(Component):
-    """Shorten the step when the undamped change grows, lengthen it slowly while the change falls.
+    """Shorten the step when the iteration oscillates or explodes, lengthen it otherwise.
 
-    The change is measured before damping, so a short step does not pass for convergence. Shrinking
-    outweighs growing: an iteration that alternates between larger and smaller changes is oscillating,
-    and loses a third of its step every two iterations. No sweep is ever rejected, because on the data
-    meant here a sweep is the cost.
+    `growth` is the size of the last move of the weights relative to the move before, `turn` the cosine of
+    the angle between them, both before damping, so that a short step does not pass for convergence.
+    Moves that turn back without getting smaller are an oscillation. Moves in one direction are a drift,
+    along which parameters are being tuned, and want longer steps, however slowly they shrink. No sweep is
+    ever rejected, because on the data meant here a sweep is the cost.
     """
 
     first: float = 1.0
     shrink: float = 0.6
     grow: float = 1.1
     smallest: float = 0.02
+    # Turning back is harmless while moves get smaller at this rate.
+    calm_growth: float = 0.8
+    # Any move this much larger than the last is an explosion.
+    wild_growth: float = 2.0
 
-    def following(self, step: float, change: float, previous_change: float) -> float:
-        if change > previous_change:
+    def following(self, step: float, growth: float, turn: float) -> float:
+        oscillates = turn < 0 and growth > self.calm_growth
+        if oscillates or growth > self.wild_growth:
             return max(step * self.shrink, self.smallest)
         return min(step * self.grow, self.first)
 

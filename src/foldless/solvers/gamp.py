@@ -64,9 +64,34 @@ class SquaredNorms:
         """(X∘X) weight_var, approximately."""
         return self.row * (_dot(self.column, weight_var) / self.total)
 
+    def score_size(self, weights: Array, n_samples: float) -> float:
+        """Root mean square score of these weights if columns were independent."""
+        return float(np.sqrt(_dot(self.column, weights * weights) / n_samples))
+
     def weight_precision(self, weighted_curvature: Array) -> Array:
         """(X∘X)ᵀ curvatures, approximately; curvatures come multiplied by the sample weights."""
         return self.column * (_dot(self.row, weighted_curvature) / self.total)
+
+
+@dataclass(frozen=True, eq=False)
+class KeptEvidence:
+    """What labels say to the always-kept columns when the channel is tempered for the others.
+
+    A tempered channel describes penalised features. What it says about an intercept is too weak, by an
+    amount that depends on the samples, or nothing at all; the predictive channel says the right thing.
+    """
+
+    slopes: Array
+    curvatures: Array
+
+    def replaced_in(self, slopes: Array, precision: Array, problem: Problem) -> tuple[Array, Array]:
+        """Evidence for all weights, with that for the kept columns replaced by this."""
+        assert problem.kept is not None
+        positions, values = problem.kept.positions, problem.kept.values
+        slopes, precision = slopes.copy(), precision.copy()
+        slopes[positions] = values.T @ (problem.label_weight * self.slopes)
+        precision[positions] = (values**2).T @ (problem.label_weight * self.curvatures)
+        return slopes, precision
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,9 +107,11 @@ class GAMPState:
     cavity_var: Array
     score_cavity_mean: Array
     score_cavity_var: Array
+    kept: KeptEvidence | None
     norms: SquaredNorms
     iteration: int
     change: float
+    move: Array
     step: float
     largest_step: float
     log_evidence: float
@@ -127,9 +154,11 @@ class GAMP(Solver[GAMPState]):
             cavity_var=weight_var,
             score_cavity_mean=np.zeros(n_samples),
             score_cavity_var=norms.score_var(weight_var),
+            kept=None,
             norms=norms,
             iteration=0,
             change=np.inf,
+            move=np.zeros(n_features),
             step=1.0,
             largest_step=self.damping.first,
             log_evidence=-np.inf,
@@ -146,15 +175,20 @@ class GAMP(Solver[GAMPState]):
             if sweep.curvatures is not None
             else state.norms.weight_precision(problem.sample_weight * samples.curvatures)
         )
-        slopes, precision = self._with_kept(problem, samples, sweep.slopes, precision)
+        kept = _kept_evidence(problem, state, samples, step)
+        slopes = sweep.slopes
+        if kept is not None:
+            slopes, precision = kept.replaced_in(slopes, precision, problem)
         precision = np.maximum(precision, MIN_CURVATURE * np.maximum(state.norms.column, 1.0))
         damped_weights = state.damped_weights + step * (state.weights - state.damped_weights)
         cavity_var = 1.0 / precision
         cavity_mean = damped_weights + cavity_var * slopes
         tilted = self._tilt(problem, cavity_mean, cavity_var)
 
-        change = _relative_change(tilted.mean, state.weights, state.norms.column, problem.n_samples)
-        next_step = self.damping.following(step, change, state.change)
+        move = tilted.mean - state.weights
+        size = state.norms.score_size(tilted.mean, problem.n_samples)
+        move_size = state.norms.score_size(move, problem.n_samples)
+        next_step = self.damping.following(step, *_growth_and_turn(move, state.move, state.norms.column))
         return GAMPState(
             weights=tilted.mean,
             weight_var=np.maximum(tilted.var, MIN_VARIANCE),
@@ -165,9 +199,11 @@ class GAMP(Solver[GAMPState]):
             cavity_var=cavity_var,
             score_cavity_mean=samples.cavity_mean,
             score_cavity_var=samples.cavity_var,
+            kept=kept,
             norms=state.norms,
             iteration=state.iteration + 1,
-            change=change,
+            change=move_size / (size + SETTLED_SCORE),
+            move=move,
             step=min(next_step, state.largest_step),
             largest_step=state.largest_step,
             log_evidence=samples.log_evidence + _weight_evidence(tilted, cavity_mean, cavity_var),
@@ -181,7 +217,7 @@ class GAMP(Solver[GAMPState]):
 
     def resumed(self, state: GAMPState) -> GAMPState:
         """The same messages for a neighbouring problem, with the step and its memory reset."""
-        return replace(state, change=np.inf, step=self.damping.first, largest_step=self.damping.first)
+        return replace(state, change=np.inf, move=np.zeros_like(state.move), step=self.damping.first, largest_step=self.damping.first)
 
     def posterior(self, problem: Problem, state: GAMPState) -> Posterior:
         return Posterior(
@@ -221,23 +257,6 @@ class GAMP(Solver[GAMPState]):
             return prior.tilted(cavity_mean, cavity_var)
         assert isinstance(prior, PriorSupportsMaxSum)  # `init` has checked
         return prior.proximal(cavity_mean, cavity_var)
-
-    def _with_kept(
-        self, problem: Problem, samples: _SampleSide, slopes: Array, precision: Array
-    ) -> tuple[Array, Array]:
-        """Evidence for all weights, with that for always-kept columns taken from the predictive channel.
-
-        A tempered channel describes penalised features. What it says about an intercept is too weak, by
-        an amount that depends on the samples, or nothing at all; labels given scores say the right thing.
-        """
-        kept, predictive = problem.kept, problem.channel.predictive()
-        if kept is None or predictive == problem.channel:
-            return slopes, precision
-        response = predictive.respond(samples.cavity_mean, samples.cavity_var, problem.labels)
-        slopes, precision = slopes.copy(), precision.copy()
-        slopes[kept.positions] = kept.values.T @ (problem.label_weight * response.slope)
-        precision[kept.positions] = (kept.values**2).T @ (problem.label_weight * response.curvature)
-        return slopes, precision
 
     def _check_support(self, problem: Problem) -> None:
         if self.rule == "sum-product":
@@ -296,11 +315,28 @@ class _SampleSide:
         return weight * slope, (weight * np.maximum(curvature, 0.0) if self.exact else None)
 
 
-def _relative_change(new: Array, old: Array, column_norms: Array, n_samples: float) -> float:
-    """Change of the weights relative to their size, both as root mean square scores of independent columns."""
-    moved = np.sqrt(_dot(column_norms, (new - old) ** 2) / n_samples)
-    size = np.sqrt(_dot(column_norms, new**2) / n_samples)
-    return float(moved / (size + SETTLED_SCORE))
+def _kept_evidence(
+    problem: Problem, state: GAMPState, samples: _SampleSide, step: float
+) -> KeptEvidence | None:
+    """The predictive channel's slopes and curvatures at the present cavities, damped like all others."""
+    predictive = problem.channel.predictive()
+    if problem.kept is None or predictive == problem.channel:
+        return None
+    _, slopes, curvatures = predictive.respond(samples.cavity_mean, samples.cavity_var, problem.labels)
+    if state.kept is not None:
+        slopes = state.kept.slopes + step * (slopes - state.kept.slopes)
+        curvatures = state.kept.curvatures + step * (curvatures - state.kept.curvatures)
+    return KeptEvidence(slopes, curvatures)
+
+
+def _growth_and_turn(move: Array, previous: Array, column_norms: Array) -> tuple[float, float]:
+    """The size of a move relative to the one before, and the cosine of the angle between them."""
+    square = _dot(column_norms, move * move)
+    previous_square = _dot(column_norms, previous * previous)
+    if square == 0 or previous_square == 0:
+        return 0.0, 1.0
+    turn = _dot(column_norms, move * previous) / np.sqrt(square * previous_square)
+    return float(np.sqrt(square / previous_square)), float(turn)
 
 
 def _dot(a: Array, b: Array) -> float:

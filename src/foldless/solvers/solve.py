@@ -77,7 +77,8 @@ def solve(
                 best, best_problem = current, problem
             else:
                 since_smallest += 1
-            if n + 1 >= stopping.min_iter and current.change <= stopping.tol:
+            settled = tuner is None or tuner.settled(n)
+            if n + 1 >= stopping.min_iter and current.change <= stopping.tol and settled:
                 return finish(Outcome.RESCUED if rescued else Outcome.CONVERGED, problem, current)
             if since_smallest >= stopping.patience:
                 return finish(Outcome.STALLED, best_problem, best)

@@ -12,8 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from scipy.special import expit, logit
+
 from foldless.channels.base import SupportsEM as ChannelSupportsEM
-from foldless.component import Component, inner_names
+from foldless.component import inner_names
 from foldless.priors.base import HyperPrior
 from foldless.priors.base import SupportsEM as PriorSupportsEM
 from foldless.problem import Problem
@@ -22,25 +25,48 @@ from foldless.solvers.base import State
 SCALE_NAMES = frozenset({"scale", "variance", "variances", "rate", "ridge"})
 
 
-@dataclass(frozen=True)
-class EM(Component):
+# A parameter's course is extrapolated after this many EM steps, and weights get some time to follow.
+STEPS_BETWEEN_JUMPS = 5
+SETTLING_STEPS = 8
+# Weights that change less than this in an iteration are where they belong for the present parameters.
+AT_REST = 1e-3
+# The course must shrink by a steady factor to be extrapolated, and shrink slowly to be worth it.
+STEADY = 0.05
+SLOW, ALMOST_CONSTANT = 0.6, 0.98
+# No jump changes odds or a scale by more than this factor.
+LARGEST_JUMP = 2.0
+# Where em_update of the components stops too: beyond these a model is empty, not sparse, or label-free.
+SMALLEST_PROBABILITY, LARGEST_PROBABILITY = 1e-6, 0.45
+PROBABILITY_NAMES = frozenset({"inclusion", "flip_prob", "noise"})
+
+
+@dataclass
+class EM:
     """One EM step after each iteration, once the cavities mean something.
+
+    With far more features than samples, single weights are hardly informed and EM crawls: each step goes
+    a few per cent of the way to where it ends. Every few steps a course that shrinks geometrically is
+    therefore extrapolated to its limit (Aitken's method); the fixed points are those of EM.
 
     names
         What to learn, as ``prior__...`` and ``channel__...``; see `tunable_names`.
     delay, every
-        The first iterations are left alone, and then every how many iterations parameters move.
-        Max-sum wants `every` large: there EM belongs at the optimum, not on the way to it.
+        The first iterations are left alone, and then parameters move every so many iterations, or when
+        the weights are at rest. Max-sum wants `every` large: there EM belongs at the optimum.
     """
 
     names: frozenset[str] = frozenset()
     hyper: HyperPrior = field(default_factory=HyperPrior)
     delay: int = 1
     every: int = 1
+    _course: dict[str, list[float]] = field(default_factory=dict)
+    _resume_at: int = 0
+    _last_update: int = -1
 
     def update(self, problem: Problem, state: State, iteration: int) -> Problem:
-        if iteration < self.delay or (iteration - self.delay) % self.every:
+        if not self._due(state, iteration):
             return problem
+        self._last_update = iteration
         prior, channel = problem.prior, problem.channel
         prior_names, channel_names = inner_names(self.names, "prior"), inner_names(self.names, "channel")
         if prior_names and isinstance(prior, PriorSupportsEM):
@@ -53,7 +79,45 @@ class EM(Component):
                 weight=problem.sample_weight,
                 names=channel_names,
             )
+        return self._extrapolated(problem.but(prior=prior, channel=channel), iteration)
+
+    def _extrapolated(self, problem: Problem, iteration: int) -> Problem:
+        """The problem with slow parameters moved to where their course leads."""
+        changes: dict[str, dict[str, float]] = {"prior": {}, "channel": {}}
+        for name in self.names:
+            value = _value(problem, name)
+            if not isinstance(value, float):
+                continue
+            to_line, from_line = _LINE[name.rpartition("__")[2] in PROBABILITY_NAMES]
+            course = self._course.setdefault(name, [])
+            course.append(float(to_line(value)))
+            if len(course) < STEPS_BETWEEN_JUMPS:
+                continue
+            jump = _jump(course)
+            course.clear()
+            if jump:
+                part, _, rest = name.partition("__")
+                changes[part][rest] = float(from_line(to_line(value) + jump))
+        if not (changes["prior"] or changes["channel"]):
+            return problem
+        # EM would at once call the parameters back to weights that have not followed them yet.
+        self._resume_at = iteration + SETTLING_STEPS
+        prior, channel = problem.prior, problem.channel
+        if changes["prior"]:
+            prior = prior.with_params(**changes["prior"])
+        if changes["channel"]:
+            channel = channel.with_params(**changes["channel"])
         return problem.but(prior=prior, channel=channel)
+
+    def settled(self, iteration: int) -> bool:
+        """Whether the state of this iteration answers to parameters as EM wants them."""
+        return not self.names or self._last_update == iteration - 1
+
+    def _due(self, state: State, iteration: int) -> bool:
+        if not self.names or iteration < max(self.delay, self._resume_at):
+            return False
+        waited = iteration - self._last_update
+        return waited >= self.every or state.change < AT_REST
 
     def tuned(self, problem: Problem) -> dict[str, Any]:
         return {name: _value(problem, name) for name in sorted(self.names)}
@@ -93,6 +157,25 @@ def checked_names(problem: Problem, names: frozenset[str]) -> frozenset[str]:
 
 def is_scale(name: str) -> bool:
     return name.rpartition("__")[2] in SCALE_NAMES
+
+
+def _jump(course: list[float]) -> float:
+    """How much further a geometrically shrinking course will go, or 0 if it is not one."""
+    moves = np.diff(course[-4:])
+    if np.any(moves == 0) or np.any(np.sign(moves) != np.sign(moves[0])):
+        return 0.0
+    ratios = moves[1:] / moves[:-1]
+    if abs(ratios[1] - ratios[0]) > STEADY or not SLOW < ratios[1] < 1:
+        return 0.0
+    ratio = min(ratios[1], ALMOST_CONSTANT)
+    return float(np.clip(moves[-1] * ratio / (1 - ratio), -np.log(LARGEST_JUMP), np.log(LARGEST_JUMP)))
+
+
+# Parameters are moved on a line without ends: the log-odds of probabilities, the logarithm of scales.
+_LINE = {
+    True: (logit, lambda x: np.clip(expit(x), SMALLEST_PROBABILITY, LARGEST_PROBABILITY)),
+    False: (np.log, np.exp),
+}
 
 
 def _value(problem: Problem, name: str) -> Any:

@@ -28,7 +28,7 @@ COVARIATE_VARIANCE = 10.0
 # Comparing generative weights by leave-one-out does not need the last digits of each fit.
 SCAN_TOLERANCE = 1e-2
 # Max-sum runs this many iterations between EM steps, which belong at its optimum.
-MAX_SUM_EM_PERIOD = 10
+MAX_SUM_EM_PERIOD = 20
 
 
 @dataclass(frozen=True)

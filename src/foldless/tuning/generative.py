@@ -124,6 +124,9 @@ class BlendTuner:
         flipped = channel.mislabel_probability(state.score_cavity_mean, state.score_cavity_var, problem.labels)
         return _with_ridge(problem, self.means, flipped)
 
+    def settled(self, iteration: int) -> bool:
+        return self.em.settled(iteration)
+
     def tuned(self, problem: Problem) -> dict[str, Any]:
         return self.em.tuned(problem)
 

@@ -1,0 +1,187 @@
+"""Both classifiers pass every scikit-learn check, and live well among scikit-learn's tools."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import sklearn
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, cross_validate
+from sklearn.pipeline import make_pipeline
+from sklearn.utils.estimator_checks import check_estimator
+
+from foldless import GAMPClassifier, SparseClassifier
+from foldless.channels import FlippedLabels, Logistic, Probit
+from foldless.datasets import make_class_means
+from foldless.priors import Gaussian, Laplace, SpikeAndSlab
+from foldless.solution import Outcome
+
+CLASSIFIERS = [SparseClassifier(), GAMPClassifier()]
+every_classifier = pytest.mark.parametrize("model", CLASSIFIERS, ids=lambda m: type(m).__name__)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return make_class_means(n_samples=80, n_features=400, n_active=5, random_state=3)
+
+
+@every_classifier
+def test_every_scikit_learn_check_passes(model, record_property):
+    with warnings.catch_warnings():
+        # The checks fit noise, three samples, one feature; that such a fit says it did not settle is right.
+        warnings.simplefilter("ignore")
+        results = check_estimator(model, on_fail=None)
+    failed = {r["check_name"]: r["exception"] for r in results if r["status"] in ("failed", "xfail")}
+    ran = sum(r["status"] == "passed" for r in results)
+    print(f"{type(model).__name__}: {ran} scikit-learn checks passed")
+    assert failed == {}
+    assert ran >= 64
+
+
+@every_classifier
+def test_fitted_attributes_have_their_shapes(model, data):
+    fitted = clone(model).fit(data.X, data.y)
+    n_samples, n_features = data.X.shape
+    assert fitted.coef_.shape == fitted.coef_std_.shape == (1, n_features)
+    assert fitted.intercept_.shape == (1,)
+    assert fitted.inclusion_probability_.shape == (n_features,)
+    assert np.all((fitted.inclusion_probability_ >= 0) & (fitted.inclusion_probability_ <= 1))
+    assert fitted.loo_proba_.shape == (n_samples, 2)
+    assert_allclose(fitted.loo_proba_.sum(axis=1), 1)
+    own = fitted.loo_proba_[np.arange(n_samples), (data.y == fitted.classes_[1]).astype(int)]
+    assert_allclose(fitted.loo_log_loss_, -np.log(own).mean(), rtol=1e-9)
+    assert_allclose(fitted.loo_error_, np.mean(own <= 0.5))
+    assert fitted.outcome_ is Outcome.CONVERGED
+    assert fitted.n_iter_ >= len(fitted.history_) > 0
+
+
+@every_classifier
+def test_selection_finds_the_active_features(model, data):
+    fitted = clone(model).fit(data.X, data.y)
+    assert set(fitted.get_support(fdr=0.1, indices=True)) == set(data.active)
+    assert fitted.get_support(0.0).sum() <= fitted.get_support(0.1).sum() <= fitted.get_support(0.9).sum()
+    assert_array_equal(fitted.transform(data.X), data.X[:, fitted.get_support()])
+
+
+@every_classifier
+def test_linear_attributes_reproduce_the_decision(model, data):
+    fitted = clone(model).fit(data.X, data.y)
+    assert_allclose(data.X @ fitted.coef_[0] + fitted.intercept_[0], fitted.decision_function(data.X), rtol=1e-9)
+    assert_array_equal(fitted.predict(data.X), np.where(fitted.decision_function(data.X) > 0, 1, -1))
+    assert_allclose(np.exp(fitted.predict_log_proba(data.X)), fitted.predict_proba(data.X), rtol=1e-9)
+
+
+@every_classifier
+def test_strings_frames_and_output(model, data):
+    names = [f"gene {j}" for j in range(data.X.shape[1])]
+    labels = np.where(data.y > 0, "tumour", "normal")
+    pandas_frame, polars_frame = pd.DataFrame(data.X, columns=names), pl.DataFrame(data.X, schema=names)
+    by_pandas = clone(model).fit(pandas_frame, labels)
+    by_polars = clone(model).fit(polars_frame, labels)
+    assert list(by_pandas.classes_) == ["normal", "tumour"]
+    assert list(by_pandas.feature_names_in_) == list(by_polars.feature_names_in_) == names
+    assert_array_equal(by_pandas.coef_, by_polars.coef_)
+    chosen = [names[j] for j in by_pandas.get_support(indices=True)]
+    assert list(by_pandas.get_feature_names_out()) == chosen
+    assert list(by_pandas.set_output(transform="pandas").transform(pandas_frame).columns) == chosen
+    assert by_polars.set_output(transform="polars").transform(polars_frame).columns == chosen
+    with pytest.raises(ValueError, match="feature names"):
+        by_pandas.predict(pandas_frame.rename(columns={"gene 0": "other"}))
+
+
+@every_classifier
+def test_integer_labels_of_any_value(model, data):
+    fitted = clone(model).fit(data.X, np.where(data.y > 0, 17, 4))
+    assert set(fitted.predict(data.X)) == {4, 17}
+
+
+@every_classifier
+@pytest.mark.parametrize("storage", ["F", "float32", "csr", "csc", "csr_matrix", "csr int64", "read-only"])
+def test_every_storage_gives_the_same_answer(model, data, storage):
+    X = np.where(np.abs(data.X) > 1, data.X, 0.0)
+    expected = clone(model).fit(X, data.y)
+    rtol = 1e-6
+    if storage == "F":
+        stored = np.asfortranarray(X)
+    elif storage == "float32":
+        stored, rtol = X.astype(np.float32), 2e-3
+    elif storage == "csr_matrix":
+        stored = sparse.csr_matrix(X)
+    elif storage == "csr int64":
+        stored = sparse.csr_array(X)
+        stored.indices, stored.indptr = stored.indices.astype(np.int64), stored.indptr.astype(np.int64)
+    elif storage == "read-only":
+        stored = X.copy()
+        stored.flags.writeable = False
+    else:
+        stored = getattr(sparse, f"{storage}_array")(X)
+    fitted = clone(model).fit(stored, data.y)
+    assert_allclose(fitted.predict_proba(stored), expected.predict_proba(X), rtol=rtol, atol=rtol)
+    if storage == "float32":
+        for attribute in (fitted.coef_, fitted.coef_std_, fitted.inclusion_probability_, fitted.loo_proba_):
+            assert attribute.dtype == np.float32
+        assert fitted.predict_proba(stored).dtype == np.float32
+
+
+def test_nested_parameters_can_be_searched(data):
+    model = GAMPClassifier(prior=SpikeAndSlab(Gaussian(1.0), 0.02), tune=False, generative_weight=0.5)
+    search = GridSearchCV(model, {"prior__slab__variance": [1e-4, 1.0], "prior__inclusion": [0.01]}, cv=3)
+    search.fit(data.X, data.y)
+    assert search.best_params_["prior__slab__variance"] == 1.0
+    assert search.best_estimator_.prior_.slab.variance == 1.0
+    assert search.best_estimator_.prior_.inclusion == 0.01
+    assert model.prior.inclusion == 0.02, "the search must not change the estimator it was given"
+
+
+@every_classifier
+def test_clone_and_pickle(model, data):
+    fitted = clone(model).fit(data.X, data.y)
+    again = pickle.loads(pickle.dumps(fitted))
+    assert_array_equal(again.predict_proba(data.X), fitted.predict_proba(data.X))
+    assert len(pickle.dumps(fitted)) < data.X.nbytes / 2, "a model must not carry its data"
+    with pytest.raises(NotFittedError):
+        clone(fitted).predict(data.X)
+
+
+def test_fit_leaves_constructor_parameters_alone(data):
+    prior, channel = SpikeAndSlab(Laplace(2.0), 0.05), FlippedLabels(Probit(), 0.05)
+    model = GAMPClassifier(prior, channel).fit(data.X, data.y)
+    assert model.prior is prior
+    assert model.channel is channel
+    assert prior == SpikeAndSlab(Laplace(2.0), 0.05)
+    assert model.prior_ != prior
+    assert model.channel_ != channel
+
+
+def test_metadata_routing_carries_sample_weight(data):
+    weight = np.random.default_rng(0).integers(0, 3, data.y.size).astype(float)
+    with sklearn.config_context(enable_metadata_routing=True):
+        model = SparseClassifier().set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
+        scores = cross_validate(model, data.X, data.y, params={"sample_weight": weight}, cv=3)
+    assert np.all(scores["test_score"] > 0.6)
+
+
+def test_selector_in_a_pipeline(data):
+    pipeline = make_pipeline(SparseClassifier(fdr=0.2), LogisticRegression())
+    assert pipeline.fit(data.X, data.y).score(data.X, data.y) > 0.9
+
+
+def test_warm_start_goes_on_where_the_last_fit_ended(data):
+    model = GAMPClassifier(warm_start=True, generative_weight=0.5).fit(data.X, data.y)
+    first, n_first = model.coef_, model.n_iter_
+    model.fit(data.X, data.y)
+    assert model.n_iter_ < n_first
+    assert_allclose(model.coef_, first, atol=1e-3 * np.abs(first).max())
+    model.fit(data.X[:60], data.y[:60])  # other samples: a cold start, not an error
+
+
+def test_verbose_prints_every_iteration(data, capsys):
+    GAMPClassifier(verbose=1, generative_weight=0.5, channel=Logistic()).fit(data.X, data.y)
+    assert "iteration    1  change" in capsys.readouterr().out
