@@ -83,10 +83,12 @@ def test_small_real_runs_on_files_of_the_right_form(tmp_path):
     folder = tmp_path / "data"
     folder.mkdir()
     rng = np.random.default_rng(0)
+    # Labels without noise would be separable, which is a slow and unusual case.
+    noise = 0.3 * rng.standard_normal(120)
     dense = rng.standard_normal((80, 6))
-    np.savez(folder / "sonar.npz", X=dense, y=np.where(dense[:, 0] > 0, "M", "R"))
+    np.savez(folder / "sonar.npz", X=dense, y=np.where(dense[:, 0] + noise[:80] > 0, "M", "R"))
     text = sp.random_array((120, 50), density=0.2, format="csr", rng=rng)
-    word = text[:, [0]].toarray().ravel() + text[:, [1]].toarray().ravel()
+    word = text[:, :2].toarray().sum(axis=1) - 0.2 + noise
     np.savez(
         folder / "rcv1_small.npz", data=text.data, indices=text.indices, indptr=text.indptr, shape=text.shape,
         y=np.where(word > 0, 1, -1), split=np.repeat(["train", "test"], [80, 40]),
@@ -94,7 +96,7 @@ def test_small_real_runs_on_files_of_the_right_form(tmp_path):
     results = run_quick("small_real", tmp_path / "out", "--data", str(folder), "--trials", "1")
     assert set(results.data) == {"sonar", "rcv1_small"}
     best = results[results.data == "sonar"].error.min()
-    assert best < 0.2
+    assert best < 0.3
     assert np.isfinite(results.log_loss).all()
 
 
