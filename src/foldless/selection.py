@@ -16,7 +16,9 @@ def select(inclusion_probability: Array, fdr: float) -> NDArray[np.bool_]:
     good as the probabilities: it holds under the fitted model.
     """
     if not 0 <= fdr <= 1:
-        raise ValueError(f"fdr must be between 0 and 1, for instance 0.1 for one false feature in ten; got {fdr!r}.")
+        raise ValueError(
+            f"fdr must be between 0 and 1, for instance 0.1 for one false feature in ten; got {fdr!r}."
+        )
     mistake = 1.0 - np.asarray(inclusion_probability, dtype=np.float64)
     # A stable sort: equal probabilities are taken in the order of columns, the same every time.
     order = np.argsort(mistake, kind="stable")

@@ -16,7 +16,7 @@ from foldless.special import log_normal_density
 
 @dataclass(frozen=True)
 class Pinned(Channel):
-    """The base channel for labels -1 and +1; a label of 0 says that the score is zero, give or take `variance`."""
+    """The base channel for labels -1 and +1; a label of 0 says the score is zero, give or take `variance`."""
 
     base: Channel
     # Tight beside scores of the order of one, and wide beside rounding.

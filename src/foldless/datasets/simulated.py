@@ -1,4 +1,4 @@
-"""Simulated data of which everything is known: the features that matter, the labels that lie, the best error."""
+"""Simulated data with known truth: the features that matter, the labels that lie, the best error."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def make_logistic(
     correlation: float = 0.0,
     random_state: int | np.random.Generator | None = None,
 ) -> Simulated:
-    """Labels from a logistic model with `n_active` weights ±`size`; columns of unit variance, AR(1) correlated."""
+    """Labels from a logistic model with `n_active` weights ±`size`; columns of unit variance, AR(1)."""
     rng = np.random.default_rng(random_state)
     weights = np.zeros(n_features)
     active = np.sort(rng.choice(n_features, n_active, replace=False))

@@ -62,16 +62,16 @@ class MessagePassingClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
         """
         choices = self._choices()
         check_scalar(self.fdr, "fdr", Real, min_val=0.0, max_val=1.0)
-        X, y = validate_data(self, X, y, ensure_min_samples=2, **_STORAGE)
-        labels = self._encoded(y)
-        weight = self._weights(y, sample_weight, X.dtype)
+        X, targets = validate_data(self, X, y, ensure_min_samples=2, **_STORAGE)
+        labels = self._encoded(targets)
+        weight = self._weights(targets, sample_weight)
         operator = operator_from(X)
         columns = self._columns(operator.shape[1], self._kept_positions(operator.shape[1]))
 
         standardized = Standardized.fit(operator, weight)
         warm = self._warm_state(operator.shape[0], columns)
         result = fit(standardized, labels, weight, columns, choices, warm=warm, watch=self._watch())
-        self._publish(result, operator.dtype, weight)
+        self._publish(result, operator.dtype)
         self._tell(result)
         return self
 
@@ -140,20 +140,20 @@ class MessagePassingClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
         if target_type != "binary":
             raise ValueError(
                 "Only binary classification is supported. The type of the target is "
-                f"{target_type}: y has {self.classes_.size} classes. Select two of them, or wrap this estimator in "
-                "sklearn.multiclass.OneVsRestClassifier."
+                f"{target_type}: y has {self.classes_.size} classes. Select two of them, or wrap this "
+                "estimator in sklearn.multiclass.OneVsRestClassifier."
             )
         return np.where(code == 1, 1.0, -1.0)
 
-    def _weights(self, y: NDArray[Any], sample_weight: ArrayLike | None, dtype: Any) -> Array:
+    def _weights(self, y: NDArray[Any], sample_weight: ArrayLike | None) -> Array:
         given = None if sample_weight is None else np.asarray(sample_weight)
         weight = np.asarray(_check_sample_weight(given, y, dtype=np.float64, ensure_non_negative=True))
         self._label_weight = weight
         for label in self.classes_:
             if not np.any(weight[y == label] > 0):
                 raise ValueError(
-                    f"After removing samples of weight zero, class {label!r} has no samples left, and a single class "
-                    "cannot be told from nothing. Give at least one sample of each class a positive weight."
+                    f"After removing samples of weight zero, class {label!r} has no samples left, and one "
+                    "class cannot be told from nothing. Give a sample of each class a positive weight."
                 )
         if self.class_weight is not None:
             weight = weight * compute_sample_weight(self.class_weight, y)
@@ -173,8 +173,10 @@ class MessagePassingClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
         for column in self.always_keep:
             if isinstance(column, str):
                 if column not in names:
-                    have = f"The columns are {names[:10]}{'...' if len(names) > 10 else ''}." if names else (
-                        "X has no column names: pass a data frame, or give positions."
+                    have = (
+                        f"The columns are {names[:10]}{'...' if len(names) > 10 else ''}."
+                        if names
+                        else ("X has no column names: pass a data frame, or give positions.")
                     )
                     raise ValueError(f"always_keep names {column!r}, which is not a column of X. {have}")
                 positions.append(names.index(column))
@@ -182,7 +184,8 @@ class MessagePassingClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
                 positions.append(int(column) % n_features)
             else:
                 raise ValueError(
-                    f"always_keep contains {column!r}; it needs column names, or positions from 0 to {n_features - 1}."
+                    f"always_keep contains {column!r}; it needs column names, or positions from 0 to "
+                    f"{n_features - 1}."
                 )
         return tuple(sorted(set(positions)))
 
@@ -199,13 +202,14 @@ class MessagePassingClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
             return None
 
         def report(iteration: int, line: Any) -> None:
-            print(f"[{type(self).__name__}] iteration {iteration:4d}  change {line.change:.2e}  step {line.step:.2f}")
+            name = type(self).__name__
+            print(f"[{name}] iteration {iteration:4d}  change {line.change:.2e}  step {line.step:.2f}")
 
         return report
 
     # ------------------------------------------------------------------ from the engine to attributes
 
-    def _publish(self, result: Fit, dtype: Any, weight: Array) -> None:
+    def _publish(self, result: Fit, dtype: Any) -> None:
         """Fitted attributes, in the units of X."""
         self._warm = (result.n_rows, result.columns, result.solution.state) if self.warm_start else None
         posterior, problem = result.solution.posterior, result.solution.problem
@@ -238,7 +242,9 @@ class MessagePassingClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
         self.loo_log_loss_ = -float(share @ loo_log_densities(result.solution)[samples])
         if isinstance(self.channel_, FlippedLabels):
             self.mislabel_probability_ = self.channel_.mislabel_probability(
-                posterior.score_cavity_mean[samples], posterior.score_cavity_var[samples], problem.labels[samples]
+                posterior.score_cavity_mean[samples],
+                posterior.score_cavity_var[samples],
+                problem.labels[samples],
             ).astype(dtype)
         elif hasattr(self, "mislabel_probability_"):
             del self.mislabel_probability_  # of an earlier fit with another channel
@@ -258,7 +264,9 @@ class MessagePassingClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
     def _tell(self, result: Fit) -> None:
         outcome = result.solution.outcome
         if outcome is Outcome.INTERRUPTED:
-            raise KeyboardInterrupt(f"{type(self).__name__} was interrupted; it holds the state reached by then.")
+            raise KeyboardInterrupt(
+                f"{type(self).__name__} was interrupted; it holds the state reached by then."
+            )
         if not outcome.trustworthy:
             warnings.warn(
                 f"{type(self).__name__}: {outcome} after {self.n_iter_} iterations. {outcome.advice}",

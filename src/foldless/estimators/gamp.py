@@ -164,8 +164,8 @@ def checked_generative_weight(weight: float | str, channel: Channel) -> float | 
     check_scalar(weight, "generative_weight", Real, min_val=0.0, max_val=1.0)
     if weight > 0 and not can_blend(channel):
         raise ValueError(
-            f"generative_weight={weight} needs a logistic channel with the accurate integral; got {channel!r}. "
-            "Use channel='logistic' or 'robust-logistic', or generative_weight=0."
+            f"generative_weight={weight} needs a logistic channel with the accurate integral; got "
+            f"{channel!r}. Use channel='logistic' or 'robust-logistic', or generative_weight=0."
         )
     return float(weight)
 

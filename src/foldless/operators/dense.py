@@ -57,7 +57,9 @@ class Dense(Tiled):
             rows = n_rows
             columns = max(entries // n_rows, min(MIN_TILE_LINES, columns))
         self._row_blocks = slices(n_rows, rows)
-        self._unbuffered_row_blocks = slices(n_rows, UNBUFFERED_BLOCKS * rows) if self._blas_walks else self._row_blocks
+        self._unbuffered_row_blocks = (
+            slices(n_rows, UNBUFFERED_BLOCKS * rows) if self._blas_walks else self._row_blocks
+        )
         self._column_tiles = slices(n_columns, columns)
         self._tile_entries = min(rows, n_rows) * min(columns, n_columns)
 

@@ -40,7 +40,7 @@ class Prior(Component):
 @runtime_checkable
 class SupportsMaxSum(Protocol):
     def proximal(self, cavity_mean: Array, cavity_var: Array) -> Tilted:
-        """Max-sum: the maximiser of log prior(w) - (w - mean)²/2var, var times its derivative, the maximum."""
+        """Max-sum: maximiser of log prior(w) - (w - mean)²/2var, var times its derivative, the maximum."""
 
 
 @runtime_checkable
@@ -61,7 +61,7 @@ class HyperPrior:
     # As though this many further active weights of size `scale` had been seen.
     scale_count: float = 2.0
     scale: float = 1.0
-    # Beta prior of the inclusion rate: one imaginary active feature, and `sparsity` times all features inactive.
+    # Beta prior of the inclusion rate: one imaginary active feature, `sparsity` times all inactive ones.
     active_count: float = 1.0
     sparsity: float = 0.2
 

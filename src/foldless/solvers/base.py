@@ -47,7 +47,7 @@ class Solver(Component, Generic[S]):
 
     @abstractmethod
     def calmer(self, state: S) -> S | None:
-        """The same state with a more careful step, to restart from after a divergence; None if there is none."""
+        """The same state with a more careful step, to restart a diverged iteration; None if there is none."""
 
     @abstractmethod
     def resumed(self, state: S) -> S:

@@ -15,7 +15,9 @@ class ConstantDamping(Component):
 
     def __post_init__(self) -> None:
         if not 0 < self.size <= 1:
-            raise ValueError(f"A damping step must be in (0, 1]; got {self.size!r}. 1 means undamped, 0.3 is careful.")
+            raise ValueError(
+                f"A damping step must be in (0, 1]; got {self.size!r}. 1 means undamped, 0.3 is careful."
+            )
 
     @property
     def first(self) -> float:

@@ -142,7 +142,9 @@ class GAMP(Solver[GAMPState]):
         n_samples, n_features = problem.operator.shape
         norms = self._squared_norms(problem)
         weights, weight_var = problem.prior.start(n_features)
-        vagueness = _dot(problem.sample_weight, norms.score_var(weight_var)) / float(problem.sample_weight.sum())
+        vagueness = _dot(problem.sample_weight, norms.score_var(weight_var)) / float(
+            problem.sample_weight.sum()
+        )
         weight_var = weight_var * min(1.0, VAGUEST_START / max(vagueness, MIN_VARIANCE))
         return GAMPState(
             weights=weights,
@@ -168,7 +170,9 @@ class GAMP(Solver[GAMPState]):
         # The first slopes replace an empty state: there is nothing yet to damp towards.
         step = 1.0 if state.iteration == 0 else state.step
         samples = _SampleSide(problem, state, self._respond(problem), step, self._exact)
-        sweep = problem.operator.sweep(state.weights, state.weight_var if self._exact else None, samples.row_step)
+        sweep = problem.operator.sweep(
+            state.weights, state.weight_var if self._exact else None, samples.row_step
+        )
 
         precision = (
             sweep.curvatures
@@ -218,7 +222,13 @@ class GAMP(Solver[GAMPState]):
 
     def resumed(self, state: GAMPState) -> GAMPState:
         """The same messages for a neighbouring problem, with the step and its memory reset."""
-        return replace(state, change=np.inf, move=np.zeros_like(state.move), step=self.damping.first, largest_step=self.damping.first)
+        return replace(
+            state,
+            change=np.inf,
+            move=np.zeros_like(state.move),
+            step=self.damping.first,
+            largest_step=self.damping.first,
+        )
 
     def posterior(self, problem: Problem, state: GAMPState) -> Posterior:
         return Posterior(
@@ -267,8 +277,8 @@ class GAMP(Solver[GAMPState]):
             )
         if not hasattr(problem.channel, "proximal"):
             raise ValueError(
-                f"GAMP(rule='max-sum') needs a channel with `proximal`; {problem.channel!r} has only `respond`. "
-                "Use rule='sum-product', or a channel such as Logistic, Probit or Hinge."
+                f"GAMP(rule='max-sum') needs a channel with `proximal`; {problem.channel!r} has only "
+                "`respond`. Use rule='sum-product', or a channel such as Logistic, Probit or Hinge."
             )
 
 
@@ -344,6 +354,6 @@ def _dot(a: Array, b: Array) -> float:
 
 
 def _weight_evidence(tilted: Tilted, cavity_mean: Array, cavity_var: Array) -> float:
-    """The weights' share of the Bethe approximation to the log evidence (the samples' share is in `_SampleSide`)."""
+    """The weights' share of the Bethe log evidence; the samples' share is in `_SampleSide`."""
     spread = (tilted.var + (tilted.mean - cavity_mean) ** 2) / (2 * cavity_var)
     return float(np.sum(tilted.log_z + 0.5 * np.log(2 * np.pi * cavity_var) + spread))

@@ -68,7 +68,9 @@ def solve(
                 current, problem, rescued = calm, best_problem, True
                 smallest, since_smallest = np.inf, 0
                 continue
-            line = Iteration(current.change, current.step, current.log_evidence, tuner.tuned(problem) if tuner else {})
+            line = Iteration(
+                current.change, current.step, current.log_evidence, tuner.tuned(problem) if tuner else {}
+            )
             history.iterations.append(line)
             if watch is not None:
                 watch(len(history), line)

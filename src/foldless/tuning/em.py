@@ -9,6 +9,7 @@ channel that only sees the sign of a score (`Step`) says nothing about scale, so
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -145,14 +146,14 @@ def checked_names(problem: Problem, names: frozenset[str]) -> frozenset[str]:
     prior_scales = sorted(n for n in names if n.startswith("prior__") and is_scale(n))
     if channel_scales and prior_scales:
         raise ValueError(
-            f"tune names {channel_scales} and {prior_scales}, but the scale of the channel and the scale of the prior "
-            "are one parameter: k times larger weights with a k times smaller channel scale give the same likelihood. "
-            "Name only one of them."
+            f"tune names {channel_scales} and {prior_scales}, but the scale of the channel and the scale of "
+            "the prior are one parameter: k times larger weights with a k times smaller channel scale give "
+            "the same likelihood. Name only one of them."
         )
     if prior_scales and problem.channel.scale_free:
         raise ValueError(
-            f"tune names {prior_scales}, but {problem.channel!r} only sees the sign of a score and says nothing about "
-            "the size of weights. Leave the scale out."
+            f"tune names {prior_scales}, but {problem.channel!r} only sees the sign of a score and says "
+            "nothing about the size of weights. Leave the scale out."
         )
     return names
 
@@ -174,7 +175,7 @@ def _jump(course: list[float]) -> float:
 
 
 # Parameters are moved on a line without ends: the log-odds of probabilities, the logarithm of scales.
-_LINE = {
+_LINE: dict[bool, tuple[Callable[[float], float], Callable[[float], float]]] = {
     True: (logit, lambda x: np.clip(expit(x), SMALLEST_PROBABILITY, LARGEST_PROBABILITY)),
     False: (np.log, np.exp),
 }

@@ -181,14 +181,17 @@ def _names(tune: frozenset[str] | None, problem: Problem) -> frozenset[str]:
         return known
     everything = {f"prior__{n}" for n in problem.prior.tunable_params()}
     everything |= {f"channel__{n}" for n in problem.channel.tunable_params()}
-    # Wrappers put by the assembly are all called `base`; a user's own wrapper may be too, so match from the end.
+    # Wrappers put there by the assembly are all called `base`, so names are compared without it.
     found = set()
     for name in tune:
-        part, _, rest = name.partition("__")
-        matches = [n for n in everything if n.startswith(part + "__") and _without_base(n) == _without_base(name)]
+        part = name.partition("__")[0]
+        matches = [
+            n for n in everything if n.startswith(part + "__") and _without_base(n) == _without_base(name)
+        ]
         if not matches:
             raise ValueError(
-                f"tune names {name!r}, which cannot be learnt here. What can be: {sorted(map(_without_base, everything))}."
+                f"tune names {name!r}, which cannot be learnt here. What can be: "
+                f"{sorted(map(_without_base, everything))}."
             )
         found.update(matches)
     return checked_names(problem, frozenset(found))

@@ -49,7 +49,7 @@ def can_blend(channel: Channel) -> bool:
 
 
 def blended(problem: Problem, weight: float, means: ClassMeans) -> Problem:
-    """The problem with generative weight ω; its prior must be `Blocks` (penalised base, always-kept others)."""
+    """The problem with generative weight ω; its prior must be `Blocks` (penalised base, kept others)."""
     if weight == 0:
         return problem
     prior = problem.prior
@@ -81,7 +81,7 @@ def descend(
     solve_at: Callable[[float, Solution | None], Solution],
     grid: tuple[float, ...] = GRID,
 ) -> tuple[float, Solution, list[Candidate]]:
-    """Follow ω down the grid, each fit starting from the one before, until the leave-one-out loss has turned up.
+    """Follow ω down the grid, each fit from the one before, until the leave-one-out loss has turned up.
 
     `solve_at(ω, previous)` fits at ω. From the generative end, because there the class means give the
     support in a few sweeps and lower weights start from it; the discriminative end alone is slow to find
@@ -121,7 +121,9 @@ class BlendTuner:
         channel = problem.channel.base if isinstance(problem.channel, Pinned) else problem.channel
         if not (isinstance(channel, FlippedLabels) and isinstance(channel.base, Blended)):
             return problem
-        flipped = channel.mislabel_probability(state.score_cavity_mean, state.score_cavity_var, problem.labels)
+        flipped = channel.mislabel_probability(
+            state.score_cavity_mean, state.score_cavity_var, problem.labels
+        )
         return _with_ridge(problem, self.means, flipped)
 
     def settled(self, iteration: int) -> bool:
@@ -172,8 +174,8 @@ def _blended_channel(channel: Channel, weight: float, label_mean: float) -> Chan
         return replace(channel, base=_blended_channel(channel.base, weight, label_mean))
     if not isinstance(channel, Logistic):
         raise ValueError(
-            f"A generative weight above 0 needs a logistic channel, alone or in FlippedLabels; got {channel!r}. "
-            "Use channel='logistic', or generative_weight=0."
+            f"A generative weight above 0 needs a logistic channel, alone or in FlippedLabels; got "
+            f"{channel!r}. Use channel='logistic', or generative_weight=0."
         )
     return Blended(channel, weight, label_mean)
 

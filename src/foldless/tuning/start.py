@@ -36,7 +36,9 @@ def class_means(problem: Problem) -> ClassMeans:
     label_mean = float(problem.label_weight @ problem.labels) / n_samples
     information = n_samples * (1 - label_mean**2) / 4
     contrast = problem.label_weight * (problem.labels - label_mean) / 2
-    sweep = operator.sweep(np.zeros(operator.shape[1]), None, lambda rows, scores, score_var: (contrast[rows], None))
+    sweep = operator.sweep(
+        np.zeros(operator.shape[1]), None, lambda rows, scores, score_var: (contrast[rows], None)
+    )
     difference = sweep.slopes / information
     # The total variance is one: within the classes plus between them.
     between = (1 - label_mean**2) / 4 * difference**2
@@ -54,9 +56,9 @@ def starting_count(n_features: int, n_samples: float) -> int:
 
 
 def starting_slab_variance(means: ClassMeans, n_active: int) -> float:
-    """The variance of `n_active` log-odds weights that would separate the class means as far as they are.
+    """The variance of `n_active` log-odds weights that would separate the class means as they are.
 
-    The Bayes weights are difference / v, and |difference|² is inflated by v / information of noise per column.
+    The Bayes weights are difference / v; noise adds v / information per column to |difference|².
     """
     noise = float(np.sum(means.within_var)) / means.information
     signal = float(np.sum(means.difference**2)) - noise
