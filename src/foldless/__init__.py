@@ -1,6 +1,21 @@
 """Sparse Bayesian classification from one fit without folds."""
 
-from foldless.estimators import GAMPClassifier, SparseClassifier
+from typing import TYPE_CHECKING
 
 __all__ = ["GAMPClassifier", "SparseClassifier", "__version__"]
 __version__ = "0.1.0.dev0"
+
+if TYPE_CHECKING:
+    from foldless.estimators import GAMPClassifier, SparseClassifier
+else:
+    # scikit-learn takes over a second to import: `foldless --help`, and parts that do without it, do not wait.
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from foldless import estimators
+
+        globals()[name] = getattr(estimators, name)
+        return globals()[name]
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

@@ -74,7 +74,9 @@ def test_parameters(parameters, message):
         GAMPClassifier(**parameters).fit(X, y)
 
 
-@pytest.mark.parametrize("weight", [-np.ones(20), np.zeros(20), np.ones(19), np.r_[np.zeros(10), np.ones(10)]])
+@pytest.mark.parametrize(
+    "weight", [-np.ones(20), np.zeros(20), np.ones(19), np.r_[np.zeros(10), np.ones(10)]]
+)
 def test_sample_weights(weight):
     with pytest.raises(ValueError, match="weight"):
         SparseClassifier().fit(X, y, sample_weight=weight)

@@ -16,7 +16,9 @@ MODELS = {
     "means removed": GAMPClassifier(mean_removal=True),
 }
 DATA = {
-    "class means": make_class_means(n_samples=90, n_features=300, n_active=5, mislabelled=0.03, random_state=1),
+    "class means": make_class_means(
+        n_samples=90, n_features=300, n_active=5, mislabelled=0.03, random_state=1
+    ),
     "logistic": make_logistic(n_samples=150, n_features=200, n_active=5, size=1.5, random_state=2),
 }
 every_model = pytest.mark.parametrize("model", MODELS.values(), ids=MODELS.keys())

@@ -73,7 +73,9 @@ def test_selection_finds_the_active_features(model, data):
 @every_classifier
 def test_linear_attributes_reproduce_the_decision(model, data):
     fitted = clone(model).fit(data.X, data.y)
-    assert_allclose(data.X @ fitted.coef_[0] + fitted.intercept_[0], fitted.decision_function(data.X), rtol=1e-9)
+    assert_allclose(
+        data.X @ fitted.coef_[0] + fitted.intercept_[0], fitted.decision_function(data.X), rtol=1e-9
+    )
     assert_array_equal(fitted.predict(data.X), np.where(fitted.decision_function(data.X) > 0, 1, -1))
     assert_allclose(np.exp(fitted.predict_log_proba(data.X)), fitted.predict_proba(data.X), rtol=1e-9)
 

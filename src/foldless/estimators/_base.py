@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any, Self
 
@@ -23,7 +23,8 @@ from foldless.channels import FlippedLabels
 from foldless.operators import Standardized, operator_from
 from foldless.priors import SupportsInclusion
 from foldless.selection import select
-from foldless.solution import Outcome
+from foldless.solution import Iteration, Outcome
+from foldless.solvers.solve import Watch
 from foldless.tuning.fit import Choices, Columns, Fit, fit
 from foldless.tuning.loo import log_label_odds, loo_log_densities, loo_log_odds
 
@@ -39,6 +40,9 @@ class MessagePassingClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
     fdr: float
     warm_start: bool
     verbose: int
+
+    # Called after every iteration, by whoever shows progress. Not a parameter: it is no part of the model.
+    _on_iteration: Watch | None = None
 
     @abstractmethod
     def _choices(self) -> Choices:
@@ -197,13 +201,15 @@ class MessagePassingClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
         n_previous, previous_columns, state = previous
         return state if (n_previous, previous_columns) == (n_samples, columns) else None
 
-    def _watch(self) -> Callable[..., None] | None:
+    def _watch(self) -> Watch | None:
         if not self.verbose:
-            return None
+            return self._on_iteration
 
-        def report(iteration: int, line: Any) -> None:
+        def report(iteration: int, line: Iteration) -> None:
             name = type(self).__name__
             print(f"[{name}] iteration {iteration:4d}  change {line.change:.2e}  step {line.step:.2f}")
+            if self._on_iteration is not None:
+                self._on_iteration(iteration, line)
 
         return report
 

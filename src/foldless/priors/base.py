@@ -61,12 +61,19 @@ class HyperPrior:
     # As though this many further active weights of size `scale` had been seen.
     scale_count: float = 2.0
     scale: float = 1.0
+    # Typical sizes beyond this many times `scale` are ruled out. Where classes are separable, every size of
+    # weights fits the labels and larger ones fit better; ten log-odds per standard deviation is certainty.
+    largest: float = 10.0
     # Beta prior of the inclusion rate: one imaginary active feature, `sparsity` times all inactive ones.
     active_count: float = 1.0
     sparsity: float = 0.2
 
+    def bounded_size(self, size: float) -> float:
+        """A typical size of weights (a standard deviation, a mean absolute value) within what is allowed."""
+        return min(size, self.largest * self.scale)
 
-NO_HYPER_PRIOR = HyperPrior(scale_count=0.0, active_count=0.0, sparsity=0.0)
+
+NO_HYPER_PRIOR = HyperPrior(scale_count=0.0, largest=np.inf, active_count=0.0, sparsity=0.0)
 
 
 @runtime_checkable

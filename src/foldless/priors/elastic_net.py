@@ -93,6 +93,8 @@ class ElasticNet(TwoSidedPrior):
         parts = two_sided(r, tau, *self._rate_and_ridge())
         size = (weighted_sum(parts.mean_abs, weight) + count * hyper.scale) / (n + count)
         square = (weighted_sum(parts.mean**2 + parts.var, weight) + count * hyper.scale**2) / (n + count)
+        shrunk = hyper.bounded_size(sqrt(square)) / sqrt(square)
+        size, square = shrunk * size, shrunk**2 * square
 
         if learn_rate and learn_ridge:
             x = _solve_shape(_kurtosis_of_shape, square / size**2)

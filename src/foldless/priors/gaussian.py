@@ -117,7 +117,8 @@ class Gaussian(Continuous):
         if wants(names, "variance"):
             squares = weighted_sum((mean - learned.mean) ** 2 + var, weight)
             pseudo = hyper.scale_count * hyper.scale**2
-            learned = replace(learned, variance=(squares + pseudo) / (n + hyper.scale_count))
+            size = np.sqrt((squares + pseudo) / (n + hyper.scale_count))
+            learned = replace(learned, variance=float(hyper.bounded_size(size)) ** 2)
         return learned
 
     def _moments_and_total(self, r: Array, tau: Array) -> tuple[Array, Array, Array]:

@@ -156,6 +156,7 @@ class GaussianMixture(Continuous):
             pseudo = count * hyper.scale**2 * relative
             # A component with neither data nor pseudo-observations stays as it is.
             variances = np.where(seen, (squares + pseudo) / (safe_shares + count), variances)
+            variances = np.minimum(variances, hyper.bounded_size(np.inf) ** 2)
         if wants(names, "weights"):
             weights = np.maximum((shares + count) / (n + hyper.scale_count), LEAST_WEIGHT)
             weights /= weights.sum()

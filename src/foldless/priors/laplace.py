@@ -53,7 +53,7 @@ class Laplace(TwoSidedPrior):
             return self
         sizes = weighted_sum(two_sided(r, tau, *self._rate_and_ridge()).mean_abs, weight)
         count = hyper.scale_count
-        return replace(self, rate=(n + count) / (sizes + count * hyper.scale))
+        return replace(self, rate=1.0 / hyper.bounded_size((sizes + count * hyper.scale) / (n + count)))
 
     def _rate_and_ridge(self) -> tuple[float, float]:
         return float(self.rate), 0.0

@@ -117,10 +117,11 @@ class EM:
         return not self.names or self._last_update == iteration - 1
 
     def _due(self, state: State, iteration: int) -> bool:
-        if not self.names or iteration < max(self.delay, self._resume_at):
+        if not self.names or iteration < self.delay:
             return False
-        waited = iteration - self._last_update
-        return waited >= self.every or state.change < AT_REST
+        if state.change < AT_REST:
+            return True
+        return iteration >= self._resume_at and iteration - self._last_update >= self.every
 
     def tuned(self, problem: Problem) -> dict[str, Any]:
         return {name: _value(problem, name) for name in sorted(self.names)}

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import entr
 
 from foldless.beliefs import Array
 from foldless.channels import Channel, Pinned
@@ -17,7 +18,7 @@ from foldless.solvers import GAMP, Stopping, solve
 from foldless.solvers.gamp import GAMPState
 from foldless.solvers.solve import Watch
 from foldless.tuning.em import EM, checked_names, tunable_names
-from foldless.tuning.generative import GRID, BlendTuner, Candidate, blended, can_blend, descend, unblended
+from foldless.tuning.generative import BlendTuner, Candidate, blended, can_blend, descend, unblended
 from foldless.tuning.loo import loo_log_loss
 from foldless.tuning.start import class_means, starting_prior
 
@@ -149,8 +150,10 @@ def fit(
     if weight is None and not can_blend(choices.channel):
         weight = 0.0
     if weight is None:
-        scan = replace(choices.stopping, tol=max(SCAN_TOLERANCE, choices.stopping.tol))
-        weight, rough, candidates = descend(lambda w, previous: solve_at(w, previous, scan), GRID)
+        scan = replace(choices.stopping, tol=max(SCAN_TOLERANCE, choices.stopping.tol), min_iter=2)
+        frequency = (1 + means.label_mean) / 2
+        ignorance = float(entr(frequency) + entr(1 - frequency))
+        weight, rough, candidates = descend(lambda w, previous: solve_at(w, previous, scan), ignorance)
         solution = rough
         if rough.outcome is not Outcome.INTERRUPTED:
             solution = solve_at(weight, rough, choices.stopping)

@@ -39,6 +39,8 @@ from foldless.tuning.start import ClassMeans
 GRID = (1.0, 0.75, 0.5, 0.25, 0.0)
 # The search down the grid ends when the loss has been above its minimum this many times in a row.
 WORSE_IN_A_ROW = 2
+# A leave-one-out loss below this share of that of class frequencies alone needs no second opinion.
+GOOD_SHARE_OF_IGNORANCE = 0.5
 
 
 def can_blend(channel: Channel) -> bool:
@@ -79,34 +81,40 @@ class Candidate:
 
 def descend(
     solve_at: Callable[[float, Solution | None], Solution],
+    ignorance: float,
     grid: tuple[float, ...] = GRID,
 ) -> tuple[float, Solution, list[Candidate]]:
     """Follow ω down the grid, each fit from the one before, until the leave-one-out loss has turned up.
 
     `solve_at(ω, previous)` fits at ω. From the generative end, because there the class means give the
     support in a few sweeps and lower weights start from it; the discriminative end alone is slow to find
-    it and may not.
+    it and may not. Where all this predicts left-out labels badly beside `ignorance`, the loss of class
+    frequencies alone, the class means have probably misled, and a discriminative fit from scratch has a say.
     """
     tried: list[Candidate] = []
-    best: tuple[float, Solution] | None = None
-    best_loss, worse, previous = np.inf, 0, None
-    for weight in grid:
-        solution = solve_at(weight, previous)
+    fits: list[tuple[float, float, Solution]] = []  # loss, weight, solution
+
+    def attempt(weight: float, start: Solution | None) -> Solution:
+        solution = solve_at(weight, start)
         loss = loo_log_loss(solution)
         tried.append(Candidate(weight, loss, solution.outcome))
+        fits.append((loss, weight, solution))
+        return solution
+
+    previous = None
+    for weight in grid:
+        solution = attempt(weight, previous)
         if solution.outcome is Outcome.INTERRUPTED:
             return weight, solution, tried
-        if loss < best_loss:
-            best, best_loss, worse = (weight, solution), loss, 0
-        else:
-            worse += 1
-        if worse >= WORSE_IN_A_ROW:
+        losses = [loss for loss, _, _ in fits]
+        if len(losses) - 1 - int(np.argmin(losses)) >= WORSE_IN_A_ROW:
             break
         # A diverged fit is no place to start from.
         previous = previous if solution.outcome is Outcome.DIVERGED else solution
-    if best is None:  # every loss was infinite: keep the first, most regularised, fit
-        return grid[0], solve_at(grid[0], None), tried
-    return (*best, tried)
+    if min(losses) > GOOD_SHARE_OF_IGNORANCE * ignorance and grid[-1] == 0:
+        attempt(0.0, None)
+    _, weight, solution = min(fits, key=lambda fit: fit[0])
+    return weight, solution, tried
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,258 @@
+"""The demo: a simulated study of which the truth is known, fitted, told in the terminal and drawn."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from sklearn.exceptions import ConvergenceWarning
+
+from foldless.beliefs import Array
+from foldless.datasets import Simulated, make_class_means
+from foldless.estimators import SparseClassifier
+from foldless.plots import InclusionDisplay, LeaveOneOutDisplay, printable, save
+from foldless.solution import Iteration
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+CLASSES = ("healthy", "tumour")  # of labels -1 and +1, and in the order of the alphabet
+MISLABELLED = 0.05
+BAYES_ERROR = 0.05
+PICTURE = "demo.png"
+# Half the width of an interval that holds 90 % of a normal distribution, in standard deviations.
+NORMAL_90 = 1.645
+N_SUSPECTS_SHOWN = 10
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """A fitted simulation beside its truth."""
+
+    data: Simulated
+    names: list[str]
+    model: SparseClassifier
+    seconds: float  # of the fit
+
+    @property
+    def selected(self) -> NDArray[np.intp]:
+        """Positions of the selected features, the surest first."""
+        chosen = self.model.get_support(indices=True)
+        return chosen[np.argsort(-self.model.inclusion_probability_[chosen], kind="stable")]
+
+    @property
+    def is_marker(self) -> NDArray[np.bool_]:
+        return self.data.weights != 0
+
+    @property
+    def is_mislabelled(self) -> NDArray[np.bool_]:
+        wrong = np.zeros(self.data.y.size, dtype=bool)
+        wrong[self.data.mislabelled] = True
+        return wrong
+
+    @property
+    def true_log_odds(self) -> Array:
+        """The weights in the units of `coef_`: for classes N(±w, v I), the log-odds are 2 w'x / v."""
+        return (2.0 / self.data.noise_var) * self.data.weights
+
+    @property
+    def error(self) -> float:
+        """The exact error on new samples with right labels."""
+        return self.data.test_error(self.model.coef_, float(self.model.intercept_[0]))
+
+    @property
+    def error_as_recorded(self) -> float:
+        """The exact error on new samples whose labels are as often wrong as those of the study.
+
+        A wrong label f of the time turns an error e into e (1 - f) + (1 - e) f.
+        """
+        wrong = self.data.mislabelled.size / self.data.y.size
+        return self.error * (1 - 2 * wrong) + wrong
+
+
+class Progress:
+    """The iterations of a fit as one line that changes in place; nothing where lines cannot change."""
+
+    def __init__(self, console: Console) -> None:
+        self.status = console.status("Fitting")
+        self.n_iter = 0
+
+    def __call__(self, iteration: int, line: Iteration) -> None:
+        self.n_iter += 1
+        self.status.update(f"Fitting: iteration {self.n_iter}, weights change by {line.change:.1e}")
+
+
+def run(console: Console, folder: Path, *, seed: int = 0, fdr: float = 0.1) -> Study:
+    """Simulate, fit, tell and draw; the picture goes to `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)  # a folder that cannot be is known before any work
+    data = make_class_means(
+        200, 10_000, 20, bayes_error=BAYES_ERROR, mislabelled=MISLABELLED, random_state=seed
+    )
+    introduce(console, data)
+    study = fit(console, data, fdr)
+    tell(console, study)
+    save(draw(study), folder / PICTURE)
+    # On one line however long, so that it can be copied.
+    path = printable((folder / PICTURE).resolve(), longest=4096)
+    console.print(Text.assemble("The picture: ", (path, "bold")), soft_wrap=True)
+    return study
+
+
+def fit(console: Console, data: Simulated, fdr: float) -> Study:
+    labels = np.array(CLASSES)[(data.y > 0).astype(np.intp)]
+    model = SparseClassifier(fdr=fdr)
+    progress = Progress(console)
+    model._on_iteration = progress
+    start = time.perf_counter()
+    with progress.status, warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # `tell` says how the fit ended
+        model.fit(data.X, labels)
+    seconds = time.perf_counter() - start
+    del model._on_iteration  # a terminal is no part of a model
+    digits = len(str(data.X.shape[1] - 1))
+    return Study(data, [f"gene {j:0{digits}d}" for j in range(data.X.shape[1])], model, seconds)
+
+
+def introduce(console: Console, data: Simulated) -> None:
+    n_samples, n_features = data.X.shape
+    console.print(
+        f"A simulated study: {n_samples} samples of two classes, {CLASSES[0]} and {CLASSES[1]}, with "
+        f"{_counted(n_features)} genes each. {data.active.size} of the genes are markers of the class, and "
+        f"{data.mislabelled.size} of the samples carry the wrong label. The classifier is told neither.\n"
+    )
+
+
+def tell(console: Console, study: Study) -> None:
+    """The answer in a sentence, the selected features in a table, and every promise beside the truth."""
+    model, data = study.model, study.data
+    n_selected = study.selected.size
+    n_found = int(study.is_marker[study.selected].sum())
+    console.print(
+        f"Fitted and tuned in {study.seconds:.2f} s: {model.outcome_} after {model.n_iter_} iterations, "
+        "no folds."
+    )
+    if not model.outcome_.trustworthy:
+        console.print(model.outcome_.advice, style="bold")
+    console.print(
+        f"{_plural(n_selected, 'gene')} selected, {n_found} of the {data.active.size} markers among them; "
+        f"the classifier errs on {_percent(study.error)} of new samples.\n",
+        style="bold",
+    )
+    if n_selected:
+        console.print(selection_table(study))
+    console.print(promise_table(study))
+
+
+def selection_table(study: Study) -> Table:
+    """One line for each selected feature."""
+    model = study.model
+    table = Table(
+        title=f"Genes selected at a false discovery rate of {model.fdr:g}",
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+    )
+    table.add_column("gene", no_wrap=True)
+    for heading in ("probability", "weight", "90 % interval", "true weight"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("")
+    for j in study.selected:
+        weight, reach = model.coef_[0, j], NORMAL_90 * model.coef_std_[0, j]
+        is_marker = bool(study.is_marker[j])
+        table.add_row(
+            Text(printable(study.names[j])),
+            _probability(model.inclusion_probability_[j]),
+            f"{weight:+.2f}",
+            f"{weight - reach:+.2f} to {weight + reach:+.2f}",
+            f"{study.true_log_odds[j]:+.2f}" if is_marker else "0",
+            "marker" if is_marker else Text("false", style="bold red"),
+        )
+    return table
+
+
+def promise_table(study: Study) -> Table:
+    """What the one fit says of itself, beside what is so."""
+    model, data, names = study.model, study.data, study.names
+    selected, is_marker = study.selected, study.is_marker
+    missed = np.setdiff1d(data.active, selected)
+    n_false = int((~is_marker[selected]).sum())
+    loo_deviation = np.sqrt(model.loo_error_ * (1 - model.loo_error_) / data.y.size)
+    suspected = np.flatnonzero(model.mislabel_probability_ > 0.5)
+    n_right = int(study.is_mislabelled[suspected].sum())
+
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column()
+    found = f"{data.active.size - missed.size} of {data.active.size}"
+    if missed.size:
+        found += "; missed: " + ", ".join(printable(names[j]) for j in missed)
+    table.add_row("Markers found", Text(found))
+    if selected.size:
+        expected = float(1 - model.inclusion_probability_[selected].mean())
+        table.add_row(
+            "False among selected",
+            f"{n_false} of {selected.size}, {_percent(n_false / selected.size)}; the model expects "
+            f"{_percent(expected)}, the limit asked for is {_percent(model.fdr)} on average",
+        )
+    table.add_row(
+        "Leave-one-out error",
+        f"{_percent(model.loo_error_)} of the recorded labels, from the same one fit "
+        f"(standard error {_percent(loo_deviation)})",
+    )
+    table.add_row(
+        "True error",
+        f"{_percent(study.error_as_recorded)} on new labels recorded as carelessly, "
+        f"{_percent(study.error)} on right ones; with all markers known it would be {_percent(BAYES_ERROR)}",
+    )
+    table.add_row(
+        "Labels suspected",
+        f"{suspected.size} with a probability above 0.5 of being wrong; {n_right} of them are, of "
+        f"{data.mislabelled.size} wrong labels in all",
+    )
+    order = np.argsort(-model.mislabel_probability_, kind="stable")[:N_SUSPECTS_SHOWN]
+    samples = ", ".join(f"{i}*" if study.is_mislabelled[i] else f"{i}" for i in order)
+    highest, lowest = (float(model.mislabel_probability_[i]) for i in order[[0, -1]])
+    table.add_row(
+        "Most suspicious",
+        f"samples {samples}; probabilities from {highest:.2f} to {lowest:.2f}, * is wrong indeed",
+    )
+    table.add_row()
+    return table
+
+
+def draw(study: Study) -> Figure:
+    """Features at the left, samples at the right."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(12, 6), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    InclusionDisplay.from_estimator(study.model, names=study.names, truth=study.is_marker, ax=left)
+    labels = np.array(CLASSES)[(study.data.y > 0).astype(np.intp)]
+    LeaveOneOutDisplay.from_estimator(study.model, labels, mislabelled=study.is_mislabelled, ax=right)
+    return figure
+
+
+def _probability(p: float) -> str:
+    return f"{p:.3f}" if p < 0.9995 else "> 0.999"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _counted(number: int) -> str:
+    return f"{number:,}".replace(",", " ")
+
+
+def _plural(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
