@@ -22,7 +22,6 @@ help:
 
 demo: $(VENV)/.installed
 	@$(BIN)/foldless demo
-	@echo "The picture is in $(CURDIR)/foldless-demo"
 
 test: $(VENV)/.installed-test
 	@$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)

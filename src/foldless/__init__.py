@@ -8,7 +8,7 @@ __version__ = "0.1.0.dev0"
 if TYPE_CHECKING:
     from foldless.estimators import GAMPClassifier, SparseClassifier
 else:
-    # scikit-learn takes over a second to import: `foldless --help`, and parts that do without it, do not wait.
+    # scikit-learn takes over a second to import: `foldless --help`, and what does without it, need not wait.
     def __getattr__(name: str) -> object:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

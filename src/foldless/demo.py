@@ -32,6 +32,7 @@ PICTURE = "demo.png"
 # Half the width of an interval that holds 90 % of a normal distribution, in standard deviations.
 NORMAL_90 = 1.645
 N_SUSPECTS_SHOWN = 10
+N_MISSED_SHOWN = 6
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,7 +196,8 @@ def promise_table(study: Study) -> Table:
     table.add_column()
     found = f"{data.active.size - missed.size} of {data.active.size}"
     if missed.size:
-        found += "; missed: " + ", ".join(printable(names[j]) for j in missed)
+        found += "; missed: " + ", ".join(printable(names[j]) for j in missed[:N_MISSED_SHOWN])
+        found += f" and {missed.size - N_MISSED_SHOWN} more" if missed.size > N_MISSED_SHOWN else ""
     table.add_row("Markers found", Text(found))
     if selected.size:
         expected = float(1 - model.inclusion_probability_[selected].mean())

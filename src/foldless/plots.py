@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.text import Annotation
 
 # From the palette of Okabe and Ito, told apart with every kind of colour vision; shapes differ as well.
-BLUE, ORANGE, VERMILLION, GREY, BLACK = "#0072B2", "#E69F00", "#D55E00", "#9A9A9A", "#222222"
+BLUE, ORANGE, VERMILION, GREY, BLACK = "#0072B2", "#E69F00", "#D55E00", "#9A9A9A", "#222222"
 # A logit axis has no place for 0 and 1; a picture does not tell probabilities beyond these from them.
 SHOWN_PROBABILITIES = (1e-5, 1 - 1e-5)
 PROBABILITY_TICKS = (1e-5, 1e-4, 1e-3, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999, 0.9999, 1 - 1e-5)
@@ -171,7 +171,7 @@ class InclusionDisplay:
             "selected, true": {"s": 30, "color": BLUE, "edgecolors": "white", "linewidths": 0.5},
             "selected, false": {
                 "s": 42,
-                "color": VERMILLION,
+                "color": VERMILION,
                 "marker": "X",
                 "edgecolors": "white",
                 "linewidths": 0.5,
@@ -228,7 +228,7 @@ class InclusionDisplay:
                         ha=align,
                         va="center",
                         fontsize=7,
-                        color=VERMILLION if false else BLACK,
+                        color=VERMILION if false else BLACK,
                         parse_math=False,
                         arrowprops={"arrowstyle": "-", "lw": 0.4, "color": GREY, "shrinkA": 1, "shrinkB": 3},
                     )
@@ -342,7 +342,7 @@ class LeaveOneOutDisplay:
             "second": draw(f"recorded as {second}", is_second, s=20, color=BLUE, linewidths=0, zorder=3),
         }
         if self.mislabelled is not None:
-            ring = {"s": 80, "facecolors": "none", "edgecolors": VERMILLION, "linewidths": 1.5, "zorder": 4}
+            ring = {"s": 80, "facecolors": "none", "edgecolors": VERMILION, "linewidths": 1.5, "zorder": 4}
             self.points_["mislabelled"] = draw("label is wrong", self.mislabelled, **ring)
         if self.suspected is not None:
             cross = {"s": 34, "color": BLACK, "marker": "x", "linewidths": 1.2, "zorder": 5}
