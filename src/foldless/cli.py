@@ -90,9 +90,8 @@ def _exit_codes() -> Iterator[None]:
     except BrokenPipeError:
         raise  # the reader of a pipe has seen enough, which Typer ends quietly
     except OSError as error:
-        _fail(
-            f"{error.strerror or error}: {error.filename}" if error.filename else str(error), ExitCode.FAILED
-        )
+        where = f": {error.filename}" if error.filename else ""
+        _fail(f"{error.strerror or error}{where}", ExitCode.FAILED)
     except ValueError as error:
         _fail(str(error), ExitCode.BAD_DATA)
 
