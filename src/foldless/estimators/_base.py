@@ -20,6 +20,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from foldless.beliefs import Array
 from foldless.channels import FlippedLabels
+from foldless.estimators._threads import one_blas_thread
 from foldless.operators import Standardized, operator_from
 from foldless.priors import SupportsInclusion
 from foldless.selection import select
@@ -74,7 +75,8 @@ class MessagePassingClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
 
         standardized = Standardized.fit(operator, weight)
         warm = self._warm_state(operator.shape[0], columns)
-        result = fit(standardized, labels, weight, columns, choices, warm=warm, watch=self._watch())
+        with one_blas_thread():
+            result = fit(standardized, labels, weight, columns, choices, warm=warm, watch=self._watch())
         self._publish(result, operator.dtype)
         self._tell(result)
         return self

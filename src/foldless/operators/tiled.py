@@ -22,7 +22,7 @@ from foldless.operators.base import Operator, RowStep, Sweep, normalized_sample_
 BLOCK_BYTES = 2 << 20
 # Without variances nothing is buffered, and a block need only survive in the last cache until it is used
 # again. Fewer blocks are then better: every block is a round of small array operations in `row_step`.
-UNBUFFERED_BLOCKS = 4
+UNBUFFERED_BLOCKS = 8
 # Fewer rows (columns) than this and a product becomes a handful of dot products, with a Python call for each.
 MIN_TILE_LINES = 4
 # Deviations are divided by their mean size before squaring; a ratio beyond this belongs to a sample

@@ -33,12 +33,14 @@ from foldless.problem import Problem
 from foldless.solution import Outcome, Solution
 from foldless.solvers.base import State
 from foldless.tuning.em import EM
-from foldless.tuning.loo import loo_log_loss
+from foldless.tuning.loo import loo_log_densities, loo_log_loss
 from foldless.tuning.start import ClassMeans
 
 GRID = (1.0, 0.75, 0.5, 0.25, 0.0)
-# The search down the grid ends when the loss has been above its minimum this many times in a row.
+# The search down the grid ends when the loss has been above its minimum this many times in a row, or
+# once by so many standard errors of the paired difference.
 WORSE_IN_A_ROW = 2
+CLEAR_STANDARD_ERRORS = 2.0
 # A leave-one-out loss below this share of that of class frequencies alone needs no second opinion.
 GOOD_SHARE_OF_IGNORANCE = 0.5
 
@@ -91,30 +93,44 @@ def descend(
     it and may not. Where all this predicts left-out labels badly beside `ignorance`, the loss of class
     frequencies alone, the class means have probably misled, and a discriminative fit from scratch has a say.
     """
-    tried: list[Candidate] = []
-    fits: list[tuple[float, float, Solution]] = []  # loss, weight, solution
+    fits: list[tuple[Candidate, Solution]] = []
 
     def attempt(weight: float, start: Solution | None) -> Solution:
         solution = solve_at(weight, start)
-        loss = loo_log_loss(solution)
-        tried.append(Candidate(weight, loss, solution.outcome))
-        fits.append((loss, weight, solution))
+        fits.append((Candidate(weight, loo_log_loss(solution), solution.outcome), solution))
         return solution
+
+    def best() -> int:
+        return int(np.argmin([candidate.loo_log_loss for candidate, _ in fits]))
+
+    def result(chosen: int) -> tuple[float, Solution, list[Candidate]]:
+        candidate, solution = fits[chosen]
+        return candidate.weight, solution, [candidate for candidate, _ in fits]
 
     previous = None
     for weight in grid:
         solution = attempt(weight, previous)
         if solution.outcome is Outcome.INTERRUPTED:
-            return weight, solution, tried
-        losses = [loss for loss, _, _ in fits]
-        if len(losses) - 1 - int(np.argmin(losses)) >= WORSE_IN_A_ROW:
+            return result(-1)
+        behind = len(fits) - 1 - best()
+        if behind >= WORSE_IN_A_ROW or (behind and _clearly_worse(solution, fits[best()][1])):
             break
         # A diverged fit is no place to start from.
         previous = previous if solution.outcome is Outcome.DIVERGED else solution
-    if min(losses) > GOOD_SHARE_OF_IGNORANCE * ignorance and grid[-1] == 0:
+    if fits[best()][0].loo_log_loss > GOOD_SHARE_OF_IGNORANCE * ignorance:
         attempt(0.0, None)
-    _, weight, solution = min(fits, key=lambda fit: fit[0])
-    return weight, solution, tried
+    return result(best())
+
+
+def _clearly_worse(solution: Solution, best: Solution) -> bool:
+    """Whether the mean leave-one-out loss is above the best by more than its own uncertainty over samples."""
+    weight = best.problem.label_weight
+    share = weight / weight.sum()
+    difference = loo_log_densities(best) - loo_log_densities(solution)
+    mean = float(share @ difference)
+    # A sample of weight 2 counts as two, and so does its share of the squared standard error.
+    standard_error = np.sqrt(float(share @ (difference - mean) ** 2) / weight.sum())
+    return bool(mean > CLEAR_STANDARD_ERRORS * standard_error)
 
 
 @dataclass(frozen=True, eq=False)
