@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -77,6 +78,11 @@ class Operator(ABC):
     @abstractmethod
     def columns(self, indices: ArrayLike) -> NDArray[np.float64]:
         """A dense float64 copy of a few columns, for plots and diagnostics."""
+
+    def dense_rows(self) -> Iterator[tuple[slice, NDArray[np.float64]]]:
+        """The matrix as dense float64 blocks of rows, for solvers that need all columns of a sample at once."""
+        whole = slice(0, self.shape[0])
+        yield whole, self.columns(np.arange(self.shape[1]))
 
     def row_norms(self, *, center: Array | None = None, scale: Array | None = None) -> Array:
         """Squared length of every row of (X - center) / scale."""
