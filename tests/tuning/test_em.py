@@ -181,7 +181,7 @@ def test_jumps_do_not_move_the_fixed_point(channel, prior, monkeypatch):
     X = rng.standard_normal((150, 300))
     labels = np.where(2 * X[:, :4].sum(axis=1) + rng.logistic(size=150) > 0, 1.0, -1.0)
     problem = problem_of(X, labels, channel, prior)
-    stopping = Stopping(tol=1e-9, max_iter=5000, patience=5000)
+    stopping = Stopping(tol=1e-8, max_iter=5000, patience=5000)
     jumping = tuned(problem, stopping=stopping)
     monkeypatch.setattr(em, "_jump", lambda course: 0.0)
     plain = tuned(problem, stopping=stopping)

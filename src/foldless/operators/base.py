@@ -80,7 +80,7 @@ class Operator(ABC):
         """A dense float64 copy of a few columns, for plots and diagnostics."""
 
     def dense_rows(self) -> Iterator[tuple[slice, NDArray[np.float64]]]:
-        """The matrix as dense float64 blocks of rows, for solvers that need all columns of a sample at once."""
+        """The matrix as dense float64 blocks of rows, for solvers that need whole samples."""
         whole = slice(0, self.shape[0])
         yield whole, self.columns(np.arange(self.shape[1]))
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from foldless.beliefs import Array, Posterior
 from foldless.problem import Problem
@@ -42,7 +43,7 @@ class Cavities:
 
     mean: Array
     var: Array
-    proper: Array
+    proper: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
