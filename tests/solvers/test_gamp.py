@@ -338,6 +338,17 @@ def test_every_damping_reaches_the_same_fixed_point(rule, prior, variances):
         assert_allclose(answer.posterior.log_evidence, answers[0].posterior.log_evidence, rtol=1e-8)
 
 
+def test_a_short_step_does_not_pass_for_convergence():
+    """The same tolerance means the same distance from the fixed point, however damped."""
+    X, labels = logistic_data(100, 150, seed=4)
+    problem = problem_of(X, labels, Logistic(), SpikeAndSlab(Gaussian(1.0), 0.1))
+    exact = solve(problem, GAMP(), stopping=TIGHT).posterior.mean
+    for size in (1.0, 0.3, 0.05):
+        solution = solve(problem, GAMP(damping=ConstantDamping(size)), stopping=Stopping(tol=1e-4))
+        assert solution.outcome is Outcome.CONVERGED
+        assert relative_error(solution.posterior.mean, exact) < 5e-4
+
+
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_adaptive_damping_converges_where_undamped_does_not(seed):
     problem = factor_problem(seed=seed)
