@@ -334,6 +334,39 @@ def test_moments_and_columns_match_the_explicit_matrix(pair: tuple[Operator, np.
         operator.columns([A.shape[1]])
 
 
+def test_dense_tiles_match_the_explicit_matrix(pair: tuple[Operator, np.ndarray]) -> None:
+    operator, A = pair
+    n_rows, n_columns = A.shape
+    # The last rows and columns are those that wrappers add, two at most.
+    row_slices = [slice(0, n_rows), slice(3, 9), slice(n_rows - 4, n_rows), slice(n_rows - 1, n_rows)]
+    column_slices = [
+        slice(0, n_columns),
+        slice(2, 8),
+        *(slice(n_columns - k, n_columns - k + 1) for k in (1, 2, 3, 4)),
+    ]
+    for rows in row_slices:
+        for columns in column_slices:
+            tile = operator.dense_tile(rows, columns)
+            assert_close(tile, A[rows, columns], operator)
+            tile[:] = np.nan  # the caller's to overwrite
+    for tile_bytes in (1, 5 * 8 * n_columns, 1 << 20):
+        tiles = list(operator.dense_rows(tile_bytes))
+        assert len(tiles) == -(-n_rows // max(tile_bytes // (8 * n_columns), 1))
+        assert_close(np.concatenate([tile for _, tile in tiles]), A, operator)
+        assert_array_equal(np.concatenate([np.arange(n_rows)[rows] for rows, _ in tiles]), np.arange(n_rows))
+        tiles = list(operator.dense_columns(tile_bytes))
+        assert_close(np.concatenate([tile for _, tile in tiles], axis=1), A, operator)
+        assert_array_equal(
+            np.concatenate([np.arange(n_columns)[columns] for columns, _ in tiles]), np.arange(n_columns)
+        )
+
+
+def test_dense_tiles_of_an_operator_that_only_knows_columns(pair: tuple[Operator, np.ndarray]) -> None:
+    operator, A = pair
+    tile = Operator.dense_tile(operator, slice(1, 4), slice(0, 5))
+    assert_close(tile, A[1:4, :5], operator)
+
+
 def test_squared_norms_count_rows_by_their_weight(pair: tuple[Operator, np.ndarray]) -> None:
     operator, A = pair
     for weight in (np.ones(A.shape[0]), np.arange(A.shape[0]) % 3.0):

@@ -86,6 +86,14 @@ class WithIntercept(Operator):
         out[:, is_inner] = self.operator.columns(positions[is_inner])
         return out
 
+    def dense_tile(self, rows: slice, columns: slice) -> NDArray[np.float64]:
+        n_columns = self.operator.shape[1]
+        if columns.stop <= n_columns:
+            return self.operator.dense_tile(rows, columns)
+        tile = np.ones((rows.stop - rows.start, columns.stop - columns.start))
+        tile[:, :-1] = self.operator.dense_tile(rows, slice(columns.start, n_columns))
+        return tile
+
 
 def _float64(vector: Array) -> NDArray[np.float64]:
     return np.asarray(vector, dtype=np.float64)

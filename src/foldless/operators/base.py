@@ -11,6 +11,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from foldless.beliefs import Array
 
+# Dense tiles of about this size: large enough for BLAS, small beside X, and still in cache when used again.
+DENSE_TILE_BYTES = 2 << 20
+
+# Which rows (or columns) a tile holds, and the tile.
+DenseTiles = Iterator[tuple[slice, NDArray[np.float64]]]
+
 
 class RowStep(Protocol):
     """What happens to a block of rows in mid-sweep: scores come in, slopes and curvatures go out.
@@ -79,10 +85,25 @@ class Operator(ABC):
     def columns(self, indices: ArrayLike) -> NDArray[np.float64]:
         """A dense float64 copy of a few columns, for plots and diagnostics."""
 
-    def dense_rows(self) -> Iterator[tuple[slice, NDArray[np.float64]]]:
-        """The matrix as dense float64 blocks of rows, for solvers that need whole samples."""
-        whole = slice(0, self.shape[0])
-        yield whole, self.columns(np.arange(self.shape[1]))
+    def dense_tile(self, rows: slice, columns: slice) -> NDArray[np.float64]:
+        """A dense float64 copy of some rows of some columns, the caller's to overwrite.
+
+        Slices have a start and a stop within the shape and no step. This form makes the columns whole;
+        operators that can do better say so.
+        """
+        return self.columns(np.arange(columns.start, columns.stop))[rows]
+
+    def dense_rows(self, tile_bytes: int = DENSE_TILE_BYTES) -> DenseTiles:
+        """The matrix as dense tiles of whole rows, for solvers that need all columns of a sample at once."""
+        n_rows, n_columns = self.shape
+        for rows in _dense_slices(n_rows, n_columns, tile_bytes):
+            yield rows, self.dense_tile(rows, slice(0, n_columns))
+
+    def dense_columns(self, tile_bytes: int = DENSE_TILE_BYTES) -> DenseTiles:
+        """The matrix as dense tiles of whole columns."""
+        n_rows, n_columns = self.shape
+        for columns in _dense_slices(n_columns, n_rows, tile_bytes):
+            yield columns, self.dense_tile(slice(0, n_rows), columns)
 
     def row_norms(self, *, center: Array | None = None, scale: Array | None = None) -> Array:
         """Squared length of every row of (X - center) / scale."""
@@ -101,6 +122,13 @@ class Operator(ABC):
         column = self.sweep(zeros, ones, row_step).curvatures
         assert column is not None
         return row, column
+
+
+def _dense_slices(n_lines: int, length: int, tile_bytes: int) -> Iterator[slice]:
+    """Lines of this length, cut so that a tile of float64 has about so many bytes."""
+    step = max(tile_bytes // (8 * max(length, 1)), 1)
+    for start in range(0, n_lines, step):
+        yield slice(start, min(start + step, n_lines))
 
 
 def column_positions(indices: ArrayLike, n_columns: int) -> NDArray[np.intp]:

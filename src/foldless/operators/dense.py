@@ -93,6 +93,9 @@ class Dense(Tiled):
     def columns(self, indices: ArrayLike) -> NDArray[np.float64]:
         return self.X[:, column_positions(indices, self.shape[1])].astype(np.float64)
 
+    def dense_tile(self, rows: slice, columns: slice) -> NDArray[np.float64]:
+        return self.X[rows, columns].astype(np.float64)
+
     def _values(self) -> TileSource:
         if self._blas_walks:
             X = self.X

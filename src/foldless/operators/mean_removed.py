@@ -183,6 +183,24 @@ class MeanRemoved(Operator):
         out[n_rows:] = self._extra_rows[:, positions]
         return out
 
+    def dense_tile(self, rows: slice, columns: slice) -> NDArray[np.float64]:
+        n_rows, n_columns = self.operator.shape
+        inner_rows = slice(min(rows.start, n_rows), min(rows.stop, n_rows))
+        inner_columns = slice(min(columns.start, n_columns), min(columns.stop, n_columns))
+        inner = self.operator.dense_tile(inner_rows, inner_columns)
+        inner -= self.row_means[inner_rows, np.newaxis]
+        inner -= self.column_means[inner_columns]
+        height, width = inner.shape
+        tile = np.empty((rows.stop - rows.start, columns.stop - columns.start))
+        tile[:height, :width] = inner
+        if width < tile.shape[1]:
+            extra_columns = slice(columns.start + width - n_columns, columns.stop - n_columns)
+            tile[:height, width:] = self._extra_columns[inner_rows, extra_columns]
+        if height < tile.shape[0]:
+            extra_rows = slice(rows.start + height - n_rows, rows.stop - n_rows)
+            tile[height:] = self._extra_rows[extra_rows, columns]
+        return tile
+
     def _scores(self, rows: slice, inner_scores: Array, weights: Array) -> Array:
         """Scores of some of the first M rows from the inner operator's."""
         n_columns = self.operator.shape[1]

@@ -140,6 +140,12 @@ class Standardized(Operator):
         positions = column_positions(indices, self.shape[1])
         return (self.operator.columns(positions) - self.center[positions]) / self.scale[positions]
 
+    def dense_tile(self, rows: slice, columns: slice) -> NDArray[np.float64]:
+        tile = self.operator.dense_tile(rows, columns)
+        tile -= self.center[columns]
+        tile /= self.scale[columns]
+        return tile
+
     def _square(self, center: Array | None, scale: Array | None) -> _InnerSquare:
         """Squares of ((X - self.center) / self.scale - center) / scale, in terms of X."""
         inner_center = self.center if center is None else self.center + center * self.scale

@@ -24,12 +24,26 @@ from foldless.beliefs import Array, Posterior
 from foldless.problem import Problem
 from foldless.solvers.base import Solver
 from foldless.solvers.damping import AdaptiveDamping, Damping
-from foldless.solvers.gaussian_layer import Gaussian, NotPositiveDefinite, Sites, gaussian_layer
+from foldless.solvers.gaussian_layer import (
+    Gaussian,
+    NotPositiveDefinite,
+    Sites,
+    Tiles,
+    gaussian_layer,
+    without_labels,
+)
 
-# A cavity must keep this share of its marginal's precision; with less it says nothing, and its site waits.
-LEAST_CAVITY_SHARE = 1e-9
-# Prior sites closer to zero than this are indistinguishable from none, and their inverses from infinity.
-LEAST_PRIOR_PRECISION = 1e-7
+# A cavity without precision, or with less than this share of its marginal's, says nothing: its site waits.
+# The share can be very small, since a prior may be all but certain that a weight is zero.
+LEAST_CAVITY_SHARE = 1e-30
+# The share that such a cavity is shown with: wide enough to say nothing.
+WIDE_CAVITY_SHARE = 1e-9
+# Prior sites closer to zero than this share of the weight's precision are indistinguishable from none,
+# and their inverses, which N > M needs, from infinity.
+LEAST_PRIOR_SHARE = 1e-7
+# Site precisions are differences of precisions. A site that moves by less than so many units in the last
+# place of those stays: a Gaussian prior keeps its own precision, however small beside the labels'.
+ROUNDING = 32 * np.finfo(np.float64).eps
 # Scores within a hundredth of a logit of where they were count as settled, as in GAMP.
 SETTLED_SCORE = 1e-2
 # A step is halved this often to keep the posterior positive definite before the iteration is called diverged.
@@ -45,11 +59,23 @@ class Cavities:
     var: Array
     proper: NDArray[np.bool_]
 
+    @classmethod
+    def left(cls, mean: Array, var: Array, precision: Array, slope: Array) -> Cavities:
+        """What is left of marginals: this precision, and a mean moved by the factor's slope over it.
+
+        The factor's slope at the marginal mean is balanced by that of all others, `slope`. Where nothing is
+        left the cavity is wide and the mean stays.
+        """
+        proper = precision > LEAST_CAVITY_SHARE / var
+        precision = np.where(proper, precision, WIDE_CAVITY_SHARE / var)
+        return cls(np.where(proper, mean + slope / precision, mean), 1.0 / precision, proper)
+
 
 @dataclass(frozen=True, eq=False)
 class EPState:
     """Sites, the Gaussian they make, and what the next iteration needs to know of the last."""
 
+    tiles: Tiles
     sites: Sites
     gaussian: Gaussian
     weight_cavities: Cavities
@@ -89,14 +115,13 @@ class EP(Solver[EPState]):
         mean, var = problem.prior.start(n_weights)
         precision = 1.0 / np.maximum(var, np.finfo(float).tiny)
         sites = Sites(precision, precision * mean, np.zeros(n_samples), np.zeros(n_samples))
-        gaussian = gaussian_layer(problem.operator, sites, problem.sample_weight)
+        gaussian = without_labels(problem.operator, sites.prior_precision, sites.prior_shift)
         return EPState(
+            tiles=Tiles(problem.operator),
             sites=sites,
             gaussian=gaussian,
-            weight_cavities=_cavities(gaussian.mean, gaussian.var, sites.prior_precision, sites.prior_shift),
-            score_cavities=_cavities(
-                gaussian.score_mean, gaussian.score_var, sites.label_precision, sites.label_shift
-            ),
+            weight_cavities=_weight_cavities(gaussian),
+            score_cavities=_score_cavities(gaussian, sites, problem.sample_weight),
             iteration=0,
             change=np.inf,
             move=np.zeros(n_samples),
@@ -106,12 +131,9 @@ class EP(Solver[EPState]):
         )
 
     def step(self, problem: Problem, state: EPState) -> EPState:
-        wanted, log_z = self._wanted_sites(problem, state)
-        sites, gaussian, step = self._damped(problem, state, wanted)
-        weight_cavities = _cavities(gaussian.mean, gaussian.var, sites.prior_precision, sites.prior_shift)
-        score_cavities = _cavities(
-            gaussian.score_mean, gaussian.score_var, sites.label_precision, sites.label_shift
-        )
+        tiles = state.tiles if state.tiles.operator is problem.operator else Tiles(problem.operator)
+        wanted, log_evidence = self._wanted_sites(problem, state)
+        sites, gaussian, step = self._damped(problem, tiles, state, wanted)
         move = (gaussian.score_mean - state.gaussian.score_mean) / step
         share = problem.label_weight / problem.n_samples
         size = float(np.sqrt(share @ gaussian.score_mean**2))
@@ -119,16 +141,17 @@ class EP(Solver[EPState]):
         growth, turn = _growth_and_turn(move, state.move, share)
         next_step = self.damping.following(max(step, state.step / 2), growth, turn)
         return EPState(
+            tiles=tiles,
             sites=sites,
             gaussian=gaussian,
-            weight_cavities=weight_cavities,
-            score_cavities=score_cavities,
+            weight_cavities=_weight_cavities(gaussian),
+            score_cavities=_score_cavities(gaussian, sites, problem.sample_weight),
             iteration=state.iteration + 1,
             change=change,
             move=move,
             step=min(next_step, state.largest_step),
             largest_step=state.largest_step,
-            log_evidence=log_z,
+            log_evidence=log_evidence,
         )
 
     def calmer(self, state: EPState) -> EPState | None:
@@ -146,14 +169,24 @@ class EP(Solver[EPState]):
             largest_step=self.damping.first,
         )
 
+    def transferred(self, problem: Problem, state: EPState) -> EPState:
+        return self.resumed(state)
+
     def posterior(self, problem: Problem, state: EPState) -> Posterior:
+        weight, sites, gaussian = problem.loo_weight, state.sites, state.gaussian
+        left_out = _cavities(
+            gaussian.score_mean,
+            gaussian.score_var,
+            weight * sites.label_precision,
+            weight * sites.label_shift,
+        )
         return Posterior(
             mean=state.gaussian.mean,
             var=state.gaussian.var,
             cavity_mean=state.weight_cavities.mean,
             cavity_var=state.weight_cavities.var,
-            score_cavity_mean=state.score_cavities.mean,
-            score_cavity_var=state.score_cavities.var,
+            loo_mean=left_out.mean,
+            loo_var=left_out.var,
             log_evidence=state.log_evidence,
         )
 
@@ -163,8 +196,9 @@ class EP(Solver[EPState]):
         With label cavity N(p, v), slope s and curvature c of log Z: site precision c / (1 - v c) and shift
         p · precision + s (1 + v · precision). Improper cavities keep their sites.
         """
-        old, at, labels = state.sites, state.score_cavities, problem.labels
-        response = problem.channel.respond(at.mean, at.var, labels)
+        old, now = state.sites, state.gaussian
+        at = state.score_cavities
+        response = problem.channel.respond(at.mean, at.var, problem.labels)
         curvature = np.clip(response.curvature, 0.0, (1 - 1e-12) / at.var)
         label_precision = curvature / (1 - at.var * curvature)
         label_shift = at.mean * label_precision + response.slope * (1 + at.var * label_precision)
@@ -172,34 +206,40 @@ class EP(Solver[EPState]):
         prior = state.weight_cavities
         tilted = problem.prior.tilted(prior.mean, prior.var)
         tilted_precision = 1.0 / np.maximum(tilted.var, np.finfo(float).tiny)
-        prior_precision = tilted_precision - 1.0 / prior.var
-        prior_shift = tilted.mean * tilted_precision - prior.mean / prior.var
-        small = np.abs(prior_precision) < LEAST_PRIOR_PRECISION
-        prior_precision = np.where(
-            small, np.copysign(LEAST_PRIOR_PRECISION, prior_precision), prior_precision
-        )
+        tilted_shift = tilted.mean * tilted_precision
+        prior_precision = _settled(tilted_precision - 1.0 / prior.var, old.prior_precision, tilted_precision)
+        prior_shift = _settled(tilted_shift - prior.mean / prior.var, old.prior_shift, np.abs(tilted_shift))
+        if state.tiles.by_columns:
+            least = LEAST_PRIOR_SHARE * tilted_precision
+            small = (np.abs(prior_precision) < least) & (prior_precision != old.prior_precision)
+            prior_precision = np.where(small, np.copysign(least, prior_precision), prior_precision)
+        known = prior.proper & np.isfinite(prior_precision) & np.isfinite(prior_shift)
+        heard = at.proper & np.isfinite(label_precision) & np.isfinite(label_shift)
         wanted = Sites(
-            np.where(prior.proper, prior_precision, old.prior_precision),
-            np.where(prior.proper, prior_shift, old.prior_shift),
-            np.where(at.proper, label_precision, old.label_precision),
-            np.where(at.proper, label_shift, old.label_shift),
+            np.where(known, prior_precision, old.prior_precision),
+            np.where(known, prior_shift, old.prior_shift),
+            np.where(heard, label_precision, old.label_precision),
+            np.where(heard, label_shift, old.label_shift),
         )
-        log_evidence = (
-            state.gaussian.log_normaliser
-            + float(np.sum(tilted.log_z + _psi(prior.mean, prior.var)))
-            - float(np.sum(_psi(state.gaussian.mean, state.gaussian.var)))
-            + float(problem.sample_weight @ (response.log_z + _psi(at.mean, at.var)))
-            - float(problem.sample_weight @ _psi(state.gaussian.score_mean, state.gaussian.score_var))
+        # Each factor is Z / ∫ cavity·site times its site; weight counts how many there are of it.
+        prior_factors = tilted.log_z + _psi(prior.mean, prior.var) - _psi(now.mean, now.var)
+        with_site = 1.0 / (1.0 / at.var + old.label_precision)
+        site_mean = with_site * (at.mean / at.var + old.label_shift)
+        label_factors = response.log_z + _psi(at.mean, at.var) - _psi(site_mean, with_site)
+        log_evidence = now.log_normaliser + float(
+            np.sum(prior_factors) + problem.sample_weight @ label_factors
         )
         return wanted, log_evidence
 
-    def _damped(self, problem: Problem, state: EPState, wanted: Sites) -> tuple[Sites, Gaussian, float]:
+    def _damped(
+        self, problem: Problem, tiles: Tiles, state: EPState, wanted: Sites
+    ) -> tuple[Sites, Gaussian, float]:
         """The largest step towards the wanted sites, up to the state's, that leaves a proper posterior."""
         step = 1.0 if state.iteration == 0 else state.step
         for _ in range(MAX_HALVINGS):
             sites = state.sites.towards(wanted, step)
             try:
-                return sites, gaussian_layer(problem.operator, sites, problem.sample_weight), step
+                return sites, gaussian_layer(tiles, sites, problem.sample_weight), step
             except NotPositiveDefinite:
                 step /= 2
         # Nothing on the way is proper: say so by numbers that the loop takes for a divergence.
@@ -207,14 +247,21 @@ class EP(Solver[EPState]):
         return state.sites, broken, step
 
 
-def _cavities(mean: Array, var: Array, site_precision: Array, site_shift: Array) -> Cavities:
-    """Marginals with their sites taken out; where that is improper, the marginals themselves."""
-    marginal_precision = 1.0 / var
-    precision = marginal_precision - site_precision
-    proper = precision > LEAST_CAVITY_SHARE * marginal_precision
-    safe = np.where(proper, precision, marginal_precision)
-    shift = mean * marginal_precision - site_shift
-    return Cavities(np.where(proper, shift / safe, mean), 1.0 / safe, proper)
+def _weight_cavities(gaussian: Gaussian) -> Cavities:
+    return Cavities.left(gaussian.mean, gaussian.var, gaussian.data_precision, gaussian.data_slope)
+
+
+def _score_cavities(gaussian: Gaussian, sites: Sites, sample_weight: Array) -> Cavities:
+    """Scores without one label: a sample of weight 2 keeps the other, one of weight ½ had half to lose."""
+    lost = np.minimum(sample_weight, 1.0)
+    precision = gaussian.rest_precision + (sample_weight - lost) * sites.label_precision
+    slope = lost * (sites.label_precision * gaussian.score_mean - sites.label_shift)
+    return Cavities.left(gaussian.score_mean, gaussian.score_var, precision, slope)
+
+
+def _settled(wanted: Array, old: Array, size: Array) -> Array:
+    """The wanted values, but the old ones where the difference is rounding error of numbers of this size."""
+    return np.where(np.abs(wanted - old) <= ROUNDING * size, old, wanted)
 
 
 def _psi(mean: Array, var: Array) -> Array:

@@ -1,0 +1,191 @@
+"""The Gaussian that sites make, against the inverse of its precision matrix."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy import sparse
+
+from foldless.operators import Dense, MeanRemoved, Operator, Sparse, Standardized, WithIntercept
+from foldless.solvers import gaussian_layer as module
+from foldless.solvers.gaussian_layer import NotPositiveDefinite, Sites, Tiles, gaussian_layer, without_labels
+
+SHAPES = [(8, 20), (20, 8), (9, 9), (1, 3), (3, 1), (1, 1)]
+
+
+def whole(operator: Operator) -> np.ndarray:
+    return operator.columns(np.arange(operator.shape[1]))
+
+
+def random_sites(shape, rng, n_negative=0, size=0.2):
+    n_samples, n_weights = shape
+    precision = rng.gamma(2.0, 1.0, n_weights)
+    precision[rng.permutation(n_weights)[:n_negative]] *= -size
+    return Sites(
+        precision,
+        rng.normal(size=n_weights),
+        rng.gamma(2.0, 1.0, n_samples),
+        rng.normal(size=n_samples),
+    )
+
+
+def precision_and_shift(X, sites, weight):
+    label_precision, label_shift = weight * sites.label_precision, weight * sites.label_shift
+    precision = np.diag(sites.prior_precision) + X.T @ (label_precision[:, None] * X)
+    return precision, sites.prior_shift + X.T @ label_shift
+
+
+def assert_is_the_gaussian_of(found, X, sites, weight, tolerance=1e-10):
+    precision, shift = precision_and_shift(X, sites, weight)
+    cov = np.linalg.inv(precision)
+    mean, var = cov @ shift, np.diag(cov)
+    score_var = np.einsum("ij,ij->i", X @ cov, X)
+    log_normaliser = 0.5 * (shift @ mean - np.linalg.slogdet(precision)[1] + mean.size * np.log(2 * np.pi))
+    for name, answer in {
+        "mean": mean,
+        "var": var,
+        "score_mean": X @ mean,
+        "score_var": score_var,
+        "log_normaliser": log_normaliser,
+        "data_precision": 1 / var - sites.prior_precision,
+        "data_slope": sites.prior_precision * mean - sites.prior_shift,
+        "rest_precision": 1 / score_var - weight * sites.label_precision,
+    }.items():
+        scale = max(np.max(np.abs(answer)), 1.0)
+        assert_allclose(getattr(found, name), answer, rtol=0, atol=tolerance * scale, err_msg=name)
+
+
+@pytest.mark.parametrize("n_negative", [0, 1, 3])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_moments_and_normaliser_against_the_dense_inverse(shape, n_negative):
+    rng = np.random.default_rng(0)
+    n_negative, checked = min(n_negative, *shape), 0  # labels can only outweigh so many
+    for _ in range(20):
+        X = rng.normal(size=shape)
+        sites = random_sites(shape, rng, n_negative, 0.02)
+        weight = rng.choice([0.0, 0.5, 1.0, 2.0], shape[0])
+        eigenvalues = np.linalg.eigvalsh(precision_and_shift(X, sites, weight)[0])
+        if eigenvalues[0] < 1e-3:
+            continue
+        checked += 1
+        assert_is_the_gaussian_of(gaussian_layer(Tiles(Dense(X)), sites, weight), X, sites, weight)
+    assert checked >= 5
+
+
+# The inertia test for N > M, the Cholesky factor for N <= M: both sides of the border, found without fail.
+@pytest.mark.parametrize("shape", [(12, 30), (30, 12), (10, 10)], ids=str)
+def test_sites_that_make_no_distribution_are_found(shape):
+    rng = np.random.default_rng(1)
+    counts = {True: 0, False: 0}
+    for _ in range(200):
+        X = rng.normal(size=shape)
+        n_negative = int(rng.integers(1, 6))
+        sites = random_sites(shape, rng, n_negative, size=rng.choice([0.1, 1.0, 5.0, 20.0]))
+        smallest = np.linalg.eigvalsh(precision_and_shift(X, sites, np.ones(shape[0]))[0])[0]
+        assert abs(smallest) > 1e-9
+        counts[bool(smallest > 0)] += 1
+        if smallest > 0:
+            found = gaussian_layer(Tiles(Dense(X)), sites, np.ones(shape[0]))
+            assert np.all(found.var > 0)
+        else:
+            with pytest.raises(NotPositiveDefinite):
+                gaussian_layer(Tiles(Dense(X)), sites, np.ones(shape[0]))
+    assert min(counts.values()) > 10
+
+
+def test_number_of_negative_eigenvalues_and_determinant_by_factorisation():
+    rng = np.random.default_rng(2)
+    for n in (1, 2, 3, 7, 40):
+        for _ in range(30):
+            matrix = rng.normal(size=(n, n))
+            matrix = matrix + matrix.T + rng.choice([0.0, 2.0, -2.0]) * np.eye(n)
+            # Zeros on the diagonal need blocks of two.
+            matrix[np.diag_indices(n)] *= rng.random(n) < 0.5
+            values = np.linalg.eigvalsh(matrix)
+            if np.min(np.abs(values)) < 1e-8:
+                continue
+            negative, log_determinant = module._inertia(matrix)
+            assert negative == np.count_nonzero(values < 0)
+            assert_allclose(log_determinant, np.log(np.abs(values)).sum(), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("shape", [(8, 20), (20, 8)], ids=str)
+def test_what_labels_say_survives_a_prior_that_is_certain(shape):
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=shape)
+    sites = random_sites(shape, rng)
+    sites.prior_precision[2] = 1e3
+    slow = gaussian_layer(Tiles(Dense(X)), sites, np.ones(shape[0]))
+    for certain in (1e12, 1e25, 1e200):
+        sites.prior_precision[2] = certain
+        found = gaussian_layer(Tiles(Dense(X)), sites, np.ones(shape[0]))
+        # At 1e3 the other weights have all but the same company, and subtraction still works.
+        assert_allclose(found.data_precision[2], slow.data_precision[2], rtol=1e-12)
+        assert_allclose(found.data_slope[2], slow.data_slope[2], rtol=0.05)
+        assert np.all(np.isfinite(found.mean))
+
+
+@pytest.mark.parametrize("shape", [(8, 20), (20, 8)], ids=str)
+def test_scores_survive_labels_that_are_certain(shape):
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=shape)
+    sites = random_sites(shape, rng)
+    without = Sites(sites.prior_precision, sites.prior_shift, sites.label_precision.copy(), sites.label_shift)
+    without.label_precision[3] = 0.0
+    alone = gaussian_layer(Tiles(Dense(X)), without, np.ones(shape[0]))
+    for certain, tolerance in ((1e6, 1e-8), (1e10, 1e-4)):
+        sites.label_precision[3] = certain
+        found = gaussian_layer(Tiles(Dense(X)), sites, np.ones(shape[0]))
+        assert_allclose(found.rest_precision[3], 1 / alone.score_var[3], rtol=tolerance)
+        assert np.all(found.score_var > 0)
+
+
+@pytest.mark.parametrize("shape", [(8, 20), (20, 8)], ids=str)
+def test_without_labels_is_the_gaussian_of_prior_sites(shape):
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=shape)
+    sites = random_sites(shape, rng)
+    nothing = np.zeros(shape[0])
+    sites = Sites(sites.prior_precision, sites.prior_shift, nothing, nothing)
+    found = without_labels(Dense(X), sites.prior_precision, sites.prior_shift)
+    assert_is_the_gaussian_of(found, X, sites, np.ones(shape[0]))
+    same = gaussian_layer(Tiles(Dense(X)), sites, np.ones(shape[0]))
+    assert_is_the_gaussian_of(same, X, sites, np.ones(shape[0]))
+
+
+@pytest.mark.parametrize("kept_bytes", [0, 1 << 30], ids=["tiles remade", "tiles kept"])
+@pytest.mark.parametrize("storage", ["dense", "float32", "csr", "csc"])
+@pytest.mark.parametrize("shape", [(15, 40), (40, 15)], ids=str)
+def test_operators_are_visited_in_tiles(shape, storage, kept_bytes, monkeypatch):
+    monkeypatch.setattr(module, "KEPT_BYTES", kept_bytes)
+    rng = np.random.default_rng(6)
+    A = rng.normal(1.0, 1.0, shape) * (rng.random(shape) < 0.7)
+    inner = {
+        "dense": lambda: Dense(A),
+        "float32": lambda: Dense(A.astype(np.float32)),
+        "csr": lambda: Sparse(sparse.csr_array(A)),
+        "csc": lambda: Sparse(sparse.csc_array(A)),
+    }[storage]()
+    operator = WithIntercept(MeanRemoved(Standardized.fit(inner)))
+    X = whole(operator)
+    sites = random_sites(X.shape, rng, 2, 0.05)
+    weight = rng.choice([0.5, 1.0, 2.0], X.shape[0])
+    tiles = Tiles(operator)
+    for _ in range(2):
+        assert_is_the_gaussian_of(gaussian_layer(tiles, sites, weight), X, sites, weight)
+    copy = pickle.loads(pickle.dumps(tiles))
+    assert copy._kept is None
+    assert_is_the_gaussian_of(gaussian_layer(copy, sites, weight), X, sites, weight)
+
+
+def test_numbers_that_are_not_finite_make_no_distribution():
+    for shape in ((3, 5), (5, 3)):
+        sites = random_sites(shape, np.random.default_rng(7))
+        for bad in (np.nan, np.inf):
+            X = np.ones(shape)
+            X[1, 1] = bad
+            with pytest.raises(NotPositiveDefinite), np.errstate(all="ignore"):
+                gaussian_layer(Tiles(Dense(X)), sites, np.ones(shape[0]))
