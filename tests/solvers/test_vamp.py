@@ -415,6 +415,19 @@ def test_a_step_changes_nothing_it_was_given():
     assert_array_equal(before[2], state.belief.score_mean)
 
 
+def test_a_state_says_whether_its_variances_agree():
+    X, labels = probit_data(WIDE)
+    assert solve(problem_of(X, labels), VAMP()).state.consistent
+    # A single column with a sparse prior: its weight is less certain than its cavity.
+    rng = np.random.default_rng(2)
+    x, noise = rng.standard_normal((30, 1)), rng.standard_normal(30)
+    labels = np.where(0.3 * x[:, 0] + noise > 0, 1.0, -1.0)
+    solution = solve(problem_of(x, labels, SpikeAndSlab(Gaussian(1.0), 0.05)), VAMP())
+    assert 0.3 < inclusion(solution)[0] < 0.9
+    assert not solution.state.consistent
+    assert np.all(np.isfinite(solution.posterior.mean))
+
+
 def test_rows_that_are_constraints_are_refused_with_advice():
     X, labels = probit_data(TALL)
     operator = MeanRemoved(Dense(X))

@@ -56,6 +56,8 @@ LEAST_KEPT_SHARE = 1e-9
 LEAST_PRIOR_SHARE, LARGEST_PRIOR_SHARE = 1e-6, 1e13
 # The same for tied label sites; a channel that is not log-concave may want a negative one.
 LEAST_LABEL_SHARE, LARGEST_LABEL_SHARE = 1e-10, 1e10
+# A precision within this factor of its limit is at its limit.
+AT_LIMIT = 10.0
 # Sites of kept columns stay positive; theirs are wide log-concave priors, for which that is no restriction.
 LEAST_KEPT_PRECISION = 1e-12
 # Columns with priors of another width are treated exactly up to this many; more are a group to be tied.
@@ -147,6 +149,16 @@ class VAMPState:
     step: float
     largest_step: float
     log_evidence: float
+
+    @property
+    def consistent(self) -> bool:
+        """Whether both tied precisions are within their limits; at a limit means agree, variances do not."""
+        prior_share = self.sites.precision / self.belief.cavity_precision
+        label_share = self.sites.label_precision / self.belief.score_cavity_precision
+        return bool(
+            AT_LIMIT * LEAST_PRIOR_SHARE < prior_share < LARGEST_PRIOR_SHARE / AT_LIMIT
+            and AT_LIMIT * LEAST_LABEL_SHARE < label_share < LARGEST_LABEL_SHARE / AT_LIMIT
+        )
 
 
 @dataclass(frozen=True)
@@ -451,7 +463,8 @@ class _Layer(ABC):
         var = (float(np.sum(1.0 / precisions)) + unseen / weight_precision + from_kept) / max(n_tied, 1)
         score_var = (float(np.sum(self.values / precisions)) + scores_from_kept) / self.n_samples
         tiny = np.finfo(float).tiny
-        var, score_var = max(var, tiny), max(score_var, tiny)
+        # Without any tied column a variance is needed in name only.
+        var, score_var = max(var, tiny) if n_tied else 1.0, max(score_var, tiny)
 
         shift_times_mean = (
             weight_precision * float(sites.mean @ mean)
