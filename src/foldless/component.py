@@ -18,6 +18,8 @@ class Component:
 
     # Names of the fields that `em_update` can learn from data; wrappers add those of what they wrap.
     tunable: ClassVar[tuple[str, ...]] = ()
+    # Further such names, learnt only when a user names them.
+    tunable_on_request: ClassVar[tuple[str, ...]] = ()
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The parameters by name; with ``deep`` also those of nested components, joined by ``__``."""
@@ -64,13 +66,13 @@ class Component:
             own[name] = child.with_params(**inner)
         return replace(self, **own)
 
-    def tunable_params(self) -> tuple[str, ...]:
+    def tunable_params(self, on_request: bool = False) -> tuple[str, ...]:
         """Nested names of everything `em_update` can learn, own fields and wrapped components alike."""
-        found = list(self.tunable)
+        found = list(self.tunable + (self.tunable_on_request if on_request else ()))
         for f in fields(self):
             child = getattr(self, f.name)
             if isinstance(child, Component):
-                found += [f"{f.name}__{name}" for name in child.tunable_params()]
+                found += [f"{f.name}__{name}" for name in child.tunable_params(on_request)]
         return tuple(found)
 
 

@@ -63,6 +63,7 @@ class Study:
     @property
     def true_log_odds(self) -> Array:
         """The weights in the units of `coef_`: for classes N(±w, v I), the log-odds are 2 w'x / v."""
+        assert self.data.noise_var is not None  # these are class-means data
         return (2.0 / self.data.noise_var) * self.data.weights
 
     @property

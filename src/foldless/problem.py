@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,10 @@ class KeptColumns:
     positions: NDArray[np.intp]
     values: Array  # (rows, kept columns)
 
+    @cached_property
+    def squares(self) -> Array:
+        return self.values**2
+
 
 @dataclass(frozen=True, eq=False)
 class Problem:
@@ -36,6 +41,8 @@ class Problem:
     channel: Channel
     prior: Prior
     kept: KeptColumns | None = None
+    # How much of a sample's weight leave-one-out takes out; one row by default: weight 2 is two rows.
+    left_out: Array | None = None
 
     def but(self, **changes: Any) -> Problem:
         """The same problem with some parts replaced."""
@@ -45,6 +52,11 @@ class Problem:
     def label_weight(self) -> Array:
         """The weight of each row as a labelled sample: 0 for constraints."""
         return self.sample_weight * (self.labels != 0)
+
+    @property
+    def loo_weight(self) -> Array:
+        """The weight that leave-one-out takes out of each row."""
+        return np.minimum(self.sample_weight, 1.0) if self.left_out is None else self.left_out
 
     @property
     def n_samples(self) -> float:

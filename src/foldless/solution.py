@@ -40,8 +40,8 @@ _ADVICE = {
     Outcome.CONVERGED: "The iteration reached its tolerance.",
     Outcome.STALLED: (
         "The iteration keeps moving a little without settling, which is typical of strongly correlated "
-        "columns. Read probabilities as a ranking. To improve it, raise max_iter, use a smaller constant "
-        "damping such as damping=0.1, mean_removal=True, or variances='per-coordinate'."
+        "columns. Read probabilities as a ranking, and trust the leave-one-out error. GAMPClassifier offers "
+        "what may help: damping=0.1, mean_removal=True, variances='per-coordinate'."
     ),
     Outcome.RESCUED: (
         "The iteration diverged, was restarted from its best state with stronger damping, and then "
@@ -49,8 +49,8 @@ _ADVICE = {
     ),
     Outcome.DIVERGED: (
         "The iteration diverged and stronger damping did not help; the best state seen is returned and "
-        "should not be trusted. Remove near-duplicate columns, or try mean_removal=True, "
-        "variances='per-coordinate', or a more regularising prior such as prior='gaussian'."
+        "should not be trusted. Remove near-duplicate columns, or try GAMPClassifier with "
+        "mean_removal=True, variances='per-coordinate', or a calmer prior such as prior='gaussian'."
     ),
     Outcome.INTERRUPTED: "The fit was interrupted; the state reached by then is returned.",
     Outcome.BUDGET: "max_iter was reached before the tolerance. Raise max_iter, or accept a larger tol.",

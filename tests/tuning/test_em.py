@@ -117,7 +117,7 @@ def test_a_flip_probability_is_found(seed):
     solution = tuned(start, hyper=NO_HYPER_PRIOR)
     assert solution.outcome is Outcome.CONVERGED
     posterior, channel = solution.posterior, solution.problem.channel
-    q = channel.mislabel_probability(posterior.score_cavity_mean, posterior.score_cavity_var, labels)
+    q = channel.mislabel_probability(posterior.loo_mean, posterior.loo_var, labels)
     std = np.sqrt(np.sum(q * (1 - q)))
     assert std < 0.1 * np.count_nonzero(flipped)
     assert abs(channel.flip_prob * 3000 - np.count_nonzero(flipped)) < 5 * std
@@ -277,7 +277,7 @@ def names_of(prior, channel):
         (Ridged(SpikeAndSlab(), 1.0), Logistic(), {"prior__base__inclusion", "prior__base__slab__variance"}),
         (GaussianMixture(), Logistic(), {"prior__weights", "prior__variances"}),
     ],
-    ids=repr,
+    ids=lambda value: str(sorted(value)) if isinstance(value, set) else repr(value),
 )
 def test_the_scale_of_the_prior_is_learnt_and_that_of_the_channel_is_not(prior, channel, expected):
     assert names_of(prior, channel) == expected

@@ -12,7 +12,6 @@ from foldless.channels import Logistic
 from foldless.datasets import make_class_means
 from foldless.operators import Dense, Standardized
 from foldless.priors import ElasticNet, Gaussian, GaussianMixture, Laplace, SpikeAndSlab
-from foldless.problem import Problem
 from foldless.tuning.fit import Columns, assemble
 from foldless.tuning.start import (
     LEAST_SIGNAL_SHARE,
@@ -26,7 +25,7 @@ from foldless.tuning.start import (
 
 def means_of(X, labels, weight=None):
     weight = np.ones(labels.size) if weight is None else weight
-    return class_means(Problem(Standardized.fit(Dense(X), weight), labels, weight, Logistic(), Gaussian()))
+    return class_means(Standardized.fit(Dense(X), weight), labels, weight)
 
 
 # How many
@@ -95,7 +94,7 @@ def test_class_means_see_through_the_assembly():
     plain = means_of(X, labels, weight)
     for intercept in (False, True):
         problem = assemble(standardized, labels, weight, Columns(12, (), intercept, False), Logistic())
-        means = class_means(problem)
+        means = class_means(standardized, labels, weight).padded(problem.operator.shape[1])
         assert_allclose(means.difference[:12], plain.difference, atol=1e-12)
         assert_allclose(means.within_var[:12], plain.within_var, atol=1e-12)
         assert_allclose(means.information, plain.information, rtol=1e-12)
@@ -158,7 +157,7 @@ def test_noise_gives_a_small_slab_variance_and_not_a_negative_one(seed):
 def test_every_prior_starts_with_the_same_variance_per_weight(name):
     data = make_class_means(200, 1000, 10, random_state=0)
     means = means_of(data.X, data.y.astype(float))
-    prior = starting_prior(name, means, 1000, 200.0)
+    prior = starting_prior(name, means, 200.0)
     inclusion = starting_count(1000, 200) / 1000
     expected = inclusion * starting_slab_variance(means, starting_count(1000, 200))
     assert isinstance(prior, SpikeAndSlab | Gaussian | Laplace | ElasticNet)
@@ -170,7 +169,7 @@ def test_a_start_is_never_denser_than_half():
     rng = np.random.default_rng(0)
     labels = np.where(np.arange(100) < 50, 1.0, -1.0)
     means = means_of(rng.standard_normal((100, 4)), labels)
-    prior = starting_prior("spike-and-slab", means, 4, 100.0)
+    prior = starting_prior("spike-and-slab", means, 100.0)
     assert isinstance(prior, SpikeAndSlab)
     assert prior.inclusion == 0.5
 
@@ -178,7 +177,7 @@ def test_a_start_is_never_denser_than_half():
 def test_a_mixture_starts_with_a_narrow_and_a_wide_part():
     data = make_class_means(200, 1000, 10, random_state=0)
     means = means_of(data.X, data.y.astype(float))
-    prior = starting_prior("gaussian-mixture", means, 1000, 200.0)
+    prior = starting_prior("gaussian-mixture", means, 200.0)
     assert isinstance(prior, GaussianMixture)
     assert prior.variances[0] < 0.1 * prior.variances[1]
     assert_allclose(sum(prior.weights), 1.0)

@@ -34,11 +34,9 @@ CHANNELS: Mapping[str, Callable[[], Channel]] = {
     "probit": Probit,
     "hinge": Hinge,
     "step": Step,
-    "blended": Blended,
     "robust-logistic": lambda: FlippedLabels(Logistic()),
     "robust-probit": lambda: FlippedLabels(Probit()),
     "robust-hinge": lambda: FlippedLabels(Hinge()),
-    "robust-blended": lambda: FlippedLabels(Blended()),
 }
 
 

@@ -40,9 +40,13 @@ class Channel(Component):
         """log p(label | score)."""
         return self.at_score(score, labels).log_z
 
-    def predictive(self) -> Channel:
-        """The channel of a new label. Differs from self where fitting tempers the likelihood."""
+    def untempered(self) -> Channel:
+        """The same channel where fitting does not temper the likelihood; self for most."""
         return self
+
+    def predictive(self) -> Channel:
+        """The channel of a new label."""
+        return self.untempered()
 
 
 @runtime_checkable

@@ -87,7 +87,7 @@ class Blended(Channel):
         log_z, slope, curvature = power_at_margin(y * z, self.base.scale, self._power)
         return cast(Response(log_z + tilt * z, y * slope + tilt, curvature), score_dtype(score))
 
-    def predictive(self) -> Channel:
+    def untempered(self) -> Channel:
         return self.base
 
     def em_update(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
+from typing import cast as cast_to
 
 import numpy as np
 
@@ -64,8 +66,8 @@ class FlippedLabels(Channel):
         as_flipped = None if self.base.normalised else self.base.at_score(z, -y)
         return cast(self._mixed(as_given, as_flipped), score_dtype(score))
 
-    def predictive(self) -> Channel:
-        return FlippedLabels(self.base.predictive(), self.flip_prob)
+    def untempered(self) -> Channel:
+        return FlippedLabels(self.base.untempered(), self.flip_prob)
 
     def mislabel_probability(self, cavity_mean: Array, cavity_var: Array, labels: Array) -> Array:
         """Posterior probability for every sample that its label is flipped, from its cavity.
@@ -111,20 +113,26 @@ class FlippedLabels(Channel):
             updated = updated.with_params(flip_prob=flip_prob_update(flipped, w))
         return updated
 
-    def proximal(self, cavity_mean: Array, cavity_var: Array, labels: Array) -> Response:
+    @property
+    def proximal(self) -> Callable[[Array, Array, Array], Response]:
+        """Max-sum, if the base has it; a property, so that `hasattr` tells the truth about what is inside."""
+        if not hasattr(self.base, "proximal"):
+            raise AttributeError(
+                f"FlippedLabels has `proximal` only if its base does; {type(self.base).__name__} has only "
+                "`respond`. Use rule='sum-product', or a base such as Logistic(), Probit() or Hinge()."
+            )
+        return self._proximal
+
+    def _proximal(self, cavity_mean: Array, cavity_var: Array, labels: Array) -> Response:
         """The best of all local maxima: the mixture is not log-concave and has up to three of them.
 
         All of them lie between the cavity mean and the proximal points of the two labels. There the
         derivative of the objective is scanned for changes from + to -, each is bisected, the best kept.
         """
-        if not isinstance(self.base, SupportsMaxSum):
-            raise TypeError(
-                f"{self!r} has no proximal point, because {type(self.base).__name__} has none. Use the "
-                "sum-product rule, or a base such as Logistic(), Probit() or Hinge()."
-            )
+        base = cast_to(SupportsMaxSum, self.base)
         mean, var, y = doubles(cavity_mean, cavity_var, labels)
         var = np.maximum(var, SMALLEST_VAR)
-        slopes = [self.base.proximal(mean, var, sign * y).slope.ravel() for sign in (1.0, -1.0)]
+        slopes = [base.proximal(mean, var, sign * y).slope.ravel() for sign in (1.0, -1.0)]
         reach = [np.minimum(np.minimum(*slopes), 0.0), np.maximum(np.maximum(*slopes), 0.0)]
         flat_mean, flat_var, flat_y = mean.ravel(), var.ravel(), y.ravel()
         out = np.empty((3, flat_mean.size))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, cast
 
 import numpy as np
 
@@ -33,14 +33,20 @@ class Pinned(Channel):
     def respond(self, cavity_mean: Array, cavity_var: Array, labels: Array) -> Response:
         return self._split(self.base.respond, cavity_mean, cavity_var, labels)
 
-    def proximal(self, cavity_mean: Array, cavity_var: Array, labels: Array) -> Response:
-        if not isinstance(self.base, SupportsMaxSum):
-            raise TypeError(f"{self.base!r} has no proximal point; use rule='sum-product'.")
-        return self._split(self.base.proximal, cavity_mean, cavity_var, labels)
+    @property
+    def proximal(self) -> Callable[[Array, Array, Array], Response]:
+        """Max-sum, if the base has it; a property, so that `hasattr` tells the truth about what is inside."""
+        if not hasattr(self.base, "proximal"):
+            raise AttributeError(f"{type(self.base).__name__} has only `respond`; use rule='sum-product'.")
+        rule = cast(SupportsMaxSum, self.base).proximal
+        return lambda cavity_mean, cavity_var, labels: self._split(rule, cavity_mean, cavity_var, labels)
 
     def at_score(self, score: Array, labels: Array) -> Response:
         no_var = np.zeros_like(score)
         return self._split(lambda mean, _, label: self.base.at_score(mean, label), score, no_var, labels)
+
+    def untempered(self) -> Channel:
+        return Pinned(self.base.untempered(), self.variance)
 
     def predictive(self) -> Channel:
         return self.base.predictive()

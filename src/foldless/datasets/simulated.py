@@ -20,13 +20,15 @@ class Simulated:
     weights: Array  # the weights of the best linear classifier
     active: NDArray[np.intp]  # features whose weight is not zero
     mislabelled: NDArray[np.intp]  # samples whose recorded label is wrong
-    noise_var: float  # variance of a feature within a class (class-means data only; else 1)
+    noise_var: float | None  # variance of a feature within a class, for class-means data
 
     def test_error(self, coef: Array, intercept: float = 0.0) -> float:
         """The exact error of a linear classifier on new, rightly labelled class-means data.
 
         A score x'c + b is N(y w'c + b, noise_var |c|²), and classes are equally frequent.
         """
+        if self.noise_var is None:
+            raise ValueError("The error has no closed form for logistic data; simulate test data instead.")
         coef = np.ravel(coef)
         norm = np.sqrt(self.noise_var) * np.linalg.norm(coef)
         if norm == 0:
@@ -82,4 +84,4 @@ def make_logistic(
     for j in range(1, n_features if correlation else 0):
         X[:, j] = correlation * X[:, j - 1] + np.sqrt(1 - correlation**2) * X[:, j]
     y = np.where(rng.random(n_samples) < expit(X @ weights), 1, -1)
-    return Simulated(X, y, weights, active, np.array([], dtype=np.intp), 1.0)
+    return Simulated(X, y, weights, active, np.array([], dtype=np.intp), None)

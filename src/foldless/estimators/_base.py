@@ -29,7 +29,8 @@ from foldless.solvers.solve import Watch
 from foldless.tuning.fit import Choices, Columns, Fit, fit
 from foldless.tuning.loo import log_label_odds, loo_log_densities, loo_log_odds
 
-# No copy, no conversion: any layout, both precisions, both sparse formats, both index widths.
+# These are used as they are: any layout, both precisions, both sparse formats, both index widths. What else
+# scikit-learn accepts (integers, frames, other sparse formats) it converts first.
 _STORAGE = {"accept_sparse": ("csr", "csc"), "accept_large_sparse": True, "dtype": (np.float64, np.float32)}
 
 
@@ -63,20 +64,29 @@ class MessagePassingClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
         y : array of shape (n_samples,)
             Labels, of any type, with exactly two different values.
         sample_weight : array of shape (n_samples,), optional
-            How often each sample counts: weight 2 is the same as the row twice.
+            How often each sample counts: weight 2 is the same as the row twice. Weights are numbers of
+            samples; weights that add up to one are the evidence of one sample.
         """
         choices = self._choices()
         check_scalar(self.fdr, "fdr", Real, min_val=0.0, max_val=1.0)
         X, targets = validate_data(self, X, y, ensure_min_samples=2, **_STORAGE)
         labels = self._encoded(targets)
-        weight = self._weights(targets, sample_weight)
+        weight, left_out = self._weights(targets, sample_weight)
         operator = operator_from(X)
         columns = self._columns(operator.shape[1], self._kept_positions(operator.shape[1]))
 
-        standardized = Standardized.fit(operator, weight)
         warm = self._warm_state(operator.shape[0], columns)
         with one_blas_thread():
-            result = fit(standardized, labels, weight, columns, choices, warm=warm, watch=self._watch())
+            result = fit(
+                Standardized.fit(operator, weight),
+                labels,
+                weight,
+                columns,
+                choices,
+                left_out=left_out,
+                warm=warm,
+                watch=self._watch(),
+            )
         self._publish(result, operator.dtype)
         self._tell(result)
         return self
@@ -118,7 +128,13 @@ class MessagePassingClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
             Positions instead of a mask.
         """
         check_is_fitted(self)
-        mask = select(self.inclusion_probability_, self.fdr if fdr is None else fdr)
+        if isinstance(fdr, bool | np.bool_):
+            raise ValueError(f"fdr must be a rate from 0 to 1; got {fdr}. For positions write indices=True.")
+        mask = np.zeros(self.inclusion_probability_.size, dtype=bool)
+        # What is kept by decree is no discovery: it must not make room for false ones.
+        free = np.setdiff1d(np.arange(mask.size), self._always_kept)
+        mask[free] = select(self.inclusion_probability_[free], self.fdr if fdr is None else fdr)
+        mask[self._always_kept] = True
         return np.flatnonzero(mask) if indices else mask
 
     def _get_support_mask(self) -> NDArray[np.bool_]:
@@ -137,21 +153,23 @@ class MessagePassingClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
         """Labels as -1 and +1."""
         check_classification_targets(y)
         target_type = type_of_target(y, input_name="y", raise_unknown=True)
-        self.classes_, code = np.unique(y, return_inverse=True)
-        if self.classes_.size == 1:
+        classes, code = np.unique(y, return_inverse=True)
+        if classes.size == 1:
             raise ValueError(
                 f"{type(self).__name__} needs samples of two classes, but y contains only one class, "
-                f"{self.classes_[0]!r}. Check that the label column is the right one."
+                f"{classes[0]!r}. Check that the label column is the right one."
             )
         if target_type != "binary":
             raise ValueError(
                 "Only binary classification is supported. The type of the target is "
-                f"{target_type}: y has {self.classes_.size} classes. Select two of them, or wrap this "
+                f"{target_type}: y has {classes.size} classes. Select two of them, or wrap this "
                 "estimator in sklearn.multiclass.OneVsRestClassifier."
             )
+        self.classes_ = classes
         return np.where(code == 1, 1.0, -1.0)
 
-    def _weights(self, y: NDArray[Any], sample_weight: ArrayLike | None) -> Array:
+    def _weights(self, y: NDArray[Any], sample_weight: ArrayLike | None) -> tuple[Array, Array]:
+        """How much each sample counts, and how much of that leave-one-out takes out."""
         given = None if sample_weight is None else np.asarray(sample_weight)
         weight = np.asarray(_check_sample_weight(given, y, dtype=np.float64, ensure_non_negative=True))
         self._label_weight = weight
@@ -161,9 +179,16 @@ class MessagePassingClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
                     f"After removing samples of weight zero, class {label!r} has no samples left, and one "
                     "class cannot be told from nothing. Give a sample of each class a positive weight."
                 )
-        if self.class_weight is not None:
-            weight = weight * compute_sample_weight(self.class_weight, y)
-        return weight
+        if self.class_weight is None:
+            return weight, np.minimum(weight, 1.0)
+        of_class = compute_sample_weight(self.class_weight, y)
+        if not (np.all(np.isfinite(of_class)) and np.all(of_class > 0)):
+            raise ValueError(
+                f"class_weight={self.class_weight!r} gives a class a weight that is not positive and finite. "
+                "Every class needs one above 0."
+            )
+        # Equal rows are left out one at a time, but a class weight is no row and goes with its sample.
+        return weight * of_class, np.minimum(weight, 1.0) * of_class
 
     def _kept_positions(self, n_features: int) -> tuple[int, ...]:
         """Positions of the columns named, or numbered, in `always_keep`."""
@@ -176,6 +201,14 @@ class MessagePassingClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
             )
         positions = []
         names = list(getattr(self, "feature_names_in_", []))
+        chosen = np.asarray(self.always_keep)
+        if chosen.dtype == bool:
+            if chosen.shape != (n_features,):
+                raise ValueError(
+                    f"always_keep as a mask needs one value for each of the {n_features} columns; "
+                    f"got shape {chosen.shape}."
+                )
+            return tuple(np.flatnonzero(chosen).tolist())
         for column in self.always_keep:
             if isinstance(column, str):
                 if column not in names:
@@ -224,6 +257,7 @@ class MessagePassingClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
         n_features, scale = result.columns.n_features, result.standardized.scale
         self._std_weights = np.where(result.standardized.constant, 0.0, posterior.mean[:n_features])
         self._std_weight_var = np.where(result.standardized.constant, 0.0, posterior.var[:n_features])
+        self._always_kept = np.array(result.columns.always_kept, dtype=np.intp)
         has_intercept = result.columns.intercept
         self._std_intercept = float(posterior.mean[-1]) if has_intercept else 0.0
         self._intercept_var = float(posterior.var[-1]) if has_intercept else 0.0
@@ -250,8 +284,8 @@ class MessagePassingClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
         self.loo_log_loss_ = -float(share @ loo_log_densities(result.solution)[samples])
         if isinstance(self.channel_, FlippedLabels):
             self.mislabel_probability_ = self.channel_.mislabel_probability(
-                posterior.score_cavity_mean[samples],
-                posterior.score_cavity_var[samples],
+                posterior.loo_mean[samples],
+                posterior.loo_var[samples],
                 problem.labels[samples],
             ).astype(dtype)
         elif hasattr(self, "mislabel_probability_"):
@@ -267,7 +301,9 @@ class MessagePassingClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
         else:
             inclusion = np.ones(n_features)
         # A column that never varies cannot tell classes apart, whatever the prior says of weights.
-        return np.where(result.standardized.constant, 0.0, inclusion)
+        inclusion = np.where(result.standardized.constant, 0.0, inclusion)
+        inclusion[list(result.columns.always_kept)] = 1.0
+        return inclusion
 
     def _tell(self, result: Fit) -> None:
         outcome = result.solution.outcome

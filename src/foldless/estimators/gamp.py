@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
 from sklearn.utils import check_scalar
 
-from foldless.channels import Channel, channel_from
+from foldless.channels import Blended, Channel, Pinned, channel_from
 from foldless.estimators._base import MessagePassingClassifier
-from foldless.priors import NO_HYPER_PRIOR, HyperPrior, Prior, prior_from
+from foldless.priors import NO_HYPER_PRIOR, Blocks, HyperPrior, Prior, Ridged, prior_from
 from foldless.solvers import GAMP, Stopping
 from foldless.solvers.damping import Damping, damping_from
 from foldless.solvers.gamp import Rule, Variances
@@ -53,12 +54,14 @@ class GAMPClassifier(MessagePassingClassifier):
     always_keep : list of column names or positions, optional
         Covariates that stay in the model, with a wide prior and no spike.
     fit_intercept : bool, default=True
+        Columns are centred in either case, so that `intercept_` in the units of X is not zero without one.
     class_weight : dict or 'balanced', optional
     fdr : float, default=0.1
         False discovery rate of `transform`, and of `get_support` if it is not given another.
     tol : float, default=1e-4
         Relative change of the weights at which the iteration ends.
     max_iter : int, default=1000
+        Of each run; comparing generative weights takes several short ones, all counted in `n_iter_`.
     warm_start : bool, default=False
         Start from the messages of the last fit, if it was of the same samples and columns.
     verbose : int, default=0
@@ -132,8 +135,8 @@ class GAMPClassifier(MessagePassingClassifier):
         self.verbose = verbose
 
     def _choices(self) -> Choices:
-        channel = channel_from(self.channel)
-        prior_from(self.prior)  # an unknown name is an error before any work
+        channel = _plain_channel(channel_from(self.channel))
+        _plain_prior(prior_from(self.prior))  # an unknown name is an error before any work
         return Choices(
             prior=self.prior,
             channel=channel,
@@ -148,6 +151,30 @@ class GAMPClassifier(MessagePassingClassifier):
         return Columns(n_features, always_keep, bool(self.fit_intercept), bool(self.mean_removal))
 
 
+def _plain_channel(channel: Channel) -> Channel:
+    """A channel that is not blended yet: its ridge would be missing."""
+    inner = channel
+    while (base := getattr(inner, "base", None)) is not None:
+        if isinstance(inner, Blended | Pinned):
+            break
+        inner = base
+    if isinstance(inner, Blended | Pinned):
+        raise ValueError(
+            f"{type(inner).__name__} is made by the estimator itself, together with what belongs to it. "
+            "Pass a Logistic channel and generative_weight=..., or mean_removal=True, instead."
+        )
+    return channel
+
+
+def _plain_prior(prior: Prior) -> Prior:
+    if isinstance(prior, Ridged | Blocks):
+        raise ValueError(
+            f"{type(prior).__name__} is made by the estimator itself. Pass the prior of single weights, and "
+            "name columns that are to have a wide one in always_keep."
+        )
+    return prior
+
+
 def checked_stopping(tol: float, max_iter: int) -> Stopping:
     """The stopping rule of an estimator's `tol` and `max_iter`."""
     check_scalar(tol, "tol", Real, min_val=0.0)
@@ -157,6 +184,8 @@ def checked_stopping(tol: float, max_iter: int) -> Stopping:
 
 def checked_generative_weight(weight: float | str, channel: Channel) -> float | None:
     """None for 'auto', else a number that the channel allows."""
+    if isinstance(weight, bool):
+        raise ValueError(f"generative_weight must be 'auto' or a number from 0 to 1; got {weight}.")
     if isinstance(weight, str):
         if weight != "auto":
             raise ValueError(f"generative_weight must be 'auto' or a number from 0 to 1; got {weight!r}.")
@@ -173,7 +202,7 @@ def checked_generative_weight(weight: float | str, channel: Channel) -> float | 
 def _names_to_tune(tune: bool | Sequence[str]) -> frozenset[str] | None:
     if isinstance(tune, str):
         raise ValueError(f"tune must be True, False or a list of names; got {tune!r}. Write tune=[{tune!r}].")
-    if isinstance(tune, bool):
+    if isinstance(tune, bool | np.bool_):
         return None if tune else frozenset()
     return frozenset(tune)
 

@@ -28,12 +28,12 @@ class MeanRemoved(Operator):
     Identity: for weights [w, u₁, u₂] with rows M and M + 1 equal to zero, u₁ = 1'w / b₁₂ and
     u₂ = c'w / b₁₃, hence the first M rows are (X - γ1' - 1c') w + γ 1'w + 1 c'w = X w. A solver gives the
     two extra weights flat priors and observes the two extra scores to be zero. The identity holds for
-    any γ and c, so means that are negligible are left in place as zeros.
+    any γ and c, so means that are negligible are left in place and their extra row and column are zero.
 
     Rows M and M + 1 come last in a sweep, in one `row_step` of their own.
     """
 
-    def __init__(self, operator: Operator) -> None:
+    def __init__(self, operator: Operator, sample_weight: Array | None = None) -> None:
         self.operator = operator
         n_rows, n_columns = operator.shape
         if n_rows == 0 or n_columns == 0:
@@ -42,18 +42,27 @@ class MeanRemoved(Operator):
         self.dtype = operator.dtype
 
         self.row_means: Array = operator.scores(np.full(n_columns, 1.0 / n_columns))
-        column_means, _ = operator.column_moments(np.ones(n_rows))
-        self.column_means: Array = column_means - self.row_means.mean()
-        rms = np.sqrt(np.mean(self._centered_row_norms()) / n_columns) or 1.0
-        self.row_means, row_factor = _kept_means(self.row_means, rms)
-        self.column_means, column_factor = _kept_means(self.column_means, rms)
+        share = normalized_sample_weight(np.ones(n_rows) if sample_weight is None else sample_weight, n_rows)
+        column_means, _ = operator.column_moments(share)
+        common = float(share @ self.row_means)
+        self.column_means: Array = column_means - common
+        rms = float(np.sqrt(share @ self._centered_row_norms(common) / n_columns)) or 1.0
+        self.row_means, row_factor = _kept_means(self.row_means, rms, share)
+        evenly = np.full(n_columns, 1.0 / n_columns)
+        self.column_means, column_factor = _kept_means(self.column_means, rms, evenly)
 
-        self._extra_columns = np.column_stack([row_factor * self.row_means, np.full(n_rows, rms)])
+        self._extra_columns = np.zeros((n_rows, 2))
         self._extra_rows = np.zeros((2, n_columns + 2))
-        self._extra_rows[0, :n_columns] = rms
-        self._extra_rows[1, :n_columns] = column_factor * self.column_means
-        self._extra_rows[0, n_columns] = -rms * row_factor
-        self._extra_rows[1, n_columns + 1] = -rms * column_factor
+        # Means that are negligible need neither row nor column: a weight pinned to zero by a row of its
+        # own would still draw on what the labels say, and with it on an intercept.
+        if row_factor:
+            self._extra_columns[:, 0] = row_factor * self.row_means
+            self._extra_rows[0, :n_columns] = rms
+            self._extra_rows[0, n_columns] = -rms * row_factor
+        if column_factor:
+            self._extra_columns[:, 1] = rms
+            self._extra_rows[1, :n_columns] = column_factor * self.column_means
+            self._extra_rows[1, n_columns + 1] = -rms * column_factor
 
     @property
     def extra_rows(self) -> slice:
@@ -219,10 +228,9 @@ class MeanRemoved(Operator):
             no_weights, None, lambda rows, scores, var: (row_vector[rows], None)
         ).slopes
 
-    def _centered_row_norms(self) -> Array:
-        """Squared length of every row of X - γ1' - 1c'."""
-        common = self.row_means.mean()
-        # With row deviation h and q = c + mean(γ): Σ_j (x - q)² - 2 h Σ_j (x - q) + N h².
+    def _centered_row_norms(self, common: float) -> Array:
+        """Squared length of every row of X - γ1' - 1c', with `common` the mean of γ."""
+        # With row deviation h and q = c + common: Σ_j (x - q)² - 2 h Σ_j (x - q) + N h².
         center = self.column_means + common
         deviation = self.row_means - common
         n_columns = self.operator.shape[1]
@@ -300,9 +308,9 @@ def _as_columns(vector: Array) -> Array:
     return vector[:, np.newaxis] if vector.ndim == 1 else vector
 
 
-def _kept_means(means: Array, rms: float) -> tuple[Array, float]:
-    """Means worth removing, and the factor that gives them the rms of the entries."""
-    size = float(np.sqrt(np.mean(means**2)))
+def _kept_means(means: Array, rms: float, share: Array) -> tuple[Array, float]:
+    """Means worth removing, and the factor that gives them the rms of the entries; zeros if none are."""
+    size = float(np.sqrt(share @ means**2))
     if size <= NEGLIGIBLE_MEAN * rms:
-        return np.zeros_like(means), 1.0
+        return np.zeros_like(means), 0.0
     return means, rms / size

@@ -56,9 +56,9 @@ class Blocks(Prior):
     def __hash__(self) -> int:
         return hash((type(self), self.base))
 
-    def tunable_params(self) -> tuple[str, ...]:
+    def tunable_params(self, on_request: bool = False) -> tuple[str, ...]:
         """Those of the base, and ``others`` as a whole if they are tuned."""
-        return super().tunable_params() + (("others",) if self.tune_others else ())
+        return super().tunable_params(on_request) + (("others",) if self.tune_others else ())
 
     def tilted(self, cavity_mean: Array, cavity_var: Array) -> Tilted:
         """Each prior's answer on its own columns."""

@@ -34,6 +34,7 @@ class Gaussian(Continuous):
     mean: float = 0.0
 
     tunable: ClassVar[tuple[str, ...]] = ("variance",)
+    tunable_on_request: ClassVar[tuple[str, ...]] = ("mean",)
 
     def __post_init__(self) -> None:
         require_positive(self, "variance", self.variance, "A weight fixed at zero is a column left out.")

@@ -54,6 +54,14 @@ class Solver(Component, Generic[S]):
         """The state as a warm start for a neighbouring problem: messages kept, step control reset."""
 
     @abstractmethod
+    def transferred(self, problem: Problem, state: S) -> S:
+        """The state as a warm start for other data of the same shape: what derives from data is redone."""
+
+    def plausible(self, problem: Problem, state: S) -> bool:
+        """Whether the state can be an answer at all; an iteration may run away and yet stand still."""
+        return True
+
+    @abstractmethod
     def posterior(self, problem: Problem, state: S) -> Posterior:
         """What the state says about weights and scores."""
 

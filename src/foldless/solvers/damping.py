@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 
 from foldless.component import Component
 
@@ -63,6 +64,6 @@ def damping_from(choice: str | float | Damping) -> Damping:
         return choice
     if choice == "adaptive":
         return AdaptiveDamping()
-    if isinstance(choice, int | float) and not isinstance(choice, bool):
+    if isinstance(choice, Real) and not isinstance(choice, bool):
         return ConstantDamping(float(choice))
     raise ValueError(f"damping must be 'adaptive' or a step in (0, 1]; got {choice!r}.")

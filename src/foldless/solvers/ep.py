@@ -34,8 +34,8 @@ from foldless.solvers.gaussian_layer import (
 )
 
 # A cavity without precision, or with less than this share of its marginal's, says nothing: its site waits.
-# The share can be very small, since a prior may be all but certain that a weight is zero.
-LEAST_CAVITY_SHARE = 1e-30
+# The share may be very small, since a prior can be all but certain that a weight is zero.
+LEAST_CAVITY_SHARE = 1e-200
 # The share that such a cavity is shown with: wide enough to say nothing.
 WIDE_CAVITY_SHARE = 1e-9
 # Prior sites closer to zero than this share of the weight's precision are indistinguishable from none,
@@ -170,16 +170,11 @@ class EP(Solver[EPState]):
         )
 
     def transferred(self, problem: Problem, state: EPState) -> EPState:
-        return self.resumed(state)
+        # Sites answer to the data they were made for; others start afresh.
+        return self.init(problem)
 
     def posterior(self, problem: Problem, state: EPState) -> Posterior:
-        weight, sites, gaussian = problem.loo_weight, state.sites, state.gaussian
-        left_out = _cavities(
-            gaussian.score_mean,
-            gaussian.score_var,
-            weight * sites.label_precision,
-            weight * sites.label_shift,
-        )
+        left_out = _score_cavities(state.gaussian, state.sites, problem.sample_weight, problem.loo_weight)
         return Posterior(
             mean=state.gaussian.mean,
             var=state.gaussian.var,
@@ -251,9 +246,11 @@ def _weight_cavities(gaussian: Gaussian) -> Cavities:
     return Cavities.left(gaussian.mean, gaussian.var, gaussian.data_precision, gaussian.data_slope)
 
 
-def _score_cavities(gaussian: Gaussian, sites: Sites, sample_weight: Array) -> Cavities:
+def _score_cavities(
+    gaussian: Gaussian, sites: Sites, sample_weight: Array, lost: Array | None = None
+) -> Cavities:
     """Scores without one label: a sample of weight 2 keeps the other, one of weight ½ had half to lose."""
-    lost = np.minimum(sample_weight, 1.0)
+    lost = np.minimum(sample_weight, 1.0) if lost is None else lost
     precision = gaussian.rest_precision + (sample_weight - lost) * sites.label_precision
     slope = lost * (sites.label_precision * gaussian.score_mean - sites.label_shift)
     return Cavities.left(gaussian.score_mean, gaussian.score_var, precision, slope)

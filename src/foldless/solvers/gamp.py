@@ -46,6 +46,8 @@ SETTLED_SCORE = 1e-2
 VAGUEST_START = 10.0
 # Restarting a diverged iteration with steps below this would need thousands of sweeps.
 CALMEST_STEP = 0.01
+# The Bethe evidence of labels is an approximation and may exceed one by a little.
+EVIDENCE_SLACK = 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +80,7 @@ class KeptEvidence:
     """What labels say to the always-kept columns when the channel is tempered for the others.
 
     A tempered channel describes penalised features. What it says about an intercept is too weak, by an
-    amount that depends on the samples, or nothing at all; the predictive channel says the right thing.
+    amount that depends on the samples, or nothing at all; the untempered channel says the right thing.
     """
 
     slopes: Array
@@ -89,8 +91,8 @@ class KeptEvidence:
         assert problem.kept is not None
         positions, values = problem.kept.positions, problem.kept.values
         slopes, precision = slopes.copy(), precision.copy()
-        slopes[positions] = values.T @ (problem.label_weight * self.slopes)
-        precision[positions] = (values**2).T @ (problem.label_weight * self.curvatures)
+        slopes[positions] = values.T @ (problem.sample_weight * self.slopes)
+        precision[positions] = problem.kept.squares.T @ (problem.sample_weight * self.curvatures)
         return slopes, precision
 
 
@@ -230,14 +232,25 @@ class GAMP(Solver[GAMPState]):
             largest_step=self.damping.first,
         )
 
+    def transferred(self, problem: Problem, state: GAMPState) -> GAMPState:
+        return replace(self.resumed(state), norms=self._squared_norms(problem))
+
+    def plausible(self, problem: Problem, state: GAMPState) -> bool:
+        # The probability of labels is at most one: more is what a runaway iteration claims. Max-sum and
+        # tempered channels have no probability to go by.
+        is_probability = self.rule == "sum-product" and problem.channel.normalised
+        return not is_probability or state.log_evidence < EVIDENCE_SLACK
+
     def posterior(self, problem: Problem, state: GAMPState) -> Posterior:
+        # The cavity is the score less τp s for one row; leave-one-out takes out `loo_weight` rows.
+        rows_kept = 1.0 - problem.loo_weight
         return Posterior(
             mean=state.weights,
             var=state.weight_var,
             cavity_mean=state.cavity_mean,
             cavity_var=state.cavity_var,
-            score_cavity_mean=state.score_cavity_mean,
-            score_cavity_var=state.score_cavity_var,
+            loo_mean=state.score_cavity_mean + rows_kept * state.score_cavity_var * state.slopes,
+            loo_var=state.score_cavity_var,
             log_evidence=state.log_evidence,
         )
 
@@ -272,13 +285,13 @@ class GAMP(Solver[GAMPState]):
             return
         if not hasattr(problem.prior, "proximal"):
             raise ValueError(
-                f"GAMP(rule='max-sum') needs a prior with `proximal`; {problem.prior!r} has only `tilted`. "
-                "Use rule='sum-product', or a prior such as Laplace or ElasticNet."
+                f"GAMP(rule='max-sum') needs a prior with `proximal`; {_innermost(problem.prior)} has only "
+                "`tilted`. Use rule='sum-product', or a prior such as Laplace or ElasticNet."
             )
         if not hasattr(problem.channel, "proximal"):
             raise ValueError(
-                f"GAMP(rule='max-sum') needs a channel with `proximal`; {problem.channel!r} has only "
-                "`respond`. Use rule='sum-product', or a channel such as Logistic, Probit or Hinge."
+                f"GAMP(rule='max-sum') needs a channel with `proximal`; {_innermost(problem.channel)} has "
+                "only `respond`. Use rule='sum-product', or a channel such as Logistic, Probit or Hinge."
             )
 
 
@@ -324,14 +337,21 @@ class _SampleSide:
         return weight * slope, (weight * np.maximum(curvature, 0.0) if self.exact else None)
 
 
+def _innermost(component: object) -> str:
+    """The name of what wrappers wrap: what a user chose."""
+    while (base := getattr(component, "base", None)) is not None:
+        component = base
+    return type(component).__name__
+
+
 def _kept_evidence(
     problem: Problem, state: GAMPState, samples: _SampleSide, step: float
 ) -> KeptEvidence | None:
-    """The predictive channel's slopes and curvatures at the present cavities, damped like all others."""
-    predictive = problem.channel.predictive()
-    if problem.kept is None or predictive == problem.channel:
+    """The untempered channel's slopes and curvatures at the present cavities, damped like all others."""
+    untempered = problem.channel.untempered()
+    if problem.kept is None or untempered == problem.channel:
         return None
-    _, slopes, curvatures = predictive.respond(samples.cavity_mean, samples.cavity_var, problem.labels)
+    _, slopes, curvatures = untempered.respond(samples.cavity_mean, samples.cavity_var, problem.labels)
     if state.kept is not None:
         slopes = state.kept.slopes + step * (slopes - state.kept.slopes)
         curvatures = state.kept.curvatures + step * (curvatures - state.kept.curvatures)

@@ -162,10 +162,10 @@ def _by_samples(tiles: Tiles, sites: Sites, label_precision: Array, label_shift:
 
     # Two forms of the scores' variance, each exact where the other cancels.
     diagonal = np.diag(kernel)
-    score_var = diagonal - inner.norms(kernel)
+    score_var = np.maximum(diagonal - inner.norms(kernel), LEAST_RETAINED * np.abs(diagonal))
     with np.errstate(divide="ignore", invalid="ignore"):
         strong = label_precision * np.abs(diagonal) > 1.0 + np.abs(inner.diagonal)
-        left = 1.0 - inner.diagonal
+        left = np.maximum(1.0 - inner.diagonal, LEAST_RETAINED)
         score_var = np.where(strong, left / label_precision, score_var)
         rest_precision = np.where(
             strong,

@@ -25,7 +25,7 @@ class Stopping(Component):
     # Sweeps that tuning needs before a small change means anything.
     min_iter: int = 3
     # Without a new smallest change for this many iterations, nothing will settle any more.
-    patience: int = 100
+    patience: int = 200
     # A change this much larger than the smallest seen is a divergence, not an oscillation.
     explosion: float = 1e3
 
@@ -52,33 +52,37 @@ def solve(
     history = History()
 
     def finish(outcome: Outcome, problem: Problem, state: State) -> Solution:
+        if outcome is not Outcome.INTERRUPTED and not solver.plausible(problem, state):
+            outcome = Outcome.DIVERGED
         return Solution(problem, solver.posterior(problem, state), outcome, history, state)
 
     try:
         for n in range(stopping.max_iter):
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
                 current = solver.step(problem, current)
+            moved = current.change * current.step
             broken = not np.isfinite(current.change) or (
-                current.change > stopping.explosion * smallest and current.change > 1.0
+                current.change > stopping.explosion * smallest and moved > 1.0
             )
             if broken:
                 calm = solver.calmer(best)
                 if calm is None:
                     return finish(Outcome.DIVERGED, best_problem, best)
-                current, problem, rescued = calm, best_problem, True
+                current = best = calm
+                problem, rescued = best_problem, True
                 smallest, since_smallest = np.inf, 0
                 continue
             line = Iteration(
                 current.change, current.step, current.log_evidence, tuner.tuned(problem) if tuner else {}
             )
             history.iterations.append(line)
-            if watch is not None:
-                watch(len(history), line)
             if current.change < smallest:
                 smallest, since_smallest = current.change, 0
                 best, best_problem = current, problem
             else:
                 since_smallest += 1
+            if watch is not None:
+                watch(len(history), line)
             settled = tuner is None or tuner.settled(n)
             if n + 1 >= stopping.min_iter and current.change <= stopping.tol and settled:
                 return finish(Outcome.RESCUED if rescued else Outcome.CONVERGED, problem, current)

@@ -32,9 +32,7 @@ import numpy as np
 
 from foldless.beliefs import Array, Response, Tilted
 from foldless.channels.base import Channel
-from foldless.channels.base import SupportsMaxSum as ChannelSupportsMaxSum
 from foldless.priors.base import Prior
-from foldless.priors.base import SupportsMaxSum as PriorSupportsMaxSum
 from foldless.solvers.gamp import MIN_CURVATURE, MIN_VARIANCE, RULES, VAGUEST_START, Rule
 from foldless.theory.quadrature import NORMAL_REACH, integrate, normal_expectation
 
@@ -353,12 +351,12 @@ def _answers(
     """What the student's channel and prior are asked for under the rule."""
     if rule == "sum-product":
         return student.channel.respond, student.prior.tilted
-    if not isinstance(student.prior, PriorSupportsMaxSum):
+    if not hasattr(student.prior, "proximal"):
         raise ValueError(
             f"rule='max-sum' needs a student's prior with `proximal`; {student.prior!r} has only `tilted`. "
             "Use rule='sum-product', or a prior such as Laplace or ElasticNet."
         )
-    if not isinstance(student.channel, ChannelSupportsMaxSum):
+    if not hasattr(student.channel, "proximal"):
         raise ValueError(
             f"rule='max-sum' needs a student's channel with `proximal`; {student.channel!r} has only "
             "`respond`. Use rule='sum-product', or a channel such as Logistic, Probit or Hinge."

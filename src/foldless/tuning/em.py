@@ -138,8 +138,8 @@ def tunable_names(problem: Problem) -> frozenset[str]:
 
 def checked_names(problem: Problem, names: frozenset[str]) -> frozenset[str]:
     """Names a user asked for, if they exist and do not learn the same scale twice."""
-    known = {f"prior__{n}" for n in problem.prior.tunable_params()}
-    known |= {f"channel__{n}" for n in problem.channel.tunable_params()}
+    known = {f"prior__{n}" for n in problem.prior.tunable_params(on_request=True)}
+    known |= {f"channel__{n}" for n in problem.channel.tunable_params(on_request=True)}
     unknown = sorted(names - known)
     if unknown:
         raise ValueError(f"tune names {unknown}, which cannot be learnt here. What can be: {sorted(known)}.")

@@ -34,16 +34,12 @@ MAX_SUM_EM_PERIOD = 20
 
 @dataclass(frozen=True)
 class Columns:
-    """Where things are among the columns of the assembled operator."""
+    """Where things are among the columns of the assembled operator: features, mean removal's, intercept."""
 
     n_features: int
     always_kept: tuple[int, ...]
     intercept: bool
     means_removed: bool
-
-    @property
-    def n_penalised(self) -> int:
-        return max(self.n_features - len(self.always_kept), 1)
 
 
 @dataclass(frozen=True)
@@ -79,31 +75,46 @@ class Fit:
 
 
 def assemble(
-    standardized: Standardized, labels: Array, sample_weight: Array, columns: Columns, channel: Channel
+    standardized: Standardized,
+    labels: Array,
+    sample_weight: Array,
+    columns: Columns,
+    channel: Channel,
+    left_out: Array | None = None,
 ) -> Problem:
     """The problem with a vague prior on the penalised weights, to be replaced by the one asked for."""
     operator: Operator = standardized
+    n_samples = standardized.shape[0]
+    left_out = np.minimum(sample_weight, 1.0) if left_out is None else left_out
+    kept = np.array(columns.always_kept, dtype=np.intp)
     others: list[tuple[slice | NDArray[np.intp], Prior]] = []
-    positions = np.array(columns.always_kept, dtype=np.intp)
-    if positions.size:
-        others.append((positions, Gaussian(COVARIATE_VARIANCE)))
+    if kept.size:
+        others.append((kept, Gaussian(COVARIATE_VARIANCE)))
+    # Columns that never vary say nothing and are not counted among features that could have mattered.
+    constant = np.setdiff1d(np.flatnonzero(standardized.constant), kept)
+    if constant.size:
+        others.append((constant, Gaussian()))
+    log_odds = float(np.log(sample_weight @ (labels > 0)) - np.log(sample_weight @ (labels < 0)))
     if columns.means_removed:
-        operator = MeanRemoved(operator)
+        operator = MeanRemoved(operator, sample_weight)
         labels, sample_weight = np.append(labels, [0.0, 0.0]), np.append(sample_weight, [1.0, 1.0])
+        left_out = np.append(left_out, [1.0, 1.0])
         channel = Pinned(channel)
-        first = columns.n_features
-        others.append((slice(first, first + 2), Gaussian(INTERCEPT_VARIANCE)))
+        others.append((slice(columns.n_features, columns.n_features + 2), Gaussian(INTERCEPT_VARIANCE)))
     if columns.intercept:
-        operator = WithIntercept(operator)
+        operator = WithIntercept(operator, n_samples)
         # Centred, and so started, where it belongs if no feature matters.
-        positive = float(sample_weight @ (labels > 0))
-        negative = float(sample_weight @ (labels < 0))
-        log_odds = float(np.log(positive) - np.log(negative))
         others.append((slice(-1, None), Gaussian(INTERCEPT_VARIANCE, mean=log_odds)))
-    if columns.intercept:
-        positions = np.append(positions, operator.shape[1] - 1)
-    kept = KeptColumns(positions, operator.columns(positions)) if positions.size else None
-    return Problem(operator, labels, sample_weight, channel, Blocks(Gaussian(), tuple(others)), kept)
+        kept = np.append(kept, operator.shape[1] - 1)
+    return Problem(
+        operator,
+        labels,
+        sample_weight,
+        channel,
+        Blocks(Gaussian(), tuple(others)),
+        KeptColumns(kept, operator.columns(kept)) if kept.size else None,
+        left_out,
+    )
 
 
 def fit(
@@ -113,15 +124,19 @@ def fit(
     columns: Columns,
     choices: Choices,
     *,
+    left_out: Array | None = None,
     warm: GAMPState | None = None,
     watch: Watch | None = None,
 ) -> Fit:
-    """Fit, tuned: one fit without folds."""
-    problem = assemble(standardized, labels, sample_weight, columns, choices.channel)
-    means = class_means(problem)
+    """Fit, tuned, without folds. `left_out` is the weight that leave-one-out takes out of each sample."""
+    problem = assemble(standardized, labels, sample_weight, columns, choices.channel, left_out)
+    means = class_means(standardized, labels, sample_weight)
     prior = choices.prior
     if isinstance(prior, str):
-        prior = starting_prior(prior, means, columns.n_penalised, problem.n_samples)
+        free = ~standardized.constant
+        free[list(columns.always_kept)] = False
+        prior = starting_prior(prior, means.of_columns(np.flatnonzero(free)), problem.n_samples)
+    means = means.padded(problem.operator.shape[1])
     assert isinstance(problem.prior, Blocks)
     problem = problem.but(prior=replace(problem.prior, base=prior))
     solver, n_iter = choices.solver, 0
@@ -133,7 +148,7 @@ def fit(
         at_weight = blended(base, weight, means)
         state = None if previous is None else solver.resumed(previous.state)
         if state is None and warm is not None:
-            state = solver.resumed(warm)
+            state = solver.transferred(problem, warm)
         tuner = EM(
             _names(choices.tune, at_weight),
             hyper=choices.hyper,
@@ -182,8 +197,8 @@ def _names(tune: frozenset[str] | None, problem: Problem) -> frozenset[str]:
     known = tunable_names(problem)
     if tune is None:
         return known
-    everything = {f"prior__{n}" for n in problem.prior.tunable_params()}
-    everything |= {f"channel__{n}" for n in problem.channel.tunable_params()}
+    everything = {f"prior__{n}" for n in problem.prior.tunable_params(on_request=True)}
+    everything |= {f"channel__{n}" for n in problem.channel.tunable_params(on_request=True)}
     # Wrappers put there by the assembly are all called `base`, so names are compared without it.
     found = set()
     for name in tune:

@@ -93,33 +93,36 @@ def descend(
     it and may not. Where all this predicts left-out labels badly beside `ignorance`, the loss of class
     frequencies alone, the class means have probably misled, and a discriminative fit from scratch has a say.
     """
-    fits: list[tuple[Candidate, Solution]] = []
+    tried: list[Candidate] = []
+    best: Solution | None = None
+    previous: Solution | None = None
+    behind = 0  # how many weights have been tried since the best one
 
     def attempt(weight: float, start: Solution | None) -> Solution:
+        nonlocal best, behind
         solution = solve_at(weight, start)
-        fits.append((Candidate(weight, loo_log_loss(solution), solution.outcome), solution))
+        tried.append(Candidate(weight, loo_log_loss(solution), solution.outcome))
+        behind = len(tried) - 1 - _best_of(tried)
+        best = solution if behind == 0 or best is None else best
         return solution
 
-    def best() -> int:
-        return int(np.argmin([candidate.loo_log_loss for candidate, _ in fits]))
-
-    def result(chosen: int) -> tuple[float, Solution, list[Candidate]]:
-        candidate, solution = fits[chosen]
-        return candidate.weight, solution, [candidate for candidate, _ in fits]
-
-    previous = None
     for weight in grid:
         solution = attempt(weight, previous)
+        assert best is not None
         if solution.outcome is Outcome.INTERRUPTED:
-            return result(-1)
-        behind = len(fits) - 1 - best()
-        if behind >= WORSE_IN_A_ROW or (behind and _clearly_worse(solution, fits[best()][1])):
+            return weight, solution, tried
+        if behind >= WORSE_IN_A_ROW or (behind and _clearly_worse(solution, best)):
             break
         # A diverged fit is no place to start from.
         previous = previous if solution.outcome is Outcome.DIVERGED else solution
-    if fits[best()][0].loo_log_loss > GOOD_SHARE_OF_IGNORANCE * ignorance:
+    if tried[_best_of(tried)].loo_log_loss > GOOD_SHARE_OF_IGNORANCE * ignorance:
         attempt(0.0, None)
-    return result(best())
+    assert best is not None
+    return tried[_best_of(tried)].weight, best, tried
+
+
+def _best_of(tried: list[Candidate]) -> int:
+    return int(np.argmin([candidate.loo_log_loss for candidate in tried]))
 
 
 def _clearly_worse(solution: Solution, best: Solution) -> bool:

@@ -1,4 +1,9 @@
-"""Leave-one-out from the cavities of one fit: what was believed of each score without its own label."""
+"""Leave-one-out from the cavities of one fit: what was believed of each score without its own label.
+
+A sample of weight 2 is two equal rows, and leave-one-out takes one of them out. What a class weight
+multiplies is taken out whole; a sample of weight zero was never in. Weights above one are taken out to
+first order, which is optimistic.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +23,7 @@ def log_label_odds(channel: Channel, mean: Array, var: Array) -> Array:
 def loo_log_odds(solution: Solution) -> Array:
     """Log-odds of label +1 for every training sample, from all other samples."""
     posterior = solution.posterior
-    return log_label_odds(
-        solution.problem.channel.predictive(), posterior.score_cavity_mean, posterior.score_cavity_var
-    )
+    return log_label_odds(solution.problem.channel.predictive(), posterior.loo_mean, posterior.loo_var)
 
 
 def loo_log_densities(solution: Solution) -> Array:

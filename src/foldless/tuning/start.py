@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from foldless.beliefs import Array
+from foldless.operators import Operator
 from foldless.priors import ElasticNet, Gaussian, GaussianMixture, Laplace, Prior, SpikeAndSlab, prior_from
-from foldless.problem import Problem
 
 # A starting slab weaker than this share of the noise in all class means cannot be told from none.
 LEAST_SIGNAL_SHARE = 0.05
@@ -29,13 +30,26 @@ class ClassMeans:
     information: float  # n₊ n₋ / (n₊ + n₋)
     label_mean: float
 
+    def of_columns(self, columns: NDArray[np.intp]) -> ClassMeans:
+        """The class means of some columns only."""
+        return replace(self, difference=self.difference[columns], within_var=self.within_var[columns])
 
-def class_means(problem: Problem) -> ClassMeans:
+    def padded(self, n_columns: int) -> ClassMeans:
+        """With further columns that say nothing: intercepts and the like."""
+        more = n_columns - self.difference.size
+        return replace(
+            self,
+            difference=np.append(self.difference, np.zeros(more)),
+            within_var=np.append(self.within_var, np.ones(more)),
+        )
+
+
+def class_means(standardized: Operator, labels: Array, sample_weight: Array) -> ClassMeans:
     """Class means from one sweep over columns of mean zero and unit variance."""
-    operator, n_samples = problem.operator, problem.n_samples
-    label_mean = float(problem.label_weight @ problem.labels) / n_samples
+    operator, n_samples = standardized, float(sample_weight.sum())
+    label_mean = float(sample_weight @ labels) / n_samples
     information = n_samples * (1 - label_mean**2) / 4
-    contrast = problem.label_weight * (problem.labels - label_mean) / 2
+    contrast = sample_weight * (labels - label_mean) / 2
     sweep = operator.sweep(
         np.zeros(operator.shape[1]), None, lambda rows, scores, score_var: (contrast[rows], None)
     )
@@ -63,16 +77,17 @@ def starting_slab_variance(means: ClassMeans, n_active: int) -> float:
     noise = float(np.sum(means.within_var)) / means.information
     signal = float(np.sum(means.difference**2)) - noise
     signal = max(signal, LEAST_SIGNAL_SHARE * noise)
-    mean_var = float(np.mean(means.within_var))
+    mean_var = float(np.mean(means.within_var)) if means.within_var.size else 1.0
     return float(np.clip(signal / (mean_var**2 * n_active), *SLAB_VARIANCE_RANGE))
 
 
-def starting_prior(name: str, means: ClassMeans, n_penalised: int, n_samples: float) -> Prior:
-    """The prior of this name, with parameters from the data for EM to start at.
+def starting_prior(name: str, means: ClassMeans, n_samples: float) -> Prior:
+    """The prior of this name, with parameters for EM to start at, from the class means of penalised columns.
 
     All start with the same variance per weight: that of the spike and slab with the information-theoretic
     sparsity. A prior given as an object starts with its own parameters instead.
     """
+    n_penalised = max(means.difference.size, 1)
     n_active = starting_count(n_penalised, n_samples)
     inclusion = min(n_active / n_penalised, 0.5)
     slab_variance = starting_slab_variance(means, max(round(inclusion * n_penalised), 1))
