@@ -201,12 +201,12 @@ def _by_weights(tiles: Tiles, sites: Sites, label_precision: Array, label_shift:
     covariance = inverse_root.T @ inverse_root
     var = np.diag(covariance)
 
-    score_mean, score_var = np.empty(n_samples), np.empty(n_samples)
+    score_mean, spread = np.empty(n_samples), np.empty(n_samples)
     for rows, tile in tiles:
         score_mean[rows] = tile @ mean
         half = tile @ inverse_root.T
-        score_var[rows] = np.einsum("ij,ij->i", half, half)
-    score_var = _floored(score_var)
+        spread[rows] = np.einsum("ij,ij->i", half, half)
+    score_var = _floored(spread)
 
     # What labels say: without cancellation where the prior is the stronger, or where it is the weaker.
     sure = sites.prior_precision > np.diag(gram)
