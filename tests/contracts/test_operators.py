@@ -411,12 +411,24 @@ def test_storage_is_unchanged_and_shared(X: Any, block_bytes: int | None) -> Non
 )
 def test_small_blocks_give_several_row_steps(storage: str, tmp_path: Path) -> None:
     X = STORAGES[storage](matrix(), tmp_path)
-    slopes = np.ones(N_ROWS)
-    one, many = Recorder(slopes, None), Recorder(slopes, None)
-    stored(X, None).sweep(np.ones(N_COLUMNS), None, one)
-    stored(X, SMALL_BLOCK // 4).sweep(np.ones(N_COLUMNS), None, many)
+    ones, variances = np.ones(N_ROWS), np.ones(N_COLUMNS)
+    one, many = Recorder(ones, ones), Recorder(ones, ones)
+    stored(X, None).sweep(variances, variances, one)
+    stored(X, SMALL_BLOCK // 4).sweep(variances, variances, many)
     assert one.calls == 1
-    assert many.calls >= 2
+    assert many.calls >= 4
+
+
+def test_without_variances_blocks_are_larger_but_still_several() -> None:
+    A = np.random.default_rng(0).normal(size=(1000, 3))
+    slopes = np.random.default_rng(1).normal(size=1000)
+    plain, with_squares = Recorder(slopes, None), Recorder(slopes, slopes**2)
+    operator = Dense(A, block_bytes=20 * 3 * 8)
+    result = operator.sweep(np.ones(3), None, plain)
+    operator.sweep(np.ones(3), np.ones(3), with_squares)
+    assert 2 <= plain.calls < with_squares.calls
+    assert_allclose(plain.scores, A.sum(axis=1), rtol=1e-12, atol=1e-12)
+    assert_allclose(result.slopes, A.T @ slopes, atol=1e-11)
 
 
 def test_tall_column_major_matrices_are_swept_in_row_blocks() -> None:

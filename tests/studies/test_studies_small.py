@@ -90,8 +90,13 @@ def test_small_real_runs_on_files_of_the_right_form(tmp_path):
     text = sp.random_array((120, 50), density=0.2, format="csr", rng=rng)
     word = text[:, :2].toarray().sum(axis=1) - 0.2 + noise
     np.savez(
-        folder / "rcv1_small.npz", data=text.data, indices=text.indices, indptr=text.indptr, shape=text.shape,
-        y=np.where(word > 0, 1, -1), split=np.repeat(["train", "test"], [80, 40]),
+        folder / "rcv1_small.npz",
+        data=text.data,
+        indices=text.indices,
+        indptr=text.indptr,
+        shape=text.shape,
+        y=np.where(word > 0, 1, -1),
+        split=np.repeat(["train", "test"], [80, 40]),
     )
     results = run_quick("small_real", tmp_path / "out", "--data", str(folder), "--trials", "1")
     assert set(results.data) == {"sonar", "rcv1_small"}

@@ -1,6 +1,6 @@
 """The theory, the table and the figure of the mislabelling study, from its results.csv.
 
-    python -m benchmarks.studies.gamp_robust.plot
+python -m benchmarks.studies.gamp_robust.plot
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Mislabelled training samples [Ziniel et al. 2014, section VI-C]: test error and estimated flip rate.
 
-    python -m benchmarks.studies.gamp_robust.run
+python -m benchmarks.studies.gamp_robust.run
 """
 
 from __future__ import annotations
@@ -20,8 +20,20 @@ from foldless.datasets.simulated import Simulated
 
 STUDY = Path(__file__).parent
 COLUMNS = [
-    "trial", "n_samples", "n_features", "flipped", "method", "error", "theory", "flip_prob", "seconds",
-    "generative_weight", "loo_error", "n_iter", "outcome", "warned",
+    "trial",
+    "n_samples",
+    "n_features",
+    "flipped",
+    "method",
+    "error",
+    "theory",
+    "flip_prob",
+    "seconds",
+    "generative_weight",
+    "loo_error",
+    "n_iter",
+    "outcome",
+    "warned",
 ]
 
 
@@ -50,8 +62,13 @@ def main(argv: Sequence[str] | None = None) -> Path:
                 for name, model in methods().items():
                     row = measured(model, data)
                     results.add(
-                        trial=trial, n_samples=sizes.n_samples, n_features=sizes.n_features, flipped=flipped,
-                        method=name, theory=theory, **row,
+                        trial=trial,
+                        n_samples=sizes.n_samples,
+                        n_features=sizes.n_features,
+                        flipped=flipped,
+                        method=name,
+                        theory=theory,
+                        **row,
                     )
                     print(
                         f"trial {trial}  flipped {flipped:.1f}  {name:26s} error {row['error']:.4f}  "

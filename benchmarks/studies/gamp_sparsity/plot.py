@@ -1,6 +1,6 @@
 """The table and the figure of the sparsity study, from its results.csv.
 
-    python -m benchmarks.studies.gamp_sparsity.plot
+python -m benchmarks.studies.gamp_sparsity.plot
 """
 
 from __future__ import annotations
@@ -39,14 +39,23 @@ def _all_trials(results: pd.DataFrame) -> str:
                 common.mean_only(group.seconds, 2),
                 f"{common.mean_only(group.kept)} ({common.mean_only(group.kept_false)})",
                 f"{common.mean_only(group.kept_fdr)} ({common.mean_only(group.kept_fdr_false)})"
-                if group.kept_fdr.notna().any() else "",
+                if group.kept_fdr.notna().any()
+                else "",
                 common.mean_only(group.generative_weight, 2),
                 common.mean_only(group.loo_error, 3),
             ]
         )
     header = [
-        "K", "method", "trials", "error (s.e.)", "at most", "seconds", "kept (false)", "at FDR 0.1 (false)",
-        "gen. weight", "LOO error",
+        "K",
+        "method",
+        "trials",
+        "error (s.e.)",
+        "at most",
+        "seconds",
+        "kept (false)",
+        "at FDR 0.1 (false)",
+        "gen. weight",
+        "LOO error",
     ]
     return common.markdown(header, rows)
 

@@ -1,6 +1,6 @@
 """Far more features than samples [Ziniel et al. 2014, section VI-A]: error, seconds and features found.
 
-    python -m benchmarks.studies.gamp_sparsity.run
+python -m benchmarks.studies.gamp_sparsity.run
 """
 
 from __future__ import annotations
@@ -21,8 +21,21 @@ from foldless.datasets.simulated import Simulated
 
 STUDY = Path(__file__).parent
 COLUMNS = [
-    "trial", "n_active", "method", "error", "seconds", "kept", "kept_false", "kept_fdr", "kept_fdr_false",
-    "generative_weight", "loo_error", "penalty", "n_iter", "outcome", "warned",
+    "trial",
+    "n_active",
+    "method",
+    "error",
+    "seconds",
+    "kept",
+    "kept_false",
+    "kept_fdr",
+    "kept_fdr_false",
+    "generative_weight",
+    "loo_error",
+    "penalty",
+    "n_iter",
+    "outcome",
+    "warned",
 ]
 
 

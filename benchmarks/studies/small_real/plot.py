@@ -1,6 +1,6 @@
 """The table and the figure of the study of small real data, from its results.csv.
 
-    python -m benchmarks.studies.small_real.plot
+python -m benchmarks.studies.small_real.plot
 """
 
 from __future__ import annotations
@@ -41,8 +41,15 @@ def _table(results: pd.DataFrame) -> str:
         for method, group in results.groupby("method", sort=False)
     ]
     header = [
-        "method", "error (s.e.)", "log loss (s.e.)", "seconds", "kept", "at FDR 0.1", "gen. weight",
-        "LOO error", "LOO log loss",
+        "method",
+        "error (s.e.)",
+        "log loss (s.e.)",
+        "seconds",
+        "kept",
+        "at FDR 0.1",
+        "gen. weight",
+        "LOO error",
+        "LOO log loss",
     ]
     return common.markdown(header, rows)
 

@@ -1,6 +1,6 @@
 """Two small real data sets beside scikit-learn's cross-validated L1: error, log loss, seconds, features kept.
 
-    python -m benchmarks.studies.small_real.run --data ../shared/data
+python -m benchmarks.studies.small_real.run --data ../shared/data
 """
 
 from __future__ import annotations
@@ -27,8 +27,21 @@ from foldless import GAMPClassifier, SparseClassifier
 
 STUDY = Path(__file__).parent
 COLUMNS = [
-    "data", "split", "method", "error", "log_loss", "seconds", "kept", "kept_fdr", "generative_weight",
-    "loo_error", "loo_log_loss", "penalty", "n_iter", "outcome", "warned",
+    "data",
+    "split",
+    "method",
+    "error",
+    "log_loss",
+    "seconds",
+    "kept",
+    "kept_fdr",
+    "generative_weight",
+    "loo_error",
+    "loo_log_loss",
+    "penalty",
+    "n_iter",
+    "outcome",
+    "warned",
 ]
 FILES = ("rcv1_small.npz", "sonar.npz")
 N_VALUES, N_FOLDS = 10, 5
@@ -48,7 +61,9 @@ class Split(NamedTuple):
 def main(argv: Sequence[str] | None = None) -> Path:
     parser = common.options(__doc__ or "", trials=20)
     parser.add_argument(
-        "--data", type=Path, default=os.environ.get("FOLDLESS_DATA"),
+        "--data",
+        type=Path,
+        default=os.environ.get("FOLDLESS_DATA"),
         help="folder with rcv1_small.npz and sonar.npz (default: environment variable FOLDLESS_DATA)",
     )
     args = parser.parse_args(argv)
