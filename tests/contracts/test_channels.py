@@ -20,6 +20,7 @@ from foldless.channels import (
     FlippedLabels,
     Hinge,
     Logistic,
+    Pinned,
     Probit,
     Step,
     SupportsEM,
@@ -563,14 +564,14 @@ def test_asking_for_nothing_changes_nothing(channel):
         (lambda: Blended(Logistic(integral="mixture")), r"mixture.*exponential-sums"),
         (lambda: Blended(generative_weight=1.5), r"generative_weight=1.5.*discriminative"),
         (lambda: Blended(label_mean=2.0), r"label_mean=2.0"),
-        (lambda: FlippedLabels(Step()).proximal(0.0, 1.0, 1.0), r"Step has none.*sum-product"),
+        (lambda: FlippedLabels(Step()).proximal(0.0, 1.0, 1.0), r"Step has only.*sum-product"),
         (lambda: channel_from("logit"), r"'logit'.*'logistic'.*'robust-logistic'.*object"),
         (lambda: channel_from(Logistic), r"Logistic\(\)"),
         (lambda: channel_from(3), r"Unknown channel 3"),
     ],
 )
 def test_errors_say_what_to_do(make, message):
-    with pytest.raises((ValueError, TypeError), match=message):
+    with pytest.raises((ValueError, TypeError, AttributeError), match=message):
         make()
 
 
@@ -587,3 +588,37 @@ def test_step_has_no_proximal_point_and_only_signs_matter_to_it():
     assert [c for c in EVERY_CHANNEL if c.scale_free] == [
         c for c in EVERY_CHANNEL if isinstance(c, Step) or isinstance(getattr(c, "base", None), Step)
     ]
+
+
+def test_wrappers_are_honest_about_max_sum():
+    assert hasattr(FlippedLabels(Logistic()), "proximal")
+    assert not hasattr(FlippedLabels(Step()), "proximal")
+    assert not hasattr(Pinned(FlippedLabels(Step())), "proximal")
+
+
+@pytest.mark.parametrize("rule", ["respond", "proximal"])
+def test_pinned_knows_scores_whose_label_is_zero(rule):
+    """A label of 0 is an observation of the score 0 with the stated variance; others are the base's."""
+    mean, var = np.linspace(-2.0, 2.0, 9), np.full(9, 0.3)
+    labels = np.tile([1.0, 0.0, -1.0], 3)
+    pinned, known = Pinned(Logistic(), variance=0.1), labels == 0
+    answer = getattr(pinned, rule)(mean, var, labels)
+    base = getattr(Logistic(), rule)(mean, var, labels)
+    for given, expected in zip(answer, base, strict=True):
+        assert_allclose(given[~known], expected[~known], rtol=1e-14)
+    assert_allclose(answer.slope[known], -mean[known] / 0.4, rtol=1e-14)
+    assert_allclose(answer.curvature[known], 1 / 0.4, rtol=1e-14)
+    step = 1e-5
+    up, down = (getattr(pinned, rule)(mean + e, var, labels).log_z for e in (step, -step))
+    assert_allclose((up - down) / (2 * step), answer.slope, atol=1e-8)
+
+
+def test_pinned_learns_from_labelled_samples_only():
+    mean, var = np.linspace(-2.0, 2.0, 8), np.full(8, 0.3)
+    labels = np.sign(mean)
+    channel = FlippedLabels(Logistic(), 0.1)
+    alone = channel.em_update(mean, var, labels)
+    more = (np.append(mean, [5.0, 5.0]), np.append(var, [1.0, 1.0]), np.append(labels, [0.0, 0.0]))
+    assert Pinned(channel).em_update(*more).base == alone
+    assert Pinned(Blended()).predictive() == Logistic()
+    assert Pinned(Blended()).untempered() == Pinned(Logistic())
