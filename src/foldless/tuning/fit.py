@@ -171,7 +171,10 @@ def fit(
         weight, rough, candidates = descend(lambda w, previous: solve_at(w, previous, scan), ignorance)
         solution = rough
         if rough.outcome is not Outcome.INTERRUPTED:
-            solution = solve_at(weight, rough, choices.stopping)
+            polished = solve_at(weight, rough, choices.stopping)
+            # A rough answer that settled is better than a fine one that ran away.
+            if polished.outcome is not Outcome.DIVERGED or rough.outcome is Outcome.DIVERGED:
+                solution = polished
     else:
         solution = solve_at(weight, None, choices.stopping)
         candidates = [Candidate(weight, loo_log_loss(solution), solution.outcome)]
