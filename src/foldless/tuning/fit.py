@@ -28,6 +28,8 @@ INTERCEPT_VARIANCE = 100.0
 COVARIATE_VARIANCE = 10.0
 # Comparing generative weights by leave-one-out does not need the last digits of each fit.
 SCAN_TOLERANCE = 1e-2
+# Sweeps after which a generative weight that is clearly worse than another is given up.
+GLANCE = 6
 # Max-sum runs this many iterations between EM steps, which belong at its optimum.
 MAX_SUM_EM_PERIOD = 20
 
@@ -168,7 +170,10 @@ def fit(
         scan = replace(choices.stopping, tol=max(SCAN_TOLERANCE, choices.stopping.tol), min_iter=2)
         frequency = (1 + means.label_mean) / 2
         ignorance = float(entr(frequency) + entr(1 - frequency))
-        weight, rough, candidates = descend(lambda w, previous: solve_at(w, previous, scan), ignorance)
+        glance = replace(scan, max_iter=min(GLANCE, scan.max_iter))
+        weight, rough, candidates = descend(
+            lambda w, previous, glancing: solve_at(w, previous, glance if glancing else scan), ignorance
+        )
         solution = rough
         if rough.outcome is not Outcome.INTERRUPTED:
             polished = solve_at(weight, rough, choices.stopping)

@@ -82,16 +82,18 @@ class Candidate:
 
 
 def descend(
-    solve_at: Callable[[float, Solution | None], Solution],
+    solve_at: Callable[[float, Solution | None, bool], Solution],
     ignorance: float,
     grid: tuple[float, ...] = GRID,
 ) -> tuple[float, Solution, list[Candidate]]:
     """Follow ω down the grid, each fit from the one before, until the leave-one-out loss has turned up.
 
-    `solve_at(ω, previous)` fits at ω. From the generative end, because there the class means give the
-    support in a few sweeps and lower weights start from it; the discriminative end alone is slow to find
-    it and may not. Where all this predicts left-out labels badly beside `ignorance`, the loss of class
-    frequencies alone, the class means have probably misled, and a discriminative fit from scratch has a say.
+    `solve_at(ω, previous, glance)` fits at ω; at a glance, for a few iterations only: a weight that is
+    clearly worse than the best by then is not pursued. The way down starts at the generative end, because
+    there the class means give the support in a few sweeps and lower weights start from it; the
+    discriminative end alone is slow to find it and may not. Where all this predicts left-out labels badly
+    beside `ignorance`, the loss of class frequencies alone, the class means have probably misled, and a
+    discriminative fit from scratch has a say.
     """
     tried: list[Candidate] = []
     best: Solution | None = None
@@ -100,7 +102,11 @@ def descend(
 
     def attempt(weight: float, start: Solution | None) -> Solution:
         nonlocal best, behind
-        solution = solve_at(weight, start)
+        # From scratch a fit needs more than a glance.
+        glance = best is not None and start is not None
+        solution = solve_at(weight, start, glance)
+        if glance and solution.outcome is Outcome.BUDGET and not _clearly_worse(solution, best):
+            solution = solve_at(weight, solution, False)
         tried.append(Candidate(weight, loo_log_loss(solution), solution.outcome))
         behind = len(tried) - 1 - _best_of(tried)
         best = solution if behind == 0 or best is None else best
@@ -125,8 +131,10 @@ def _best_of(tried: list[Candidate]) -> int:
     return int(np.argmin([candidate.loo_log_loss for candidate in tried]))
 
 
-def _clearly_worse(solution: Solution, best: Solution) -> bool:
+def _clearly_worse(solution: Solution, best: Solution | None) -> bool:
     """Whether the mean leave-one-out loss is above the best by more than its own uncertainty over samples."""
+    if best is None:
+        return False
     weight = best.problem.label_weight
     share = weight / weight.sum()
     difference = loo_log_densities(best) - loo_log_densities(solution)
