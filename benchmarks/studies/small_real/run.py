@@ -1,6 +1,6 @@
 """Two small real data sets beside scikit-learn's cross-validated L1: error, log loss, seconds, features kept.
 
-python -m benchmarks.studies.small_real.run --data ../shared/data
+python -m benchmarks.studies.small_real.run --data DIR
 """
 
 from __future__ import annotations
