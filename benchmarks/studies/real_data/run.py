@@ -2,7 +2,8 @@
 
 python -m benchmarks.studies.real_data.run --data DIR [--protocol a b ...] [--methods foldless ...]
 
-Rows of methods and protocols that are not asked for stay in results.csv.
+Rows of methods and protocols that are not asked for stay in results.csv. Without --trials each protocol has
+its own number of random splits.
 """
 
 from __future__ import annotations
