@@ -1,0 +1,162 @@
+"""Expectation propagation for many Gaussian priors at once, in kernels of samples by samples.
+
+With a Gaussian prior the weights need no sites, and everything a label can see of X and the prior is the
+kernel  K = X diag(prior variances) Xᵀ.  A model is then a matrix of M x M, and many models of the same data
+(other variances, other scales) are fitted together, one iteration costing O(M³) each whatever the number of
+features. With label sites of precision T and shift ν, and prior mean m of the scores,
+
+    W = (K + T⁻¹)⁻¹ = T^½ (I + T^½ K T^½)⁻¹ T^½,   dual weights  r = ν - W (m + K ν),
+
+the weights are  diag(prior variances) Xᵀ r,  a score of a new sample has mean  m* + kᵀ r  and variance
+k** - kᵀ W k  with k its kernel to the training samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import lapack
+
+from foldless.beliefs import Array
+from foldless.channels.base import Channel
+
+# Averages of models need no more digits than the leave-one-out loss that weighs them.
+TOLERANCE = 1e-3
+MAX_ITER = 100
+FIRST_STEP, SMALLEST_STEP, SHORTER, LONGER = 0.7, 0.05, 0.6, 1.15
+# Moves that turn back by more than this cosine are oscillations.
+TURNED = -0.3
+# Scores within a hundredth of a logit of where they were count as settled, as in the other solvers.
+SETTLED_SCORE = 1e-2
+# Label sites keep this share of their cavity's precision at least, and leave as much: so T has an inverse.
+LEAST_SHARE = 1e-10
+FIRST_PRECISION = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class KernelFits:
+    """What the labels say under each of C kernels."""
+
+    dual: Array  # (C, M)
+    inverse: Array  # (C, M, M): W
+    label_precision: Array  # (C, M): T, of all rows that a sample counts for
+    label_shift: Array  # (C, M): ν, likewise
+    converged: NDArray[np.bool_]  # (C,)
+    n_iter: int
+
+    def chosen(self, which: NDArray[np.intp] | NDArray[np.bool_]) -> KernelFits:
+        """Some of the fits."""
+        return KernelFits(
+            self.dual[which],
+            self.inverse[which],
+            self.label_precision[which],
+            self.label_shift[which],
+            self.converged[which],
+            self.n_iter,
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[KernelFits]) -> KernelFits:
+        """The fits of several calls, in their order."""
+        return cls(
+            np.concatenate([part.dual for part in parts]),
+            np.concatenate([part.inverse for part in parts]),
+            np.concatenate([part.label_precision for part in parts]),
+            np.concatenate([part.label_shift for part in parts]),
+            np.concatenate([part.converged for part in parts]),
+            sum(part.n_iter for part in parts),
+        )
+
+
+def kernel_ep(
+    kernels: Array, prior_scores: Array, labels: Array, sample_weight: Array, channel: Channel
+) -> KernelFits:
+    """EP under every kernel of (C, M, M); all samples must have positive weight."""
+    n_kernels, n_samples = kernels.shape[:2]
+    share = sample_weight / sample_weight.sum()
+    lost = np.minimum(sample_weight, 1.0)
+    precision = np.full((n_kernels, n_samples), FIRST_PRECISION)
+    shift = precision * prior_scores
+    fits = KernelFits(
+        np.zeros((n_kernels, n_samples)),
+        np.zeros_like(kernels),
+        np.zeros((n_kernels, n_samples)),
+        np.zeros((n_kernels, n_samples)),
+        np.zeros(n_kernels, dtype=bool),
+        0,
+    )
+    running = np.arange(n_kernels)
+    step = np.full((n_kernels, 1), FIRST_STEP)
+    mean_before = move_before = None
+    for n_iter in range(1, MAX_ITER + 1):
+        at = kernels[running]
+        label_precision = sample_weight * precision
+        dual, inverse, mean, retained = dual_weights(at, prior_scores, label_precision, sample_weight * shift)
+        done = np.zeros(running.size, dtype=bool)
+        if mean_before is not None:
+            move = mean - mean_before
+            size = np.sqrt(mean**2 @ share)
+            done = np.sqrt(move**2 @ share) <= TOLERANCE * (size + SETTLED_SCORE) * step[:, 0]
+            if move_before is not None:
+                turn = np.sum(move * move_before, axis=1, keepdims=True)
+                turned = turn < TURNED * np.sqrt(
+                    np.sum(move**2, axis=1, keepdims=True) * np.sum(move_before**2, axis=1, keepdims=True)
+                )
+                step = np.where(
+                    turned, np.maximum(SHORTER * step, SMALLEST_STEP), np.minimum(LONGER * step, 1.0)
+                )
+            move_before = move
+        ended = done | (n_iter == MAX_ITER) | ~np.isfinite(mean).all(axis=1)
+        if ended.any():
+            which = running[ended]
+            fits.dual[which], fits.inverse[which] = dual[ended], inverse[ended]
+            fits.label_precision[which] = label_precision[ended]
+            fits.label_shift[which] = (sample_weight * shift)[ended]
+            fits.converged[which] = done[ended] & np.isfinite(mean[ended]).all(axis=1)
+            on = ~ended
+            if not on.any():
+                break
+            running, step, precision, shift = running[on], step[on], precision[on], shift[on]
+            mean, retained, label_precision = mean[on], retained[on], label_precision[on]
+            move_before = None if move_before is None else move_before[on]
+        mean_before = mean
+
+        # A sample of weight 2 keeps its other row when one is taken out.
+        rest = label_precision * retained / np.maximum(1.0 - retained, np.finfo(float).tiny)
+        cavity_precision = np.maximum(rest + (sample_weight - lost) * precision, np.finfo(float).tiny)
+        cavity_var = 1.0 / cavity_precision
+        cavity_mean = mean + lost * (precision * mean - shift) * cavity_var
+        response = channel.respond(cavity_mean, cavity_var, np.broadcast_to(labels, mean.shape))
+        curvature = np.clip(response.curvature, LEAST_SHARE / cavity_var, (1 - LEAST_SHARE) / cavity_var)
+        wanted = curvature / (1.0 - cavity_var * curvature)
+        wanted_shift = cavity_mean * wanted + response.slope * (1.0 + cavity_var * wanted)
+        precision = precision + step * (wanted - precision)
+        shift = shift + step * (wanted_shift - shift)
+    return replace(fits, n_iter=n_iter)
+
+
+def dual_weights(
+    kernels: Array, prior_scores: Array, label_precision: Array, label_shift: Array
+) -> tuple[Array, Array, Array, Array]:
+    """Dual weights, W, score means, and the diagonal of (I + T^½ K T^½)⁻¹, of given label sites."""
+    root = np.sqrt(label_precision)
+    inner = root[:, :, np.newaxis] * kernels * root[:, np.newaxis, :]
+    diagonal = np.arange(root.shape[1])
+    inner[:, diagonal, diagonal] += 1.0
+    for n in range(inner.shape[0]):
+        lower, info = lapack.dpotrf(inner[n], lower=1, clean=0)
+        inner[n], info_inverse = lapack.dpotri(lower, lower=1, overwrite_c=1)
+        if info or info_inverse:
+            inner[n] = np.nan
+    # LAPACK leaves the inverse in one triangle.
+    upper = np.tril_indices(root.shape[1], -1)
+    inner.transpose(0, 2, 1)[:, upper[0], upper[1]] = inner[:, upper[0], upper[1]]
+    retained = inner[:, diagonal, diagonal].copy()
+    inverse = root[:, :, np.newaxis] * inner * root[:, np.newaxis, :]
+    through = prior_scores + np.matmul(kernels, label_shift[:, :, np.newaxis])[:, :, 0]
+    dual = label_shift - np.matmul(inverse, through[:, :, np.newaxis])[:, :, 0]
+    mean = prior_scores + np.matmul(kernels, dual[:, :, np.newaxis])[:, :, 0]
+    return dual, inverse, mean, retained
