@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit, log_expit
+from sklearn.utils import check_consistent_length, column_or_1d
+
+from foldless.beliefs import Array
 from foldless.channels import FlippedLabels, Logistic
 from foldless.estimators._base import MessagePassingClassifier
+from foldless.estimators._threads import one_blas_thread
 from foldless.estimators.gamp import checked_generative_weight, checked_stopping
+from foldless.operators import Standardized
 from foldless.priors import HyperPrior
 from foldless.solvers import GAMP
+from foldless.tuning.average import Average
+from foldless.tuning.correlated import fit_correlated
 from foldless.tuning.fit import Choices, Columns
+from foldless.tuning.spectrum import spectral_excess
+
+# Exact covariances cost O(smaller side² x larger side) an iteration; up to here, about half a second.
+LARGEST_EXACT_COST = 1e10
 
 
 class SparseClassifier(MessagePassingClassifier):
@@ -74,6 +89,45 @@ class SparseClassifier(MessagePassingClassifier):
         self.warm_start = warm_start
         self.verbose = verbose
 
+    def fit(
+        self,
+        X: Any,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> Self:
+        """Fit to data of two classes.
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix of shape (n_samples, n_features)
+            Any units: columns are centred and scaled inside, without a copy. float32 stays float32.
+        y : array of shape (n_samples,)
+            Labels, of any type, with exactly two different values.
+        sample_weight : array of shape (n_samples,), optional
+            How often each sample counts: weight 2 is the same as the row twice.
+        groups : array of shape (n_samples,), optional
+            Samples that belong together (of one subject, run or batch) and are left out together: models
+            are then chosen, and `loo_error_` and its kin computed, by leaving out a group at a time.
+        """
+        self._groups = None if groups is None else self._checked_groups(groups, y)
+        super().fit(X, y, sample_weight)
+        del self._groups
+        return self
+
+    def decision_function(self, X: Any) -> NDArray[Any]:
+        """Log-odds of ``classes_[1]``; linear in X unless several models are averaged (`models_`)."""
+        if getattr(self, "_average", None) is None:
+            return super().decision_function(X)
+        return self._label_log_odds(X).astype(self.coef_.dtype, copy=False)
+
+    def _label_log_odds(self, X: Any) -> Array:
+        average = getattr(self, "_average", None)
+        if average is None:
+            return super()._label_log_odds(X)
+        with one_blas_thread():
+            return np.asarray(average.log_odds(self._standardized(X)))
+
     def _choices(self) -> Choices:
         channel = FlippedLabels(Logistic())
         return Choices(
@@ -88,3 +142,78 @@ class SparseClassifier(MessagePassingClassifier):
 
     def _columns(self, n_features: int, always_keep: tuple[int, ...]) -> Columns:
         return Columns(n_features, always_keep, intercept=True, means_removed=False)
+
+    def _solve(
+        self,
+        standardized: Standardized,
+        labels: Array,
+        weight: Array,
+        columns: Columns,
+        choices: Choices,
+        left_out: Array,
+    ) -> None:
+        """GAMP where columns are independent, exact covariances where they are not and cost allows it."""
+        self._average: Average | None = None
+        self.models_ = [("sparse", 1.0)]
+        excess = spectral_excess(standardized, labels, weight)
+        groups = getattr(self, "_groups", None)
+        affordable = _exact_cost(*standardized.shape) <= LARGEST_EXACT_COST
+        if not affordable or (excess <= 1.0 and groups is None):
+            if groups is not None:
+                warnings.warn(
+                    f"{type(self).__name__}: leaving groups out needs exact covariances, which are too "
+                    f"costly for {standardized.shape[0]} x {standardized.shape[1]}. Samples are left out "
+                    "one by one; loo_error_ is optimistic if samples of a group resemble each other.",
+                    UserWarning,
+                    stacklevel=4,
+                )
+            self.solver_ = "GAMP"
+            super()._solve(standardized, labels, weight, columns, choices, left_out)
+            return
+        result = fit_correlated(
+            standardized,
+            labels,
+            weight,
+            columns,
+            choices,
+            left_out=left_out,
+            group=groups,
+            watch=self._watch(),
+        )
+        self.solver_ = "EP"
+        self._publish(result.sparse, standardized.dtype)
+        self._publish_average(result.average, labels, standardized.dtype)
+        self._tell(result.sparse)
+
+    def _publish_average(self, average: Average, labels: Array, dtype: Any) -> None:
+        """What prediction uses: attributes of the average instead of those of the sparse model alone."""
+        self._average = average
+        self.models_ = sorted(((name, weight) for name, _, weight in average.tried), key=lambda m: -m[1])
+        coef = average.mean / self._scale
+        self.coef_ = coef[np.newaxis].astype(dtype)
+        self.coef_std_ = (np.sqrt(average.var) / self._scale)[np.newaxis].astype(dtype)
+        self.intercept_ = np.array([average.intercept - self._center @ coef], dtype=dtype)
+        share = self._label_weight / self._label_weight.sum()
+        positive = expit(average.loo_log_odds)
+        self.loo_proba_ = np.column_stack([1.0 - positive, positive]).astype(dtype)
+        self.loo_error_ = float(share @ (labels * average.loo_log_odds <= 0))
+        self.loo_log_loss_ = -float(share @ log_expit(labels * average.loo_log_odds))
+        self.mislabel_probability_ = average.mislabel_probability.astype(dtype)
+
+    @staticmethod
+    def _checked_groups(groups: ArrayLike, y: ArrayLike) -> NDArray[np.intp]:
+        given = column_or_1d(groups, warn=False)
+        check_consistent_length(given, y)
+        names, numbers = np.unique(given, return_inverse=True)
+        if names.size < 2:
+            raise ValueError(
+                f"groups has only one group, {names[0]!r}: nothing would be left when it is left out. "
+                "Leave groups out, or give at least two."
+            )
+        return np.asarray(numbers, dtype=np.intp)
+
+
+def _exact_cost(n_samples: int, n_features: int) -> float:
+    """Operations of one iteration with exact covariances."""
+    small, large = sorted((n_samples, n_features))
+    return float(small) ** 2 * (large + small)

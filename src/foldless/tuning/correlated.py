@@ -1,0 +1,203 @@
+"""The fit for correlated columns: a sparse model to select with, an average of models to predict with.
+
+Under correlation no single prior is right. Features are selected by a spike-and-slab model, solved by EP
+with exact covariances. Labels are predicted by an average of this model and of dense ones, each weighted by
+how well it predicts left-out labels: with more features than samples the dense models are a `bank` in
+kernels of samples, otherwise Gaussian priors of several widths, solved by EP.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foldless.beliefs import Array
+from foldless.operators import Standardized
+from foldless.priors import Blocks, Gaussian, Prior, SpikeAndSlab
+from foldless.problem import Problem
+from foldless.solution import Outcome, Solution
+from foldless.solvers import EP, Stopping, solve
+from foldless.solvers.gaussian_layer import Tiles
+from foldless.solvers.solve import Watch
+from foldless.tuning.average import Average, Candidate, Linear, averaged
+from foldless.tuning.bank import (
+    Base,
+    Penalised,
+    Recipe,
+    bank_weights,
+    fit_bank,
+)
+from foldless.tuning.fit import COVARIATE_VARIANCE, Choices, Columns, Fit, assemble, fit
+from foldless.tuning.relevance import Contrasts
+
+# The intercept of a bank, between the classes, strays from their log-odds by about this variance.
+BANK_INTERCEPT_VARIANCE = 1.0
+# An iteration of EP that has not found a smaller change for so long will not settle.
+PATIENCE = 60
+SPARSE_MAX_ITER = 200
+# Dense models for at most as many features as samples. There a wide prior can call every sample that does not
+# fit wrongly labelled, and leave-one-out does not notice: wrong labels go with narrow priors only.
+RIDGES = (
+    Recipe(0, 1.0, 0.0),
+    Recipe(0, 10.0, 0.0),
+    Recipe(0, 100.0, 0.0),
+    Recipe(0, 1.0, 0.1),
+    Recipe(0, 10.0, 0.1),
+)
+# Where EM and EP together do not settle: few features, of one log-odds per standard deviation.
+EXPECTED_ACTIVE = 10.0
+PLAIN_SLAB_VARIANCE = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class CorrelatedFit:
+    """A sparse model to select with and an average to predict with."""
+
+    sparse: Fit
+    average: Average
+
+
+def fit_correlated(
+    standardized: Standardized,
+    labels: Array,
+    sample_weight: Array,
+    columns: Columns,
+    choices: Choices,
+    *,
+    left_out: Array,
+    group: NDArray[np.intp] | None = None,
+    watch: Watch | None = None,
+) -> CorrelatedFit:
+    """Select and predict; `group` numbers samples to be left out together, from 0."""
+    sparse = _sparse(standardized, labels, sample_weight, columns, choices, left_out, watch)
+    free = ~standardized.constant
+    free[list(columns.always_kept)] = False
+    candidates: list[Candidate] = []
+    if not free.any():
+        pass
+    elif standardized.shape[1] > sample_weight.sum():
+        candidates += _bank(standardized, labels, sample_weight, columns, free, left_out, group)
+    else:
+        problem = assemble(standardized, labels, sample_weight, columns, choices.channel, left_out)
+        candidates += _ridges(problem, columns, int(free.sum()), group)
+    if sparse.solution.outcome.trustworthy or not candidates:
+        candidates.append(_of_solution("sparse", "sparse", sparse.solution, columns, group))
+    average = averaged(candidates, standardized, labels, sample_weight)
+    nobody = sample_weight <= 0
+    if nobody.any():
+        # What was never in is predicted as any new sample.
+        log_odds = np.where(nobody, average.log_odds(standardized), average.loo_log_odds)
+        average = replace(average, loo_log_odds=log_odds)
+    return CorrelatedFit(sparse, average)
+
+
+def _sparse(
+    standardized: Standardized,
+    labels: Array,
+    sample_weight: Array,
+    columns: Columns,
+    choices: Choices,
+    left_out: Array,
+    watch: Watch | None,
+) -> Fit:
+    stopping = Stopping(
+        tol=max(choices.stopping.tol, 1e-3),
+        max_iter=min(choices.stopping.max_iter, SPARSE_MAX_ITER),
+        patience=PATIENCE,
+    )
+    choices = replace(choices, solver=EP(), generative_weight=0.0, stopping=stopping)
+    tuned = fit(standardized, labels, sample_weight, columns, choices, left_out=left_out, watch=watch)
+    if tuned.solution.outcome.trustworthy or tuned.solution.outcome is Outcome.INTERRUPTED:
+        return tuned
+    n_free = max(int(np.count_nonzero(~standardized.constant)) - len(columns.always_kept), 1)
+    prior = SpikeAndSlab(Gaussian(PLAIN_SLAB_VARIANCE), min(EXPECTED_ACTIVE / n_free, 0.5))
+    plain = fit(
+        standardized,
+        labels,
+        sample_weight,
+        columns,
+        replace(choices, prior=prior, tune=frozenset()),
+        left_out=left_out,
+        watch=watch,
+    )
+    if plain.solution.outcome is Outcome.CONVERGED:
+        rescued = replace(plain.solution, outcome=Outcome.RESCUED)
+        return replace(plain, solution=rescued, n_iter=plain.n_iter + tuned.n_iter)
+    return replace(plain, n_iter=plain.n_iter + tuned.n_iter)
+
+
+def _bank(
+    standardized: Standardized,
+    labels: Array,
+    sample_weight: Array,
+    columns: Columns,
+    free: NDArray[np.bool_],
+    left_out: Array,
+    group: NDArray[np.intp] | None,
+) -> list[Candidate]:
+    """Dense models for more features than samples."""
+    n_samples = labels.size
+    rows = sample_weight > 0
+    log_odds = float(np.log(sample_weight @ (labels > 0)) - np.log(sample_weight @ (labels < 0)))
+    kept = np.array(columns.always_kept, dtype=np.intp)
+    base = Base(
+        np.column_stack([standardized.columns(kept), np.ones(n_samples)])[rows],
+        np.append(np.zeros(kept.size), log_odds),
+        np.append(np.full(kept.size, COVARIATE_VARIANCE), BANK_INTERCEPT_VARIANCE),
+    )
+    in_use = np.arange(n_samples) if group is None else group
+    numbered = np.unique(in_use[rows], return_inverse=True)[1]
+    lost = left_out if group is None else sample_weight
+    contrasts = Contrasts(labels[rows], sample_weight[rows], lost[rows], numbered)
+    penalised = Penalised(Tiles(standardized), free, None if rows.all() else rows)
+    bank = fit_bank(penalised, base, contrasts)
+
+    def linear(model: int) -> Linear:
+        found = bank_weights(penalised, base, contrasts, bank, np.array([model]))
+        mean, var = found.mean[0], found.var[0]
+        mean[kept], var[kept] = found.kept_mean[0, :-1], found.kept_var[0, :-1]
+        score_var = found.prior_var[0]
+        score_var[kept] = var[kept]
+        return Linear(mean, var, float(found.kept_mean[0, -1]), float(found.kept_var[0, -1]), score_var)
+
+    def of_model(model: int, recipe: Recipe) -> Candidate:
+        loo_mean, loo_var = np.zeros(n_samples), np.ones(n_samples)
+        loo_mean[rows], loo_var[rows] = bank.loo_mean[model], bank.loo_var[model]
+        return Candidate(recipe.name, "dense", recipe.channel, loo_mean, loo_var, partial(linear, model))
+
+    return [of_model(model, recipe) for model, recipe in enumerate(bank.recipes)]
+
+
+def _ridges(
+    problem: Problem, columns: Columns, n_free: int, group: NDArray[np.intp] | None
+) -> list[Candidate]:
+    """Gaussian priors of several widths, for at most as many features as samples."""
+    found = []
+    assert isinstance(problem.prior, Blocks)
+    stopping = Stopping(tol=1e-3, max_iter=SPARSE_MAX_ITER, patience=PATIENCE)
+    for recipe in RIDGES:
+        prior: Prior = Gaussian(recipe.score_variance / n_free)
+        here = problem.but(channel=recipe.channel, prior=replace(problem.prior, base=prior))
+        solution = solve(here, EP(), stopping=stopping)
+        if solution.outcome.trustworthy:
+            found.append(_of_solution(recipe.name, "dense", solution, columns, group))
+    return found
+
+
+def _of_solution(
+    name: str, family: str, solution: Solution, columns: Columns, group: NDArray[np.intp] | None
+) -> Candidate:
+    posterior, n = solution.posterior, columns.n_features
+    loo_mean, loo_var = posterior.loo_mean, posterior.loo_var
+    if group is not None:
+        loo_mean, loo_var = EP().left_out_groups(solution.problem, solution.state, group)
+    channel = solution.problem.channel
+
+    def linear() -> Linear:
+        mean, var = posterior.mean, posterior.var
+        return Linear(mean[:n], var[:n], float(mean[-1]), float(var[-1]), var[:n])
+
+    return Candidate(name, family, channel, loo_mean, loo_var, linear)
