@@ -410,8 +410,87 @@ def test_every_matrix_ends_in_an_outcome_with_finite_numbers(channel, prior, sta
         assert np.isfinite(posterior.log_evidence), name
         assert isinstance(solution.outcome, Outcome)
         n_settled += solution.outcome.trustworthy
-    # Four samples, a spike and labels that may be flipped can go round in circles.
-    assert n_settled > (0.55 if standardized else 0.5) * len(matrices)
+    # Measured, of raw matrices and of standardised ones: 0.81 and 0.99, 0.96 and 0.94, 0.75 and 1. Offsets of
+    # 1e8 leave nothing of raw columns.
+    assert n_settled > (0.92 if standardized else 0.7) * len(matrices)
+
+
+def neighbours_alike(n_samples, n_features, n_active, correlation, seed):
+    """Columns each like the one before, a few true weights of ±1, logistic labels."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n_samples, n_features))
+    for n in range(1, n_features):
+        X[:, n] = correlation * X[:, n - 1] + np.sqrt(1 - correlation**2) * X[:, n]
+    w = np.zeros(n_features)
+    w[rng.permutation(n_features)[:n_active]] = rng.choice([-1.0, 1.0], n_active)
+    labels = np.where(rng.random(n_samples) < 1 / (1 + np.exp(-X @ w)), 1.0, -1.0)
+    return X, labels
+
+
+def assert_is_a_fixed_point(solution, atol):
+    """Every site is what it has to be, whatever scores do; but those without a cavity wait."""
+    state = solution.state
+    tilted = solution.problem.prior.tilted(state.cavity_mean, state.cavity_var)
+    proper = state.weight_cavities.proper
+    assert state.consistent == np.all(proper)
+    assert np.mean(proper) > 0.95
+    assert_allclose(tilted.mean[proper], state.gaussian.mean[proper], atol=atol)
+    assert_allclose(tilted.var[proper], state.gaussian.var[proper], atol=atol)
+    at = state.score_cavities
+    response = solution.problem.channel.respond(at.mean, at.var, solution.problem.labels)
+    assert_allclose(at.mean + at.var * response.slope, state.gaussian.score_mean, atol=10 * atol)
+
+
+# All sites in parallel ran away or in circles on these: 60 to 200 iterations, and no end in a third of them.
+@pytest.mark.parametrize(("shape", "correlation"), [((60, 400), 0.5), ((100, 300), 0.9)], ids=str)
+def test_correlated_neighbours_settle(shape, correlation):
+    for seed in range(3):
+        X, labels = neighbours_alike(*shape, shape[1] // 40, correlation, seed)
+        solution = fitted(
+            X,
+            labels,
+            Logistic(),
+            SpikeAndSlab(Gaussian(1.0), 0.02),
+            stopping=Stopping(tol=1e-7, max_iter=100),
+        )
+        assert solution.outcome is Outcome.CONVERGED
+        assert solution.history.log_evidence.max() < 0
+        assert_is_a_fixed_point(solution, 1e-6)
+
+
+def test_leaps_reach_what_plain_steps_reach(monkeypatch):
+    X, labels = neighbours_alike(60, 150, 5, 0.5, seed=1)
+    prior = SpikeAndSlab(Gaussian(1.0), 0.03)
+    leaps = fitted(X, labels, Logistic(), prior)
+    monkeypatch.setattr("foldless.solvers.ep.NEAR", 0.0)
+    plain = fitted(X, labels, Logistic(), prior)
+    assert len(leaps.history) < 0.7 * len(plain.history)
+    assert_allclose(leaps.posterior.mean, plain.posterior.mean, atol=1e-8)
+
+
+@pytest.mark.parametrize("kind", ["separable (4, 30) 0", "rank 1 (4, 30) 0", "separable (4, 30) 3"])
+def test_circles_are_left(kind, monkeypatch):
+    """Here the real part of an eigenvalue of EP's map is one: no step is short enough."""
+    X, labels = next((X, labels) for name, X, labels in ADVERSARIAL if name == kind)
+    operator = WithIntercept(Standardized.fit(Dense(X)))
+    prior = Blocks(SpikeAndSlab(Laplace(1.0), 0.02), others=WIDE_INTERCEPT)
+
+    def outcome(**stopping):
+        solver = EP(damping=ConstantDamping(0.3))
+        return fitted(
+            operator,
+            labels,
+            FlippedLabels(Probit(), 0.05),
+            prior,
+            solver=solver,
+            stopping=Stopping(**stopping),
+        )
+
+    solution = outcome(tol=1e-9, max_iter=200)
+    assert solution.outcome.trustworthy
+    assert_is_a_fixed_point(solution, 1e-7)
+    monkeypatch.setattr("foldless.solvers.ep.NEAR", 0.0)
+    assert not outcome(tol=1e-6, max_iter=200).outcome.trustworthy
 
 
 @pytest.mark.parametrize("shape", [(2, 1), (2, 2), (2, 9), (1, 1), (1, 4)], ids=str)

@@ -2,20 +2,28 @@
 
 Every prior factor and every label is replaced by a Gaussian factor, a site; together they make a Gaussian
 posterior q(w) with precision  Λ = diag(λ) + Xᵀ T X  and shift  Λ μ = γ + Xᵀ ν, whose covariances are kept
-exactly (`gaussian_layer`). One iteration, in parallel over all factors [Minka 2001; Hernández-Lobato 2013]:
+exactly (`gaussian_layer`). A site is updated by [Minka 2001; Hernández-Lobato 2013]
 
     take a site out of its marginal          cavity precision = marginal precision - site precision
     ask the prior or channel at that cavity  tilted mean and variance
     make the site explain them               site = tilted precision - cavity precision
 
 A prior site may have negative precision: a spike-and-slab prior can leave a weight less certain than its
-cavity. Clipping it would quadruple the error; the posterior only has to stay positive definite as a whole,
-which shortens the step where necessary. Label sites are kept non-negative.
+cavity. Clipping it would quadruple the error; the posterior only has to stay positive definite as a whole.
+
+**Order.** All sites in parallel, each part of the way, is what one would like, and what runs away: as scores
+become less certain labels say less, and a negative prior site that still answers to what they said before
+leaves a weight next to no precision, which makes scores less certain. An iteration therefore moves the label
+sites and those of held weights, and then lets the free weights, whose sites are weak or negative, answer to
+what labels say now. That is cheap, because it happens in the free weights' own small Gaussian
+(`gaussian_layer.Opened`), and its fixed points are those of any other order. Weights that compete for what
+labels say can still go round in circles at any step; `secants` finds what they go round.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,22 +33,23 @@ from foldless.problem import Problem
 from foldless.solvers.base import Solver
 from foldless.solvers.damping import AdaptiveDamping, Damping
 from foldless.solvers.gaussian_layer import (
+    Block,
     Gaussian,
     NotPositiveDefinite,
+    Opened,
+    Positions,
     Sites,
     Tiles,
-    gaussian_layer,
+    opened_layer,
     without_labels,
 )
+from foldless.solvers.secants import Secants
 
 # A cavity without precision, or with less than this share of its marginal's, says nothing: its site waits.
 # The share may be very small, since a prior can be all but certain that a weight is zero.
 LEAST_CAVITY_SHARE = 1e-200
 # The share that such a cavity is shown with: wide enough to say nothing.
 WIDE_CAVITY_SHARE = 1e-9
-# Prior sites closer to zero than this share of the weight's precision are indistinguishable from none,
-# and their inverses, which N > M needs, from infinity.
-LEAST_PRIOR_SHARE = 1e-7
 # Site precisions are differences of precisions. A site that moves by less than so many units in the last
 # place of those stays: a Gaussian prior keeps its own precision, however small beside the labels'.
 ROUNDING = 32 * np.finfo(np.float64).eps
@@ -49,6 +58,20 @@ SETTLED_SCORE = 1e-2
 # A step is halved this often to keep the posterior positive definite before the iteration is called diverged.
 MAX_HALVINGS = 12
 CALMEST_STEP = 0.02
+# The evidence of labels is an approximation and may exceed one by a little.
+EVIDENCE_SLACK = 1.0
+# Within a tenth of where they are going, sites leap: earlier they have not learnt enough and go astray. It
+# takes this many proposals to learn from, besides the present one.
+NEAR = 0.1
+FIRST_SECANTS = 2
+# Free weights answer this often to the labels of an iteration: once is for the labels, once for each other.
+ANSWERS = 2
+ANSWER_STEP = 0.8
+# No answer makes a weight's variance so many times larger than it was or is to be: that is the way in which a
+# posterior ceases to be one.
+LARGEST_GROWTH = 2.0
+# Where labels have become so vague that negative sites leave nothing, these shares of them are tried.
+WEAKER_SITES = (1.0, 0.5, 0.25, 0.125, -0.125)
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +109,14 @@ class EPState:
     step: float
     largest_step: float
     log_evidence: float
+    # The sites before free weights answered (None: as they are), and what earlier ones have taught.
+    proposed: Array | None = None
+    secants: Secants = field(default_factory=Secants)
+
+    @property
+    def consistent(self) -> bool:
+        """Whether every site could be asked for; those of improper cavities wait at what they were."""
+        return bool(np.all(self.weight_cavities.proper) and np.all(self.score_cavities.proper))
 
     @property
     def cavity_mean(self) -> Array:
@@ -108,7 +139,7 @@ class EPState:
 class EP(Solver[EPState]):
     """Expectation propagation; an iteration costs O(M²N) for N > M features, O(N²M) otherwise."""
 
-    damping: Damping = field(default_factory=lambda: AdaptiveDamping(first=0.8, smallest=0.05))
+    damping: Damping = field(default_factory=lambda: AdaptiveDamping(first=0.85, smallest=0.05))
 
     def init(self, problem: Problem) -> EPState:
         n_samples, n_weights = problem.operator.shape
@@ -132,33 +163,40 @@ class EP(Solver[EPState]):
 
     def step(self, problem: Problem, state: EPState) -> EPState:
         tiles = state.tiles if state.tiles.operator is problem.operator else Tiles(problem.operator)
-        wanted, log_evidence = self._wanted_sites(problem, state)
-        sites, gaussian, step = self._damped(problem, tiles, state, wanted)
-        move = (gaussian.score_mean - state.gaussian.score_mean) / step
+        wanted, log_evidence = _wanted_sites(problem, state)
+        moved = _moved(problem, tiles, state, wanted)
+        move = (moved.gaussian.score_mean - state.gaussian.score_mean) / moved.step
         share = problem.label_weight / problem.n_samples
-        size = float(np.sqrt(share @ gaussian.score_mean**2))
+        size = float(np.sqrt(share @ moved.gaussian.score_mean**2))
         change = float(np.sqrt(share @ move**2)) / (size + SETTLED_SCORE)
-        growth, turn = _growth_and_turn(move, state.move, share)
-        next_step = self.damping.following(max(step, state.step / 2), growth, turn)
+        next_step = state.step
+        if moved.is_leap:
+            # A leap says nothing about how plain steps go.
+            move = np.zeros_like(move)
+        else:
+            growth, turn = _growth_and_turn(move, state.move, share)
+            next_step = self.damping.following(max(moved.step, state.step / 2), growth, turn)
         return EPState(
             tiles=tiles,
-            sites=sites,
-            gaussian=gaussian,
-            weight_cavities=_weight_cavities(gaussian),
-            score_cavities=_score_cavities(gaussian, sites, problem.sample_weight),
+            sites=moved.sites,
+            gaussian=moved.gaussian,
+            weight_cavities=_weight_cavities(moved.gaussian),
+            score_cavities=_score_cavities(moved.gaussian, moved.sites, problem.sample_weight),
             iteration=state.iteration + 1,
             change=change,
             move=move,
             step=min(next_step, state.largest_step),
             largest_step=state.largest_step,
             log_evidence=log_evidence,
+            proposed=moved.proposed,
+            secants=moved.secants,
         )
 
     def calmer(self, state: EPState) -> EPState | None:
         largest = state.largest_step / 3
         if largest < CALMEST_STEP:
             return None
-        return replace(state, step=largest, largest_step=largest)
+        return replace(state, step=largest, largest_step=largest, secants=Secants())
 
     def resumed(self, state: EPState) -> EPState:
         return replace(
@@ -167,11 +205,16 @@ class EP(Solver[EPState]):
             move=np.zeros_like(state.move),
             step=self.damping.first,
             largest_step=self.damping.first,
+            secants=Secants(),
         )
 
     def transferred(self, problem: Problem, state: EPState) -> EPState:
         # Sites answer to the data they were made for; others start afresh.
         return self.init(problem)
+
+    def plausible(self, problem: Problem, state: EPState) -> bool:
+        """The probability of labels is at most one: more is what a runaway iteration claims."""
+        return not problem.channel.normalised or state.log_evidence < EVIDENCE_SLACK
 
     def posterior(self, problem: Problem, state: EPState) -> Posterior:
         left_out = _score_cavities(state.gaussian, state.sites, problem.sample_weight, problem.loo_weight)
@@ -185,61 +228,179 @@ class EP(Solver[EPState]):
             log_evidence=state.log_evidence,
         )
 
-    def _wanted_sites(self, problem: Problem, state: EPState) -> tuple[Sites, float]:
-        """Sites that explain the tilted moments at the present cavities, and the log evidence there.
 
-        With label cavity N(p, v), slope s and curvature c of log Z: site precision c / (1 - v c) and shift
-        p · precision + s (1 + v · precision). Improper cavities keep their sites.
-        """
-        old, now = state.sites, state.gaussian
-        at = state.score_cavities
-        response = problem.channel.respond(at.mean, at.var, problem.labels)
-        curvature = np.clip(response.curvature, 0.0, (1 - 1e-12) / at.var)
-        label_precision = curvature / (1 - at.var * curvature)
-        label_shift = at.mean * label_precision + response.slope * (1 + at.var * label_precision)
+def _wanted_sites(problem: Problem, state: EPState) -> tuple[Sites, float]:
+    """Sites that explain the tilted moments at the present cavities, and the log evidence there.
 
-        prior = state.weight_cavities
-        tilted = problem.prior.tilted(prior.mean, prior.var)
-        tilted_precision = 1.0 / np.maximum(tilted.var, np.finfo(float).tiny)
-        tilted_shift = tilted.mean * tilted_precision
-        prior_precision = _settled(tilted_precision - 1.0 / prior.var, old.prior_precision, tilted_precision)
-        prior_shift = _settled(tilted_shift - prior.mean / prior.var, old.prior_shift, np.abs(tilted_shift))
-        if state.tiles.by_columns:
-            least = LEAST_PRIOR_SHARE * tilted_precision
-            small = (np.abs(prior_precision) < least) & (prior_precision != old.prior_precision)
-            prior_precision = np.where(small, np.copysign(least, prior_precision), prior_precision)
-        known = prior.proper & np.isfinite(prior_precision) & np.isfinite(prior_shift)
-        heard = at.proper & np.isfinite(label_precision) & np.isfinite(label_shift)
-        wanted = Sites(
-            np.where(known, prior_precision, old.prior_precision),
-            np.where(known, prior_shift, old.prior_shift),
-            np.where(heard, label_precision, old.label_precision),
-            np.where(heard, label_shift, old.label_shift),
+    With label cavity N(p, v), slope s and curvature c of log Z: site precision c / (1 - v c) and shift
+    p · precision + s (1 + v · precision). Improper cavities keep their sites. Label sites stay non-negative.
+    """
+    old, now = state.sites, state.gaussian
+    at = state.score_cavities
+    response = problem.channel.respond(at.mean, at.var, problem.labels)
+    curvature = np.clip(response.curvature, 0.0, (1 - 1e-12) / at.var)
+    label_precision = curvature / (1 - at.var * curvature)
+    label_shift = at.mean * label_precision + response.slope * (1 + at.var * label_precision)
+    heard = at.proper & np.isfinite(label_precision) & np.isfinite(label_shift)
+
+    prior = state.weight_cavities
+    tilted = problem.prior.tilted(prior.mean, prior.var)
+    wanted = Sites(
+        *_explaining(tilted.mean, tilted.var, prior, old.prior_precision, old.prior_shift),
+        np.where(heard, label_precision, old.label_precision),
+        np.where(heard, label_shift, old.label_shift),
+    )
+    # Each factor is Z / ∫ cavity·site times its site; weight counts how many there are of it.
+    prior_factors = tilted.log_z + _psi(prior.mean, prior.var) - _psi(now.mean, now.var)
+    with_site = 1.0 / (1.0 / at.var + old.label_precision)
+    site_mean = with_site * (at.mean / at.var + old.label_shift)
+    label_factors = response.log_z + _psi(at.mean, at.var) - _psi(site_mean, with_site)
+    log_evidence = now.log_normaliser + float(np.sum(prior_factors) + problem.sample_weight @ label_factors)
+    return wanted, log_evidence
+
+
+def _explaining(
+    mean: Array, var: Array, cavity: Cavities, old_precision: Array, old_shift: Array
+) -> tuple[Array, Array]:
+    """Precisions and shifts of sites that make these moments of cavities; improper cavities keep theirs."""
+    tilted_precision = 1.0 / np.maximum(var, np.finfo(float).tiny)
+    tilted_shift = mean * tilted_precision
+    cavity_precision = 1.0 / cavity.var
+    precision = _settled(tilted_precision - cavity_precision, old_precision, tilted_precision)
+    shift = _settled(tilted_shift - cavity.mean * cavity_precision, old_shift, np.abs(tilted_shift))
+    known = cavity.proper & np.isfinite(precision) & np.isfinite(shift)
+    return np.where(known, precision, old_precision), np.where(known, shift, old_shift)
+
+
+class Moved(NamedTuple):
+    """Where an iteration has come to."""
+
+    sites: Sites
+    gaussian: Gaussian
+    step: float
+    proposed: Array
+    secants: Secants
+    is_leap: bool
+
+
+def _moved(problem: Problem, tiles: Tiles, state: EPState, wanted: Sites) -> Moved:
+    """Labels and held weights go towards the wanted sites, free weights answer.
+
+    Close to a fixed point by a leap, to where the last proposals and what became of them point (`Secants`);
+    otherwise, and where that leaves no posterior or a vague one, a step of the way.
+    """
+    n_samples, n_weights = tiles.shape
+    # The first label sites replace none: there is nothing yet to damp towards.
+    step = 1.0 if state.iteration == 0 else state.step
+    is_free = np.zeros(n_weights, dtype=bool)
+    is_free[_free_weights(state.sites.towards(wanted, step), state)] = True
+    answers = np.concatenate([is_free, is_free, np.zeros(2 * n_samples, dtype=bool)])
+
+    present = state.sites.as_vector()
+    proposed = present if state.proposed is None else state.proposed
+    # What became of the proposal: free weights have answered already, the others are to go where they want.
+    residual = np.where(answers, present, wanted.as_vector()) - proposed
+    now = state.gaussian
+    scale = np.concatenate([now.var, np.sqrt(now.var), now.score_var, np.sqrt(now.score_var)])
+    secants = state.secants.of(problem).seen(proposed, residual, scale)
+
+    def arrived(point: Array) -> tuple[Sites, Gaussian]:
+        sites = Sites.from_vector(point, n_samples, n_weights)
+        free = np.flatnonzero(is_free | (sites.prior_precision <= 0))
+        opened = opened_layer(tiles, sites, problem.sample_weight, free)
+        block = _answered(problem, state, opened, _opening(opened, sites, now.var))
+        return sites.with_prior(opened.free, block.site_precision, block.site_shift), opened.closed(block)
+
+    if len(secants) > FIRST_SECANTS and state.change < NEAR:
+        point = secants.next_point(np.where(answers, 1.0, step), scale)
+        try:
+            sites, gaussian = arrived(point)
+            if np.all(gaussian.score_var <= LARGEST_GROWTH**2 * now.score_var):
+                return Moved(sites, gaussian, 1.0, point, secants, True)
+        except NotPositiveDefinite:
+            pass
+        secants = secants.last()
+    for _ in range(MAX_HALVINGS):
+        point = proposed + np.where(answers, 1.0, step) * residual
+        try:
+            return Moved(*arrived(point), step, point, secants, False)
+        except NotPositiveDefinite:
+            step /= 2
+    # Nothing on the way is proper: say so by numbers that the loop takes for a divergence.
+    broken = replace(now, score_mean=np.full(n_samples, np.nan))
+    return Moved(state.sites, broken, step, proposed, secants, False)
+
+
+def _free_weights(sites: Sites, state: EPState) -> Positions:
+    """Weights of which labels say more than the prior, or whose sites are not positive, or have been.
+
+    There can be at most twice as many of the first as there are samples, and at most as many of the second
+    [Σ (1 - λ var) <= M]. Half as many of the first are taken as there are samples: with a prior that is weak
+    for all weights it matters little which are free.
+    """
+    precision, data_precision = sites.prior_precision, state.gaussian.data_precision
+    negative = (precision <= 0) | (state.sites.prior_precision <= 0)
+    free = negative | (precision < data_precision)
+    most = sites.label_precision.size // 2
+    if np.count_nonzero(free) > most:
+        share = np.where(free, precision / np.maximum(data_precision, np.finfo(float).tiny), np.inf)
+        weakest = np.argsort(share, kind="stable")[:most]
+        free = negative
+        free[weakest] = True
+    return np.flatnonzero(free)
+
+
+def _opening(opened: Opened, sites: Sites, var: Array) -> Block:
+    """The free weights at their present sites, with weaker ones instead of negative ones if need be."""
+    precision, shift = sites.prior_precision[opened.free], sites.prior_shift[opened.free]
+    negative, largest = precision < 0, LARGEST_GROWTH**2 * var[opened.free]
+    block: Block | None = None
+    for share in WEAKER_SITES:
+        try:
+            block = opened.block(np.where(negative, share * precision, precision), shift)
+        except NotPositiveDefinite:
+            continue
+        if not negative.any() or np.all(block.var <= largest):
+            return block
+    if block is None:
+        raise NotPositiveDefinite("prior sites of negative precision outweigh the labels")
+    return block
+
+
+def _answered(problem: Problem, state: EPState, opened: Opened, block: Block) -> Block:
+    """The free weights after their priors have answered to what labels and held weights say of them."""
+    free = opened.free
+    if free.size == 0:
+        return block
+    cavity_mean, cavity_var = state.weight_cavities.mean.copy(), state.weight_cavities.var.copy()
+    for _ in range(ANSWERS):
+        at = Cavities.left(block.mean, block.var, block.data_precision, block.data_slope)
+        # A prior may differ between columns, so it is shown all of them.
+        cavity_mean[free], cavity_var[free] = at.mean, at.var
+        mean, var, _ = problem.prior.tilted(cavity_mean, cavity_var)
+        precision, shift = _explaining(mean[free], var[free], at, block.site_precision, block.site_shift)
+        block = _step_of_block(
+            opened, block, precision, shift, LARGEST_GROWTH * np.maximum(block.var, var[free])
         )
-        # Each factor is Z / ∫ cavity·site times its site; weight counts how many there are of it.
-        prior_factors = tilted.log_z + _psi(prior.mean, prior.var) - _psi(now.mean, now.var)
-        with_site = 1.0 / (1.0 / at.var + old.label_precision)
-        site_mean = with_site * (at.mean / at.var + old.label_shift)
-        label_factors = response.log_z + _psi(at.mean, at.var) - _psi(site_mean, with_site)
-        log_evidence = now.log_normaliser + float(
-            np.sum(prior_factors) + problem.sample_weight @ label_factors
-        )
-        return wanted, log_evidence
+    return block
 
-    def _damped(
-        self, problem: Problem, tiles: Tiles, state: EPState, wanted: Sites
-    ) -> tuple[Sites, Gaussian, float]:
-        """The largest step towards the wanted sites, up to the state's, that leaves a proper posterior."""
-        step = 1.0 if state.iteration == 0 else state.step
-        for _ in range(MAX_HALVINGS):
-            sites = state.sites.towards(wanted, step)
-            try:
-                return sites, gaussian_layer(tiles, sites, problem.sample_weight), step
-            except NotPositiveDefinite:
-                step /= 2
-        # Nothing on the way is proper: say so by numbers that the loop takes for a divergence.
-        broken = replace(state.gaussian, score_mean=np.full_like(state.gaussian.score_mean, np.nan))
-        return state.sites, broken, step
+
+def _step_of_block(opened: Opened, block: Block, precision: Array, shift: Array, largest_var: Array) -> Block:
+    """The free weights a step towards these sites, shortened until no variance is larger than allowed."""
+    step = ANSWER_STEP
+    for _ in range(MAX_HALVINGS):
+        try:
+            found = opened.block(
+                block.site_precision + step * (precision - block.site_precision),
+                block.site_shift + step * (shift - block.site_shift),
+            )
+        except NotPositiveDefinite:
+            step /= 2
+            continue
+        if np.all(found.var <= largest_var):
+            return found
+        step /= 2
+    return block
 
 
 def _weight_cavities(gaussian: Gaussian) -> Cavities:
