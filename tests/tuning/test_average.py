@@ -44,7 +44,7 @@ def test_mixed_log_odds_are_those_of_the_mean_probability():
 def candidate(name, mean, labels, rng, noise, channel=None):
     scores = labels * mean + noise * rng.normal(size=labels.size)
     linear = Linear(np.array([mean]), np.array([0.1]), 0.0, 0.1, np.array([0.1]))
-    return Candidate(name, name, channel or Logistic(), scores, np.full(labels.size, 0.5), lambda: linear)
+    return Candidate(name, channel or Logistic(), scores, np.full(labels.size, 0.5), lambda: linear)
 
 
 def test_an_average_prefers_what_predicts_left_out_labels():

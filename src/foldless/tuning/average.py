@@ -43,7 +43,6 @@ class Candidate:
     """A model that could be averaged: what it believes of left-out scores, and its weights if asked for."""
 
     name: str
-    family: str
     channel: Channel
     loo_mean: Array
     loo_var: Array
@@ -114,16 +113,12 @@ def mixed_log_odds(weights: Array, log_odds: Array) -> Array:
 def averaged(
     candidates: Sequence[Candidate], standardized: Operator, labels: Array, sample_weight: Array
 ) -> Average:
-    """The average of candidates that predicts left-out labels best; rows of weight zero do not count.
-
-    Families (dense models, sparse models) start with equal shares, however many members they have.
-    """
-    tried = [(c, certainty) for c in candidates for certainty in CERTAINTIES]
+    """The average of candidates that predicts left-out labels best; rows of weight zero do not count."""
+    # A model without any doubt about its scores has no share of it to leave out.
+    tried = [(c, k) for c in candidates for k in (CERTAINTIES if np.any(c.loo_var > 0) else (1.0,))]
     log_odds = np.array([tempered_log_odds(c.channel, c.loo_mean, c.loo_var, k) for c, k in tried])
     density = log_expit(labels * log_odds)
-    counts = {f: sum(c.family == f for c, _ in tried) for f in {c.family for c in candidates}}
-    prior = np.array([1.0 / counts[c.family] for c, _ in tried])
-    weights = stacking_weights(density, sample_weight, prior)
+    weights = stacking_weights(density, sample_weight)
     kept = np.flatnonzero(weights >= min(LEAST_WEIGHT, float(weights.max())))
     kept_weights = weights[kept] / weights[kept].sum()
 

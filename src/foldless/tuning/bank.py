@@ -3,8 +3,8 @@
 Sparse models lose to ridge regression where many correlated features share the signal, as genes and voxels
 do, and ridge regression loses where few features matter. Between them lie Gaussian priors whose variances
 follow what the class means say of a feature (`Contrasts`):  variance ∝ relevance^a,  where a = 0 is ridge,
-and a = 1 and 2 concentrate on fewer and fewer features. Which of them, on which scale, with or without wrong
-labels, is left to the leave-one-out loss (`stacking`), since all are cheap: EP in kernels of samples.
+and a = 1 and 2 concentrate on fewer and fewer features. Which of them, with or without wrong labels, is left
+to the leave-one-out loss (`stacking`), since all are cheap: EP in kernels of samples.
 
 Columns are centred at the middle between the class means, c, and the intercept has a narrow prior at the log
 odds of the classes: before it knows any covariances, the model has its boundary where linear discriminant
@@ -44,8 +44,10 @@ from foldless.solvers.kernel_ep import KernelFits, dual_weights, kernel_ep
 from foldless.tuning.relevance import Contrasts
 
 EXPONENTS = (0, 1, 2)
-# Of the scores of samples, in squared log-odds: from weak signals to classes that are all but separated.
-SCORE_VARIANCES = (1.0, 10.0, 100.0, 1000.0)
+# Of the scores of samples, in squared log-odds. With more features than samples any labels can be separated;
+# a prior this wide leaves it to them how far, as a Bayes point machine does, and it is wrong labels and the
+# certainty below that make predictions more or less timid.
+SCORE_VARIANCE = 1000.0
 FLIP_PROBS = (0.0, 0.1)
 LEAST_SCORE_VARIANCE = 1e-6
 LEAST = float(np.finfo(float).tiny)
@@ -71,7 +73,7 @@ class Recipe:
         return FlippedLabels(Logistic(), self.flip_prob) if self.flip_prob else Logistic()
 
 
-RECIPES = tuple(Recipe(*choice) for choice in product(EXPONENTS, SCORE_VARIANCES, FLIP_PROBS))
+RECIPES = tuple(Recipe(a, SCORE_VARIANCE, flip_prob) for a, flip_prob in product(EXPONENTS, FLIP_PROBS))
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foldless.beliefs import Array
+from foldless.channels import Logistic
 from foldless.operators import Standardized
 from foldless.priors import Blocks, Gaussian, Prior, SpikeAndSlab
 from foldless.problem import Problem
-from foldless.solution import Outcome, Solution
+from foldless.solution import History, Outcome, Solution
 from foldless.solvers import EP, Stopping, solve
 from foldless.solvers.gaussian_layer import Tiles
 from foldless.solvers.solve import Watch
@@ -30,14 +31,21 @@ from foldless.tuning.bank import (
     bank_weights,
     fit_bank,
 )
-from foldless.tuning.fit import COVARIATE_VARIANCE, Choices, Columns, Fit, assemble, fit
+from foldless.tuning.em import EM, tunable_names
+from foldless.tuning.fit import COVARIATE_VARIANCE, Choices, Columns, Fit, assemble
+from foldless.tuning.generative import Candidate as Blend
+from foldless.tuning.loo import loo_log_loss
 from foldless.tuning.relevance import Contrasts
 
 # The intercept of a bank, between the classes, strays from their log-odds by about this variance.
 BANK_INTERCEPT_VARIANCE = 1.0
 # An iteration of EP that has not found a smaller change for so long will not settle.
 PATIENCE = 60
-SPARSE_MAX_ITER = 200
+SPARSE_TOLERANCE = 1e-3
+RIDGE_MAX_ITER = 200
+# EM moves every so many iterations, for so many in all: near its start the evidence is flat.
+EM_PERIOD = 2
+EM_ITERATIONS = 40
 # Dense models for at most as many features as samples. There a wide prior can call every sample that does not
 # fit wrongly labelled, and leave-one-out does not notice: wrong labels go with narrow priors only.
 RIDGES = (
@@ -47,7 +55,7 @@ RIDGES = (
     Recipe(0, 1.0, 0.1),
     Recipe(0, 10.0, 0.1),
 )
-# Where EM and EP together do not settle: few features, of one log-odds per standard deviation.
+# Plain parameters: few features, of one log-odds per standard deviation.
 EXPECTED_ACTIVE = 10.0
 PLAIN_SLAB_VARIANCE = 1.0
 
@@ -72,61 +80,108 @@ def fit_correlated(
     watch: Watch | None = None,
 ) -> CorrelatedFit:
     """Select and predict; `group` numbers samples to be left out together, from 0."""
-    sparse = _sparse(standardized, labels, sample_weight, columns, choices, left_out, watch)
+    problem = assemble(standardized, labels, sample_weight, columns, choices.channel, left_out)
     free = ~standardized.constant
     free[list(columns.always_kept)] = False
-    candidates: list[Candidate] = []
+    sparse = _sparse(problem, max(int(free.sum()), 1), choices, watch)
+    candidates = [_class_frequencies(labels, sample_weight, left_out, group, columns.n_features)]
     if not free.any():
         pass
     elif standardized.shape[1] > sample_weight.sum():
         candidates += _bank(standardized, labels, sample_weight, columns, free, left_out, group)
     else:
-        problem = assemble(standardized, labels, sample_weight, columns, choices.channel, left_out)
         candidates += _ridges(problem, columns, int(free.sum()), group)
-    if sparse.solution.outcome.trustworthy or not candidates:
-        candidates.append(_of_solution("sparse", "sparse", sparse.solution, columns, group))
+    if sparse.outcome.trustworthy:
+        candidates.append(_of_solution("sparse", sparse, columns, group))
     average = averaged(candidates, standardized, labels, sample_weight)
     nobody = sample_weight <= 0
     if nobody.any():
         # What was never in is predicted as any new sample.
         log_odds = np.where(nobody, average.log_odds(standardized), average.loo_log_odds)
         average = replace(average, loo_log_odds=log_odds)
-    return CorrelatedFit(sparse, average)
+    return CorrelatedFit(_as_fit(sparse, standardized, columns), average)
+
+
+def _as_fit(solution: Solution, standardized: Standardized, columns: Columns) -> Fit:
+    problem = solution.problem
+    assert isinstance(problem.prior, Blocks)
+    candidate = Blend(0.0, loo_log_loss(solution), solution.outcome)
+    return Fit(
+        solution,
+        standardized,
+        columns,
+        problem.prior.base,
+        problem.channel,
+        0.0,
+        [candidate],
+        len(solution.history),
+        max_sum=False,
+    )
 
 
 def _sparse(
-    standardized: Standardized,
-    labels: Array,
-    sample_weight: Array,
-    columns: Columns,
-    choices: Choices,
-    left_out: Array,
-    watch: Watch | None,
-) -> Fit:
+    problem: Problem, columns: Columns, n_free: int, choices: Choices, watch: Watch | None
+) -> Solution:
+    """The spike-and-slab model, its parameters tuned as far as that goes well.
+
+    Where single weights are hardly informed, EM interleaved with EP can run away or never settle. So EP first
+    settles at plain parameters; EM starts from there, for some iterations; EP settles at what it found; and
+    the evidence decides between the two.
+    """
+    assert isinstance(problem.prior, Blocks)
+    start: Prior = SpikeAndSlab(Gaussian(PLAIN_SLAB_VARIANCE), min(EXPECTED_ACTIVE / n_free, 0.5))
+    if isinstance(choices.prior, Prior):
+        start = choices.prior
+    problem = problem.but(prior=replace(problem.prior, base=start))
+    solver = EP()
     stopping = Stopping(
-        tol=max(choices.stopping.tol, 1e-3),
-        max_iter=min(choices.stopping.max_iter, SPARSE_MAX_ITER),
-        patience=PATIENCE,
+        tol=max(choices.stopping.tol, SPARSE_TOLERANCE), max_iter=choices.stopping.max_iter, patience=PATIENCE
     )
-    choices = replace(choices, solver=EP(), generative_weight=0.0, stopping=stopping)
-    tuned = fit(standardized, labels, sample_weight, columns, choices, left_out=left_out, watch=watch)
-    if tuned.solution.outcome.trustworthy or tuned.solution.outcome is Outcome.INTERRUPTED:
-        return tuned
-    n_free = max(int(np.count_nonzero(~standardized.constant)) - len(columns.always_kept), 1)
-    prior = SpikeAndSlab(Gaussian(PLAIN_SLAB_VARIANCE), min(EXPECTED_ACTIVE / n_free, 0.5))
-    plain = fit(
-        standardized,
-        labels,
-        sample_weight,
-        columns,
-        replace(choices, prior=prior, tune=frozenset()),
-        left_out=left_out,
+    plain = solve(problem, solver, stopping=stopping, watch=watch)
+    if not plain.outcome.trustworthy:
+        return plain
+    tuner = EM(tunable_names(problem), hyper=choices.hyper, delay=0, every=EM_PERIOD)
+    tuned = solve(
+        problem,
+        solver,
+        stopping=replace(stopping, max_iter=min(EM_ITERATIONS, stopping.max_iter)),
+        tuner=tuner,
+        state=solver.resumed(plain.state),
         watch=watch,
     )
-    if plain.solution.outcome is Outcome.CONVERGED:
-        rescued = replace(plain.solution, outcome=Outcome.RESCUED)
-        return replace(plain, solution=rescued, n_iter=plain.n_iter + tuned.n_iter)
-    return replace(plain, n_iter=plain.n_iter + tuned.n_iter)
+    if tuned.outcome in (Outcome.BUDGET, Outcome.STALLED):
+        state = solver.resumed(tuned.state)
+        tuned = solve(tuned.problem, solver, stopping=stopping, state=state, watch=watch)
+    better = tuned.posterior.log_evidence >= plain.posterior.log_evidence
+    if tuned.outcome is Outcome.INTERRUPTED or (tuned.outcome.trustworthy and better):
+        history = History(plain.history.iterations + tuned.history.iterations)
+        return replace(tuned, history=history)
+    return plain
+
+
+def _class_frequencies(
+    labels: Array,
+    sample_weight: Array,
+    left_out: Array,
+    group: NDArray[np.intp] | None,
+    n_features: int,
+) -> Candidate:
+    """The model without features, so that an average can say that there is nothing to see."""
+
+    def log_odds(positive: Array, negative: Array) -> Array:
+        # Laplace's rule of succession: a class without samples left is improbable, not impossible.
+        return np.asarray(np.log(positive + 1.0) - np.log(negative + 1.0))
+
+    gone = left_out if group is None else sample_weight
+    sides = []
+    for side in (labels > 0, labels < 0):
+        out = gone * side
+        left = out if group is None else np.bincount(group, weights=out)[group]
+        sides.append(float(sample_weight @ side) - left)
+    whole = log_odds(np.array(sample_weight @ (labels > 0)), np.array(sample_weight @ (labels < 0)))
+    nothing = np.zeros(n_features)
+    linear = Linear(nothing, nothing, float(whole), 0.0, nothing)
+    return Candidate("class frequencies", Logistic(), log_odds(*sides), np.zeros(labels.size), lambda: linear)
 
 
 def _bank(
@@ -166,7 +221,7 @@ def _bank(
     def of_model(model: int, recipe: Recipe) -> Candidate:
         loo_mean, loo_var = np.zeros(n_samples), np.ones(n_samples)
         loo_mean[rows], loo_var[rows] = bank.loo_mean[model], bank.loo_var[model]
-        return Candidate(recipe.name, "dense", recipe.channel, loo_mean, loo_var, partial(linear, model))
+        return Candidate(recipe.name, recipe.channel, loo_mean, loo_var, partial(linear, model))
 
     return [of_model(model, recipe) for model, recipe in enumerate(bank.recipes)]
 
@@ -177,18 +232,18 @@ def _ridges(
     """Gaussian priors of several widths, for at most as many features as samples."""
     found = []
     assert isinstance(problem.prior, Blocks)
-    stopping = Stopping(tol=1e-3, max_iter=SPARSE_MAX_ITER, patience=PATIENCE)
+    stopping = Stopping(tol=1e-3, max_iter=RIDGE_MAX_ITER, patience=PATIENCE)
     for recipe in RIDGES:
         prior: Prior = Gaussian(recipe.score_variance / n_free)
         here = problem.but(channel=recipe.channel, prior=replace(problem.prior, base=prior))
         solution = solve(here, EP(), stopping=stopping)
         if solution.outcome.trustworthy:
-            found.append(_of_solution(recipe.name, "dense", solution, columns, group))
+            found.append(_of_solution(recipe.name, solution, columns, group))
     return found
 
 
 def _of_solution(
-    name: str, family: str, solution: Solution, columns: Columns, group: NDArray[np.intp] | None
+    name: str, solution: Solution, columns: Columns, group: NDArray[np.intp] | None
 ) -> Candidate:
     posterior, n = solution.posterior, columns.n_features
     loo_mean, loo_var = posterior.loo_mean, posterior.loo_var
@@ -200,4 +255,4 @@ def _of_solution(
         mean, var = posterior.mean, posterior.var
         return Linear(mean[:n], var[:n], float(mean[-1]), float(var[-1]), var[:n])
 
-    return Candidate(name, family, channel, loo_mean, loo_var, linear)
+    return Candidate(name, channel, loo_mean, loo_var, linear)
