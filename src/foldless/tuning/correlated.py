@@ -119,9 +119,7 @@ def _as_fit(solution: Solution, standardized: Standardized, columns: Columns) ->
     )
 
 
-def _sparse(
-    problem: Problem, columns: Columns, n_free: int, choices: Choices, watch: Watch | None
-) -> Solution:
+def _sparse(problem: Problem, n_free: int, choices: Choices, watch: Watch | None) -> Solution:
     """The spike-and-slab model, its parameters tuned as far as that goes well.
 
     Where single weights are hardly informed, EM interleaved with EP can run away or never settle. So EP first
