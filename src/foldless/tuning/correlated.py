@@ -83,7 +83,7 @@ def fit_correlated(
     problem = assemble(standardized, labels, sample_weight, columns, choices.channel, left_out)
     free = ~standardized.constant
     free[list(columns.always_kept)] = False
-    sparse = _sparse(problem, max(int(free.sum()), 1), choices, watch)
+    plain, sparse = _sparse(problem, max(int(free.sum()), 1), choices, watch)
     candidates = [_class_frequencies(labels, sample_weight, left_out, group, columns.n_features)]
     if not free.any():
         pass
@@ -91,8 +91,8 @@ def fit_correlated(
         candidates += _bank(standardized, labels, sample_weight, columns, free, left_out, group)
     else:
         candidates += _ridges(problem, columns, int(free.sum()), group)
-    if sparse.outcome.trustworthy:
-        candidates.append(_of_solution("sparse", sparse, columns, group))
+    if plain.outcome.trustworthy:
+        candidates.append(_of_solution("sparse", plain, columns, group))
     average = averaged(candidates, standardized, labels, sample_weight)
     nobody = sample_weight <= 0
     if nobody.any():
@@ -119,12 +119,15 @@ def _as_fit(solution: Solution, standardized: Standardized, columns: Columns) ->
     )
 
 
-def _sparse(problem: Problem, n_free: int, choices: Choices, watch: Watch | None) -> Solution:
-    """The spike-and-slab model, its parameters tuned as far as that goes well.
+def _sparse(
+    problem: Problem, n_free: int, choices: Choices, watch: Watch | None
+) -> tuple[Solution, Solution]:
+    """The spike-and-slab model, plain, and with parameters tuned as far as that goes well.
 
     Where single weights are hardly informed, EM interleaved with EP can run away or never settle. So EP first
     settles at plain parameters; EM starts from there, for some iterations; EP settles at what it found; and
-    the evidence decides between the two.
+    the evidence decides between the two. Tuned parameters have seen every label, and cavities do not know
+    that: it is the plain model whose leave-one-out is honest.
     """
     assert isinstance(problem.prior, Blocks)
     start: Prior = SpikeAndSlab(Gaussian(PLAIN_SLAB_VARIANCE), min(EXPECTED_ACTIVE / n_free, 0.5))
@@ -137,7 +140,7 @@ def _sparse(problem: Problem, n_free: int, choices: Choices, watch: Watch | None
     )
     plain = solve(problem, solver, stopping=stopping, watch=watch)
     if not plain.outcome.trustworthy:
-        return plain
+        return plain, plain
     tuner = EM(tunable_names(problem), hyper=choices.hyper, delay=0, every=EM_PERIOD)
     tuned = solve(
         problem,
@@ -153,8 +156,8 @@ def _sparse(problem: Problem, n_free: int, choices: Choices, watch: Watch | None
     better = tuned.posterior.log_evidence >= plain.posterior.log_evidence
     if tuned.outcome is Outcome.INTERRUPTED or (tuned.outcome.trustworthy and better):
         history = History(plain.history.iterations + tuned.history.iterations)
-        return replace(tuned, history=history)
-    return plain
+        return plain, replace(tuned, history=history)
+    return plain, plain
 
 
 def _class_frequencies(
