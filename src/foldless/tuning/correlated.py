@@ -83,7 +83,7 @@ def fit_correlated(
     problem = assemble(standardized, labels, sample_weight, columns, choices.channel, left_out)
     free = ~standardized.constant
     free[list(columns.always_kept)] = False
-    plain, sparse = _sparse(problem, max(int(free.sum()), 1), choices, watch)
+    plain, sparse = _sparse(problem, free, choices, watch)
     candidates = [_class_frequencies(labels, sample_weight, left_out, group, columns.n_features)]
     if not free.any():
         pass
@@ -120,17 +120,18 @@ def _as_fit(solution: Solution, standardized: Standardized, columns: Columns) ->
 
 
 def _sparse(
-    problem: Problem, n_free: int, choices: Choices, watch: Watch | None
+    problem: Problem, free: NDArray[np.bool_], choices: Choices, watch: Watch | None
 ) -> tuple[Solution, Solution]:
     """The spike-and-slab model, plain, and with parameters tuned as far as that goes well.
 
     Where single weights are hardly informed, EM interleaved with EP can run away or never settle. So EP first
     settles at plain parameters; EM starts from there, for some iterations; EP settles at what it found; and
     the evidence decides between the two. Tuned parameters have seen every label, and cavities do not know
-    that: it is the plain model whose leave-one-out is honest.
+    that: it is the plain model whose leave-one-out is honest. Where no feature is more in than out, there is
+    nothing to tune by.
     """
     assert isinstance(problem.prior, Blocks)
-    start: Prior = SpikeAndSlab(Gaussian(PLAIN_SLAB_VARIANCE), min(EXPECTED_ACTIVE / n_free, 0.5))
+    start: Prior = SpikeAndSlab(Gaussian(PLAIN_SLAB_VARIANCE), min(EXPECTED_ACTIVE / max(free.sum(), 1), 0.5))
     if isinstance(choices.prior, Prior):
         start = choices.prior
     problem = problem.but(prior=replace(problem.prior, base=start))
@@ -139,7 +140,7 @@ def _sparse(
         tol=max(choices.stopping.tol, SPARSE_TOLERANCE), max_iter=choices.stopping.max_iter, patience=PATIENCE
     )
     plain = solve(problem, solver, stopping=stopping, watch=watch)
-    if not plain.outcome.trustworthy:
+    if not (plain.outcome.trustworthy and _something_found(plain, free)):
         return plain, plain
     tuner = EM(tunable_names(problem), hyper=choices.hyper, delay=0, every=EM_PERIOD)
     tuned = solve(
@@ -158,6 +159,13 @@ def _sparse(
         history = History(plain.history.iterations + tuned.history.iterations)
         return plain, replace(tuned, history=history)
     return plain, plain
+
+
+def _something_found(solution: Solution, free: NDArray[np.bool_]) -> bool:
+    posterior, prior = solution.posterior, solution.problem.prior
+    assert isinstance(prior, Blocks)
+    inclusion = prior.inclusion_probability(posterior.cavity_mean, posterior.cavity_var)
+    return bool(np.any(inclusion[: free.size][free] > 0.5))
 
 
 def _class_frequencies(
