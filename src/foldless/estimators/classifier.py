@@ -24,6 +24,16 @@ from foldless.tuning.correlated import fit_correlated
 from foldless.tuning.fit import Choices, Columns
 from foldless.tuning.spectrum import spectral_excess
 
+# What `flags_` may say: why inclusion probabilities should be read with care.
+NOT_SPARSE = (
+    "Models with many small weights predict left-out labels clearly better than a sparse one. Inclusion "
+    "probabilities assume that few features matter: read them as a ranking."
+)
+TOO_LARGE_FOR_ITS_CORRELATIONS = (
+    "Columns are correlated, and the table is too large for exact covariances. Inclusion probabilities of "
+    "features that resemble each other may be wrong: read them as a ranking."
+)
+CLEAR_STANDARD_ERRORS = 2.0
 # Exact covariances cost O(smaller side² x larger side) an iteration; up to here, about half a second.
 LARGEST_EXACT_COST = 1e10
 
@@ -36,9 +46,12 @@ class SparseClassifier(MessagePassingClassifier):
     for every training sample the probability that its label is wrong. The same data give the same answer
     every time, in any units and any order. Two classes for now.
 
-    The model: a logistic likelihood in which a small, estimated share of labels may be wrong, blended
-    with what class means say about features as far as that predicts left-out samples better, and a
-    spike-and-slab prior whose sparsity and scale are learnt. `GAMPClassifier` opens every choice.
+    The model: a logistic likelihood in which a small share of labels may be wrong, and a spike-and-slab prior
+    whose sparsity and scale are learnt. Where columns are independent (their largest eigenvalue says so), it
+    is solved by message passing, blended with what class means say about features as far as that predicts
+    left-out samples better; `GAMPClassifier` opens every choice of this. Where columns are correlated, as
+    genes and voxels are, it is solved with exact covariances, and class probabilities are averaged over this
+    model and dense ones, each weighted by how well it predicts left-out samples.
 
     Parameters
     ----------
@@ -56,7 +69,13 @@ class SparseClassifier(MessagePassingClassifier):
 
     Attributes
     ----------
-    See `GAMPClassifier`; they are the same.
+    models_ : list of (name, weight)
+        What predictions are averaged over, the weightiest first.
+    solver_ : 'GAMP' or 'EP'
+        Message passing with diagonal covariances, or with exact ones.
+    flags_ : list of str
+        Why inclusion probabilities should be read with care, if they should.
+    Others are those of `GAMPClassifier`.
 
     Examples
     --------
@@ -155,6 +174,7 @@ class SparseClassifier(MessagePassingClassifier):
         """GAMP where columns are independent, exact covariances where they are not and cost allows it."""
         self._average: Average | None = None
         self.models_ = [("sparse", 1.0)]
+        self.flags_: list[str] = []
         excess = spectral_excess(standardized, labels, weight)
         groups = getattr(self, "_groups", None)
         affordable = _exact_cost(*standardized.shape) <= LARGEST_EXACT_COST
@@ -169,6 +189,8 @@ class SparseClassifier(MessagePassingClassifier):
                 )
             self.solver_ = "GAMP"
             super()._solve(standardized, labels, weight, columns, choices, left_out)
+            if excess > 1.0:
+                self.flags_.append(TOO_LARGE_FOR_ITS_CORRELATIONS)
             return
         result = fit_correlated(
             standardized,
@@ -183,6 +205,8 @@ class SparseClassifier(MessagePassingClassifier):
         self.solver_ = "EP"
         self._publish(result.sparse, standardized.dtype)
         self._publish_average(result.average, labels, standardized.dtype)
+        if result.dense_lead > CLEAR_STANDARD_ERRORS:
+            self.flags_.append(NOT_SPARSE)
         self._tell(result.sparse)
 
     def _publish_average(self, average: Average, labels: Array, dtype: Any) -> None:

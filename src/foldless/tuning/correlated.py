@@ -9,10 +9,11 @@ kernels of samples, otherwise Gaussian priors of several widths, solved by EP.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import log_expit
 
 from foldless.beliefs import Array
 from foldless.channels import Logistic
@@ -23,8 +24,9 @@ from foldless.solution import History, Outcome, Solution
 from foldless.solvers import EP, Stopping, solve
 from foldless.solvers.gaussian_layer import Tiles
 from foldless.solvers.solve import Watch
-from foldless.tuning.average import Average, Candidate, Linear, averaged
+from foldless.tuning.average import Average, Candidate, Linear, averaged, tempered_log_odds
 from foldless.tuning.bank import (
+    BankWeights,
     Base,
     Penalised,
     Recipe,
@@ -55,6 +57,7 @@ RIDGES = (
     Recipe(0, 1.0, 0.1),
     Recipe(0, 10.0, 0.1),
 )
+SPARSE = "sparse"
 # Plain parameters: few features, of one log-odds per standard deviation.
 EXPECTED_ACTIVE = 10.0
 PLAIN_SLAB_VARIANCE = 1.0
@@ -66,6 +69,8 @@ class CorrelatedFit:
 
     sparse: Fit
     average: Average
+    # By how many standard errors the best dense model predicts left-out labels better than the sparse one.
+    dense_lead: float
 
 
 def fit_correlated(
@@ -92,14 +97,31 @@ def fit_correlated(
     else:
         candidates += _ridges(problem, columns, int(free.sum()), group)
     if plain.outcome.trustworthy:
-        candidates.append(_of_solution("sparse", plain, columns, group))
+        candidates.append(_of_solution(SPARSE, plain, columns, group))
     average = averaged(candidates, standardized, labels, sample_weight)
     nobody = sample_weight <= 0
     if nobody.any():
         # What was never in is predicted as any new sample.
         log_odds = np.where(nobody, average.log_odds(standardized), average.loo_log_odds)
         average = replace(average, loo_log_odds=log_odds)
-    return CorrelatedFit(_as_fit(sparse, standardized, columns), average)
+    lead = _dense_lead(candidates, labels, sample_weight)
+    return CorrelatedFit(_as_fit(sparse, standardized, columns), average, lead)
+
+
+def _dense_lead(candidates: list[Candidate], labels: Array, sample_weight: Array) -> float:
+    """Of mean leave-one-out densities, in standard errors of the paired difference; 0 without a sparse model."""
+    share = sample_weight / sample_weight.sum()
+    densities = {
+        c.name: log_expit(labels * tempered_log_odds(c.channel, c.loo_mean, c.loo_var, 1.0))
+        for c in candidates
+    }
+    sparse = densities.pop(SPARSE, None)
+    if sparse is None:
+        return 0.0
+    difference = max(densities.values(), key=lambda density: float(share @ density)) - sparse
+    mean = float(share @ difference)
+    standard_error = np.sqrt(float(share @ (difference - mean) ** 2) / sample_weight.sum())
+    return mean / max(standard_error, np.finfo(float).tiny)
 
 
 def _as_fit(solution: Solution, standardized: Standardized, columns: Columns) -> Fit:
@@ -219,13 +241,18 @@ def _bank(
     penalised = Penalised(Tiles(standardized), free, None if rows.all() else rows)
     bank = fit_bank(penalised, base, contrasts)
 
+    @cache
+    def weights() -> BankWeights:
+        # One pass over X for all of them, and only if any is asked for.
+        return bank_weights(penalised, base, contrasts, bank, np.arange(len(bank.recipes)))
+
     def linear(model: int) -> Linear:
-        found = bank_weights(penalised, base, contrasts, bank, np.array([model]))
-        mean, var = found.mean[0], found.var[0]
-        mean[kept], var[kept] = found.kept_mean[0, :-1], found.kept_var[0, :-1]
-        score_var = found.prior_var[0]
+        found = weights()
+        mean, var, score_var = found.mean[model], found.var[model], found.prior_var[model]
+        mean[kept], var[kept] = found.kept_mean[model, :-1], found.kept_var[model, :-1]
         score_var[kept] = var[kept]
-        return Linear(mean, var, float(found.kept_mean[0, -1]), float(found.kept_var[0, -1]), score_var)
+        intercept, intercept_var = found.kept_mean[model, -1], found.kept_var[model, -1]
+        return Linear(mean, var, float(intercept), float(intercept_var), score_var)
 
     def of_model(model: int, recipe: Recipe) -> Candidate:
         loo_mean, loo_var = np.zeros(n_samples), np.ones(n_samples)
