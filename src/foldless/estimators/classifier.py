@@ -34,6 +34,8 @@ TOO_LARGE_FOR_ITS_CORRELATIONS = (
     "features that resemble each other may be wrong: read them as a ranking."
 )
 CLEAR_STANDARD_ERRORS = 2.0
+# Up to here diagonal covariances do: AR(0.5) columns, at 1.1, are fitted alike by both solvers.
+TOLERATED_EXCESS = 1.25
 # Exact covariances cost O(smaller side² x larger side) an iteration; up to here, about half a second.
 LARGEST_EXACT_COST = 1e10
 
@@ -178,7 +180,7 @@ class SparseClassifier(MessagePassingClassifier):
         excess = spectral_excess(standardized, labels, weight)
         groups = getattr(self, "_groups", None)
         affordable = _exact_cost(*standardized.shape) <= LARGEST_EXACT_COST
-        if not affordable or (excess <= 1.0 and groups is None):
+        if not affordable or (excess <= TOLERATED_EXCESS and groups is None):
             if groups is not None:
                 warnings.warn(
                     f"{type(self).__name__}: leaving groups out needs exact covariances, which are too "
@@ -189,7 +191,7 @@ class SparseClassifier(MessagePassingClassifier):
                 )
             self.solver_ = "GAMP"
             super()._solve(standardized, labels, weight, columns, choices, left_out)
-            if excess > 1.0:
+            if excess > TOLERATED_EXCESS:
                 self.flags_.append(TOO_LARGE_FOR_ITS_CORRELATIONS)
             return
         result = fit_correlated(

@@ -109,7 +109,7 @@ def fit_correlated(
 
 
 def _dense_lead(candidates: list[Candidate], labels: Array, sample_weight: Array) -> float:
-    """Of mean leave-one-out densities, in standard errors of the paired difference; 0 without a sparse model."""
+    """Of mean leave-one-out densities, in standard errors of the paired difference."""
     share = sample_weight / sample_weight.sum()
     densities = {
         c.name: log_expit(labels * tempered_log_odds(c.channel, c.loo_mean, c.loo_var, 1.0))
@@ -162,7 +162,7 @@ def _sparse(
         tol=max(choices.stopping.tol, SPARSE_TOLERANCE), max_iter=choices.stopping.max_iter, patience=PATIENCE
     )
     plain = solve(problem, solver, stopping=stopping, watch=watch)
-    if not (plain.outcome.trustworthy and _something_found(plain, free)):
+    if plain.outcome is Outcome.INTERRUPTED or not _something_found(plain, free):
         return plain, plain
     tuner = EM(tunable_names(problem), hyper=choices.hyper, delay=0, every=EM_PERIOD)
     tuned = solve(
@@ -176,7 +176,7 @@ def _sparse(
     if tuned.outcome in (Outcome.BUDGET, Outcome.STALLED):
         state = solver.resumed(tuned.state)
         tuned = solve(tuned.problem, solver, stopping=stopping, state=state, watch=watch)
-    better = tuned.posterior.log_evidence >= plain.posterior.log_evidence
+    better = not plain.outcome.trustworthy or tuned.posterior.log_evidence >= plain.posterior.log_evidence
     if tuned.outcome is Outcome.INTERRUPTED or (tuned.outcome.trustworthy and better):
         history = History(plain.history.iterations + tuned.history.iterations)
         return plain, replace(tuned, history=history)
