@@ -54,10 +54,12 @@ def correlated_clusters(
         related = np.flatnonzero((row >= LEAST_CORRELATION) & eligible)
         related = related[np.lexsort((-row[related], -inclusion[related]))]
         own = int(cluster_of[seed])
-        members = [int(seed)] if own < 0 else clusters[own]
+        members: list[int] = [int(seed)] if own < 0 else clusters[own]
         size = len(members)
         met: list[int] = []
         for column in related[related != seed]:
+            if len(members) == LARGEST_CLUSTER:
+                break
             other = int(cluster_of[column])
             if (own >= 0 and other == own) or other in met:
                 continue

@@ -23,6 +23,7 @@ from foldless.problem import Problem
 from foldless.solution import History, Outcome, Solution
 from foldless.solvers import EP, Stopping, solve
 from foldless.solvers.gaussian_layer import Tiles
+from foldless.solvers.groups import left_out_groups
 from foldless.solvers.solve import Watch
 from foldless.tuning.average import Average, Candidate, Linear, averaged, tempered_log_odds
 from foldless.tuning.bank import (
@@ -284,7 +285,7 @@ def _of_solution(
     posterior, n = solution.posterior, columns.n_features
     loo_mean, loo_var = posterior.loo_mean, posterior.loo_var
     if group is not None:
-        loo_mean, loo_var = EP().left_out_groups(solution.problem, solution.state, group)
+        loo_mean, loo_var = left_out_groups(solution.problem, solution.state.sites, group)
     channel = solution.problem.channel
 
     def linear() -> Linear:
