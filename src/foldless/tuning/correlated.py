@@ -59,9 +59,9 @@ RIDGES = (
     Recipe(0, 10.0, 0.1),
 )
 SPARSE = "sparse"
-# Plain parameters: few features, of one log-odds per standard deviation.
+# Plain parameters: few features, of about two log-odds per standard deviation.
 EXPECTED_ACTIVE = 10.0
-PLAIN_SLAB_VARIANCE = 1.0
+PLAIN_SLAB_VARIANCE = 4.0
 
 
 @dataclass(frozen=True, eq=False)
