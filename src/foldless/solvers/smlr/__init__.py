@@ -11,6 +11,7 @@ from foldless.solvers.smlr.path import (
     largest_rate,
     nothing,
     path,
+    plainest,
     safe_zeros,
 )
 from foldless.solvers.smlr.penalties import L1, PENALTIES, NoPenalty, Penalty, Ridge, RowGroups
@@ -32,5 +33,6 @@ __all__ = [
     "largest_rate",
     "nothing",
     "path",
+    "plainest",
     "safe_zeros",
 ]

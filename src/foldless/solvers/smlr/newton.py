@@ -63,13 +63,12 @@ def _step(design: Design, at: AtScores, weights: Array, gradient: Array) -> Arra
     flat, slope = weights.ravel()[pairs], gradient.ravel()[pairs]
     penalised = np.repeat(design.penalised(), weights.shape[1])[pairs]
     penalty = design.penalty
+    add_penalty_curvature(design, hessian, weights, pairs)
     if isinstance(penalty, RowGroups):
-        _add_group_curvature(design, hessian, weights, pairs)
         norm = np.linalg.norm(weights, axis=1, keepdims=True)
         direction = np.divide(weights, norm, out=np.zeros_like(weights), where=norm > 0)
         slope = slope - penalty.rate * np.where(penalised, direction.ravel()[pairs], 0.0)
     elif not isinstance(penalty, L1):
-        hessian[np.diag_indices_from(hessian)] += penalty.rate * penalised
         slope = slope - penalty.rate * penalised * flat
 
     size = max(float(np.mean(np.diag(hessian))), np.finfo(float).tiny)
@@ -102,15 +101,20 @@ def _moving(design: Design, weights: Array, gradient: Array) -> NDArray[np.intp]
     return np.flatnonzero(moving)
 
 
-def _add_group_curvature(design: Design, hessian: Array, weights: Array, pairs: NDArray[np.intp]) -> None:
-    """λ (I - d d')/‖w‖ for each row that moves, d = w/‖w‖."""
-    n_scores = weights.shape[1]
+def add_penalty_curvature(design: Design, hessian: Array, weights: Array, pairs: NDArray[np.intp]) -> None:
+    """The curvature of the penalty by some pairs: λ for a ridge, λ (I - d d')/‖w‖ for a row, d = w/‖w‖."""
+    penalty, n_scores = design.penalty, weights.shape[1]
+    if isinstance(penalty, L1):
+        return
     rows = pairs // n_scores
+    if not isinstance(penalty, RowGroups):
+        hessian[np.diag_indices_from(hessian)] += penalty.rate * (rows >= design.n_plain)
+        return
     for row in np.unique(rows[rows >= design.n_plain]):
         own = np.flatnonzero(rows == row)
         norm = float(np.linalg.norm(weights[row]))
         direction = weights[row] / norm
-        bend = design.penalty.rate / norm * (np.eye(n_scores) - np.outer(direction, direction))
+        bend = penalty.rate / norm * (np.eye(n_scores) - np.outer(direction, direction))
         hessian[np.ix_(own, own)] += bend[np.ix_(pairs[own] % n_scores, pairs[own] % n_scores)]
 
 

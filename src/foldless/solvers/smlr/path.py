@@ -103,6 +103,11 @@ def nothing(problem: Regression) -> RegressionFit:
     )
 
 
+def plainest(penalty: Penalty, labels: Labels) -> Penalty:
+    """The same penalty in its simplest form: the norm of a single number is its absolute value."""
+    return L1(penalty.rate) if labels.n_scores == 1 and isinstance(penalty, RowGroups) else penalty
+
+
 def largest_rate(penalty: type[Penalty], start: RegressionFit) -> float:
     """The smallest rate at which every weight is zero, from the fit without features."""
     return float(np.max(penalty(1.0).row_size(start.gradient), initial=0.0))
@@ -146,8 +151,7 @@ def fit(
     `start` is a fit of the same data at another rate, from which this one goes on. `watch` is told the
     objective after every step of the inner algorithm.
     """
-    if problem.labels.n_scores == 1 and isinstance(penalty, RowGroups):
-        penalty = L1(penalty.rate)  # the norm of one number
+    penalty = plainest(penalty, problem.labels)
     stop = stop or Stop()
     start = start or nothing(problem)
     columns = columns or Columns(problem.operator)
