@@ -148,7 +148,7 @@ def test_rvm_precisions_are_stationary_points_of_the_laplace_evidence():
 def test_rvm_keeps_few_samples_on_moons():
     X, y = make_moons(150, noise=0.2, random_state=0)
     model = RVMClassifier(gamma=2.0).fit(X, y)
-    assert model.score(X, y) > 0.93
+    assert model.score(X, y) > 0.9
     assert model.n_kept_ < 20
     assert_array_equal(model.basis_, X[model.basis_indices_])
     assert_allclose(model.predict_proba(X).sum(axis=1), 1)

@@ -254,7 +254,8 @@ def relevance(
 ) -> tuple[NDArray[np.intp], Array, Array, int, bool]:
     """Kept columns, their weights and precisions, rounds, and whether the precisions settled."""
     kept = np.arange(columns.shape[1])
-    precision = np.full(kept.size, 1.0)
+    # As in Tipping's own programme: weak enough that smooth kernels, whose weights are large, get a start.
+    precision = np.full(kept.size, 1.0 / labels.size**2)
     weights: Array = np.zeros(kept.size)
     for iteration in range(1, max_iter + 1):
         used = columns[:, kept]

@@ -34,6 +34,8 @@ SMALLEST_SHARE, SMALLEST_SHARE_TALL = 0.01, 0.001
 RIDGE_RANGE = (1.0, 1e-7)
 # Leave-one-out is looked at this many times along a path, then between the best and its neighbours.
 COARSE_LOOKS = 8
+# How far a path goes on at a time if its end was best, and how often.
+EXTENSION, MOST_EXTENSIONS = 0.1, 4
 # The integrated rate: how close two rounds must be, how many rounds.
 RATE_TOL, MOST_ROUNDS = 1e-4, 200
 
@@ -57,15 +59,20 @@ class Task:
     stop: Stop
     algorithm: str = "auto"
 
-    def fits(self, rates: Array) -> list[RegressionFit]:
+    def fits(self, rates: Array, start: RegressionFit | None = None) -> list[RegressionFit]:
         """Fits at falling rates, down to where all is explained."""
         out: list[RegressionFit] = []
-        chance = nothing(self.problem).at.loss
-        for fitted in path(self.problem, self.penalty, rates, stop=self.stop, algorithm=self.algorithm):
+        for fitted in path(
+            self.problem, self.penalty, rates, stop=self.stop, algorithm=self.algorithm, start=start
+        ):
             out.append(fitted)
-            if fitted.at.loss < (1.0 - EXPLAINED) * chance:
+            if self.explained(fitted):
                 break
         return out
+
+    def explained(self, fitted: RegressionFit) -> bool:
+        """Whether smaller rates have nothing more to explain."""
+        return fitted.at.loss < (1.0 - EXPLAINED) * nothing(self.problem).at.loss
 
     def at(self, rate: float) -> RegressionFit:
         """One fit; far below the largest rate by way of some between."""
@@ -100,23 +107,33 @@ def by_leave_one_out(task: Task, rates: Array, left_out: Array, label_weight: Ar
     """
     fits = task.fits(rates)
     columns = Columns(task.problem.operator)
-    criterion = np.full(len(fits), np.nan)
+    seen: dict[int, float] = {}
 
     def look(i: int) -> None:
-        if 0 <= i < len(fits) and np.isnan(criterion[i]):
+        if 0 <= i < len(fits) and i not in seen:
             penalty = task.penalty(fits[i].rate)
             loo = leave_one_out(task.problem, penalty, fits[i], left_out, label_weight, columns, n_steps=1)
-            criterion[i] = loo.log_loss if np.isfinite(loo.log_loss) else np.inf
+            seen[i] = loo.log_loss if np.isfinite(loo.log_loss) else np.inf
 
     stride = max(len(fits) // COARSE_LOOKS, 1)
-    for i in {*range(0, len(fits), stride), len(fits) - 1}:
+    for i in (*range(0, len(fits), stride), len(fits) - 1):
         look(i)
+    # If less penalty is still better at the end of the path, the path was too short: smooth kernels want
+    # rates many decades down.
+    for _ in range(MOST_EXTENSIONS):
+        if min(seen, key=seen.__getitem__) < len(fits) - 1 or task.explained(fits[-1]):
+            break
+        further = fits[-1].rate * np.geomspace(1.0, EXTENSION, COARSE_LOOKS // 2 * stride + 1)[1:]
+        begin = len(fits)
+        fits += task.fits(further, fits[-1])
+        for i in (*range(begin - 1 + stride, len(fits), stride), len(fits) - 1):
+            look(i)
     while stride > 1:
         stride //= 2
-        best = int(np.nanargmin(criterion))
+        best = min(seen, key=seen.__getitem__)
         look(best - stride)
         look(best + stride)
-    return _best(fits, criterion)
+    return _best(fits, np.array([seen.get(i, np.nan) for i in range(len(fits))]))
 
 
 def by_criterion(task: Task, rates: Array, criterion: Callable[[RegressionFit], float]) -> Tuned:
