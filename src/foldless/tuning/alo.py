@@ -82,7 +82,9 @@ def leave_one_out(
     else:
         scores = fitted.scores + _moved_by_formula(problem, penalty, fitted, left_out, columns)
     eta = labels.full(scores)
-    return scored(eta - np.logaddexp.reduce(eta, axis=1, keepdims=True), labels.code, label_weight)
+    with np.errstate(invalid="ignore"):  # NaN, where nothing is known, stays NaN
+        log_proba = eta - np.logaddexp.reduce(eta, axis=1, keepdims=True)
+    return scored(log_proba, labels.code, label_weight)
 
 
 def scored(log_proba: Array, code: NDArray[np.intp], label_weight: Array) -> LeaveOneOut:

@@ -28,6 +28,8 @@ LONGER = 1.1
 # Block updates creep towards zeros; once an update gains less than this share of the objective, the
 # component-wise finish takes over.
 CREEPING = 1e-7
+# Updates of smooth penalties end when one gains less than this share of what is allowed.
+NEGLIGIBLE = 1e-3
 # Of the diagonal of B, so that columns that repeat others leave it positive definite.
 RIDGE = 1e-10
 
@@ -61,7 +63,7 @@ def block(
         watch(objective)
         if design.settled(at, weights, design.gradient(at), gap_target):
             return weights, iteration + 1
-        if gained < (CREEPING * objective if design.penalty.sparse else 1e-3 * gap_target):
+        if gained < (CREEPING * objective if design.penalty.sparse else NEGLIGIBLE * gap_target):
             break
     if design.penalty.sparse:
         weights, more = component_wise(design, weights, gap_target, max_iter - iteration, watch)

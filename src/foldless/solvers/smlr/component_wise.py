@@ -30,6 +30,10 @@ LARGEST_MOVE = 30.0
 # Beyond this logit 1 - p, a difference of sums, has no digits left; a smaller |z| keeps the bound a bound.
 LARGEST_LOGIT = 30.0
 SMALL_LOGIT = 1e-4
+# Weights that move by less than this share of the largest stand still.
+STANDING_STILL = 1e-3
+# Single steps add up: without a dual, all of them together may promise only this share of the target.
+CERTAIN_SHARE = 0.02
 
 
 def component_wise(
@@ -54,10 +58,10 @@ def component_wise(
         if design.settled(at, weights, gradient, gap_target):
             return weights, sweep + 1
         moved = float(np.abs(weights - before).max())
-        if not design.penalty.has_dual and _decrement(design, gradient, gap_target):
+        if not design.penalty.has_dual and _nothing_to_gain(design, gradient, gap_target):
             return weights, sweep + 1
         # Once what is visited stands still, only what was passed over can be wrong.
-        full_sweep = moved <= 1e-3 * float(np.abs(weights).max(initial=1e-300)) or sweep == 0
+        full_sweep = moved <= STANDING_STILL * float(np.abs(weights).max(initial=0.0))
     return weights, max_iter
 
 
@@ -66,11 +70,12 @@ def _due(column: int, sweep: int, frequency: float) -> bool:
     return frequency >= 1.0 or ((column + 1) * GOLDEN + (sweep + 1) * GOLDEN**2) % 1.0 < frequency
 
 
-def _decrement(design: Design, gradient: Array, gap_target: float) -> bool:
+def _nothing_to_gain(design: Design, gradient: Array, gap_target: float) -> bool:
     """Without a dual: whether no single weight could lower the objective by the target any more."""
     squares = np.maximum(design.squares, np.finfo(float).tiny)[:, np.newaxis]
-    gain = np.square(gradient[:, : gradient.shape[1]]) * design.identified / (0.5 * squares)
-    return bool(gain.sum() <= 0.01 * gap_target)
+    # g²/2b is what one step under the bound b = ½ Σ x² gains, at the least.
+    gain = np.square(gradient) * design.identified / squares
+    return bool(gain.sum() <= CERTAIN_SHARE * gap_target)
 
 
 def _visit(design: Design, state: _Probabilities, weights: Array, column: int) -> None:
