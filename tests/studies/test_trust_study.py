@@ -107,14 +107,13 @@ def test_a_flag_counts_for_what_it_is_worth():
 
     fits = pd.DataFrame(
         [
-            # inclusion_z, class_error, trustworthy, warned
-            (0.5, 0.02, 1, ""),
-            (0.5, 0.02, 0, "ConvergenceWarning"),
-            (5.0, 0.02, 0, "ConvergenceWarning"),
-            (-5.0, 0.02, 1, ""),
-            (0.0, 0.20, 1, ""),
+            (0.5, 0.02, 1, "", 0),
+            (0.5, 0.02, 0, "ConvergenceWarning", 0),
+            (5.0, 0.02, 0, "ConvergenceWarning", 0),
+            (-5.0, 0.02, 1, "", 0),
+            (0.0, 0.20, 1, "", 1),
         ],
-        columns=["inclusion_z", "class_error", "trustworthy", "warned"],
+        columns=["inclusion_z", "class_error", "trustworthy", "warned", "flags"],
     ).assign(data="design")
     (row,) = _flags(fits).splitlines()[2:]
-    assert [cell.strip() for cell in row.split("|")[2:-1]] == ["5", "2", "1", "3", "1", "1"]
+    assert [cell.strip() for cell in row.split("|")[2:-1]] == ["5", "2", "1", "3", "2", "1"]

@@ -144,12 +144,13 @@ def _coverage(results: pd.DataFrame) -> str:
         "simple, all": ("simple_all", "n_all"),
         "mixture, all": ("mixture_all", "n_all"),
     }
+
+    def share(group: pd.DataFrame, hits: str, of: str) -> str:
+        read = group[group[hits].notna()]
+        return f"{read[hits].sum() / read[of].sum():.3f}" if read[of].sum() > 0 else ""
+
     rows = [
-        [
-            design,
-            int(group.n_likely.sum()),
-            *(f"{group[hits].sum() / max(group[of].sum(), 1):.3f}" for hits, of in readings.values()),
-        ]
+        [design, int(group.n_likely.sum()), *(share(group, hits, of) for hits, of in readings.values())]
         for design, group in results.groupby("data", sort=False)
     ]
     return common.markdown(["design", "likely features", *readings], rows)
@@ -160,7 +161,7 @@ def _flags(results: pd.DataFrame) -> str:
     for design, group in results.groupby("data", sort=False):
         inclusion_off, class_off = group.inclusion_z.abs() > Z_BAR, group.class_error > CLASS_BAR
         off = inclusion_off | class_off
-        flagged = (group.trustworthy == 0) | (group.warned != "")
+        flagged = (group.trustworthy == 0) | (group.warned != "") | (group["flags"] > 0)
         rows.append(
             [
                 design,

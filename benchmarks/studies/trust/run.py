@@ -38,6 +38,7 @@ COLUMNS = [
     "outcome",
     "warned",
     "trustworthy",
+    "flags",
     "seconds",
     # loo and groups
     "loo_error",
@@ -82,7 +83,7 @@ class Sizes(NamedTuple):
     n_test: int
 
 
-FULL, QUICK = Sizes(1000, 3, 1.0, 200, 400, 2000), Sizes(3, 1, 0.3, 60, 40, 200)
+FULL, QUICK = Sizes(1000, 2, 1.0, 200, 400, 2000), Sizes(3, 1, 0.3, 60, 40, 200)
 
 
 class Held(NamedTuple):
@@ -154,14 +155,14 @@ def measured(parts: Sequence[str], source: Source, sizes: Sizes, trials: int) ->
     if "loo" in parts:
         for held in samples_to_leave_out(source, sizes):
             yield against_refits("loo", held, sizes.most_refits)
+    if "groups" in parts:
+        for data in source.pairs():
+            yield against_refits("groups", Held(data.name, 0, data.X, data.y, data.runs), sizes.most_refits)
     if "calibration" in parts:
         for design in designs.DESIGNS:
             for run in range(trials * IN_DOMAIN_TIMES if design == designs.IN_DOMAIN else trials):
                 drawn = designs.task(design, run, sizes.n_samples, sizes.n_features, sizes.n_test)
                 yield {"part": "calibration", "data": design, "run": run} | against_truth(drawn)
-    if "groups" in parts:
-        for data in source.pairs():
-            yield against_refits("groups", Held(data.name, 0, data.X, data.y, data.runs), sizes.most_refits)
 
 
 # ---------------------------------------------------------------------- leave-one-out against refits
@@ -220,6 +221,7 @@ def how_it_went(model: SparseClassifier, seconds: float, warned: str, X: Any) ->
         "outcome": str(model.outcome_),
         "warned": warned,
         "trustworthy": int(model.outcome_.trustworthy),
+        "flags": len(model.flags_),
         "seconds": seconds,
     }
 
@@ -276,31 +278,32 @@ def coverage(model: SparseClassifier, inclusion: Array, weights: Array) -> dict[
 
     simple: coef_ ± 1.645 coef_std_. mixture: the 5 % and 95 % quantiles of a weight that is zero with
     probability 1 - inclusion, else Gaussian; its atom at zero cannot be cut, so it covers more than 90 %.
-    slab: the Gaussian alone, of weights that are not zero.
+    slab: the Gaussian alone, of weights that are not zero. The last two need moments and inclusion of one
+    model; where columns are correlated, coef_ is an average's and inclusion the sparse model's.
     """
     half = -ndtri((1 - LEVEL) / 2)
     coef, std = (np.ravel(values).astype(np.float64) for values in (model.coef_, model.coef_std_))
     simple = np.abs(weights - coef) <= half * std
-
-    # coef_ is of what predicts, an average where columns are correlated; inclusion is of the sparse model.
-    mean, var = model._std_weights / model._scale, model._std_weight_var / model._scale**2
+    likely = inclusion > LIKELY
+    found = {
+        "n_all": weights.size,
+        "n_likely": int(likely.sum()),
+        "simple_all": int(simple.sum()),
+        "simple_likely": int(simple[likely].sum()),
+    }
+    if model.solver_ != "GAMP":
+        return found
     share = np.maximum(inclusion, np.finfo(float).tiny)
-    slab_mean = mean / share
-    slab_std = np.sqrt(np.maximum(var / share - (1.0 - share) * slab_mean**2, 0.0))
+    slab_mean = coef / share
+    slab_std = np.sqrt(np.maximum(std**2 / share - (1.0 - share) * slab_mean**2, 0.0))
     slab = np.abs(weights - slab_mean) <= half * slab_std
     low, high = (
         mixture_quantile(q, inclusion, slab_mean, slab_std) for q in ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
     )
     mixture = (weights >= low) & (weights <= high)
-
-    likely = inclusion > LIKELY
     likely_active = likely & (weights != 0)
-    return {
-        "n_all": weights.size,
-        "n_likely": int(likely.sum()),
+    return found | {
         "n_likely_active": int(likely_active.sum()),
-        "simple_all": int(simple.sum()),
-        "simple_likely": int(simple[likely].sum()),
         "mixture_all": int(mixture.sum()),
         "mixture_likely": int(mixture[likely].sum()),
         "slab_likely_active": int(slab[likely_active].sum()),
