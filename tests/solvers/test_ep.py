@@ -567,6 +567,83 @@ def test_warm_start_continues():
     assert_allclose(warm.posterior.mean, cold.posterior.mean, atol=1e-6)
 
 
+# Another solver's answer
+
+
+def beliefs_of(solution):
+    posterior, state = solution.posterior, solution.state
+    return {
+        "weight_mean": posterior.mean,
+        "weight_var": posterior.var,
+        "cavity_mean": posterior.cavity_mean,
+        "cavity_var": posterior.cavity_var,
+        "score_cavity_mean": state.score_cavity_mean,
+        "score_cavity_var": state.score_cavity_var,
+    }
+
+
+@pytest.mark.parametrize("shape", [(40, 60), (60, 40)], ids=str)
+def test_beliefs_of_ep_are_its_state(shape):
+    X, labels = sparse_data(*shape, seed=22, n_factors=2)
+    problem = problem_of(X, labels, Logistic(), SpikeAndSlab(Gaussian(1.0), 0.1))
+    solution = solve(problem, EP(), stopping=TIGHT)
+    state = EP().from_beliefs(problem, **beliefs_of(solution))
+    assert_allclose(state.gaussian.mean, solution.posterior.mean, atol=1e-8)
+    assert_allclose(state.gaussian.score_var, solution.state.gaussian.score_var, atol=1e-8)
+    assert EP().step(problem, state).change < 1e-8
+
+
+def test_a_sweep_tells_whether_gamp_was_right():
+    moves, errors = {0: [], 3: []}, {0: [], 3: []}
+    for n_factors in moves:
+        for seed in (0, 1, 2, 5):
+            X, labels = sparse_data(150, 200, seed=seed, n_factors=n_factors)
+            problem = problem_of(X, labels, Probit(), SpikeAndSlab(Gaussian(1.0), 0.1))
+            gamp = solve(problem, GAMP(variances="per-coordinate"), stopping=Stopping(tol=1e-6))
+            start = EP().from_beliefs(problem, **beliefs_of(gamp))
+            assert relative_error(start.gaussian.mean, gamp.posterior.mean) < 0.02
+            judged = EP().step(problem, start)
+            moves[n_factors].append(relative_error(judged.gaussian.mean, start.gaussian.mean))
+            truth = solve(problem, EP(), state=judged, stopping=Stopping(tol=1e-6)).posterior.mean
+            errors[n_factors].append(relative_error(gamp.posterior.mean, truth))
+    # Measured: 0.03 to 0.10 with independent columns; 0.36, 0.65, 0.13, 0.81 with three factors, where GAMP's
+    # weights are off by 0.61, 0.42, 0.23, 0.69.
+    assert max(moves[0]) < 0.13
+    assert np.median(moves[3]) > 3 * max(moves[0])
+    assert_allclose(np.r_[moves[0], moves[3]], np.r_[errors[0], errors[3]], rtol=0.6, atol=0.02)
+
+
+def test_ep_goes_on_from_the_answer_of_gamp():
+    X, labels = neighbours_alike(80, 200, 6, 0.5, seed=0)
+    problem = problem_of(X, labels, Logistic(), SpikeAndSlab(Gaussian(1.0), 0.03))
+    gamp = solve(problem, GAMP(), stopping=Stopping(tol=1e-3))
+    cold = solve(problem, EP(), stopping=Stopping(tol=1e-6))
+    state = EP().from_beliefs(problem, **beliefs_of(gamp))
+    warm = solve(problem, EP(), state=state, stopping=Stopping(tol=1e-6))
+    assert warm.outcome is Outcome.CONVERGED
+    assert len(warm.history) < len(cold.history)
+    assert_allclose(warm.posterior.mean, cold.posterior.mean, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(10, 30), (30, 10)], ids=str)
+def test_beliefs_that_make_no_posterior_are_taken_in_part(shape):
+    X, labels = sparse_data(*shape, seed=23)
+    problem = problem_of(X, labels, Logistic(), SpikeAndSlab(Gaussian(1.0), 0.1))
+    beliefs = {
+        "weight_mean": np.full(shape[1], 0.3),
+        "weight_var": np.full(shape[1], 5.0),  # far vaguer than their cavities
+        "cavity_mean": np.zeros(shape[1]),
+        "cavity_var": np.full(shape[1], 0.01),
+        "score_cavity_mean": np.zeros(shape[0]),
+        "score_cavity_var": np.ones(shape[0]),
+    }
+    state = EP().from_beliefs(problem, **beliefs)
+    assert np.all(state.gaussian.var > 0)
+    assert np.max(np.abs(state.gaussian.mean)) > 0
+    solution = solve(problem, EP(), state=state, stopping=TIGHT)
+    assert_allclose(solution.posterior.mean, solve(problem, EP(), stopping=TIGHT).posterior.mean, atol=1e-8)
+
+
 def test_tiles_belong_to_their_matrix():
     X, labels = sparse_data(20, 40, seed=20)
     prior = SpikeAndSlab(Gaussian(1.0), 0.1)

@@ -139,7 +139,7 @@ class EPState:
 class EP(Solver[EPState]):
     """Expectation propagation; an iteration costs O(M²N) for N > M features, O(N²M) otherwise."""
 
-    damping: Damping = field(default_factory=lambda: AdaptiveDamping(first=0.85, smallest=0.05))
+    damping: Damping = field(default_factory=lambda: AdaptiveDamping(first=0.85, smallest=0.3))
 
     def init(self, problem: Problem) -> EPState:
         n_samples, n_weights = problem.operator.shape
@@ -159,6 +159,52 @@ class EP(Solver[EPState]):
             step=self.damping.first,
             largest_step=self.damping.first,
             log_evidence=-np.inf,
+        )
+
+    def from_beliefs(
+        self,
+        problem: Problem,
+        *,
+        weight_mean: Array,
+        weight_var: Array,
+        cavity_mean: Array,
+        cavity_var: Array,
+        score_cavity_mean: Array,
+        score_cavity_var: Array,
+    ) -> EPState:
+        """The state whose sites are those of another solver's answer, to be judged or continued from.
+
+        Sites explain the weights' moments at their cavities, and what the channel says at the scores'. If
+        that solver was right, one iteration hardly moves the scores: `change` of the next state is small.
+        Where its sites make no posterior, as much of them is taken as does.
+        """
+        nothing = self.init(problem)
+        weights = Cavities(cavity_mean, cavity_var, np.ones(cavity_mean.size, dtype=bool))
+        scores = Cavities(score_cavity_mean, score_cavity_var, np.ones(score_cavity_mean.size, dtype=bool))
+        prior_sites = _explaining(
+            weight_mean, weight_var, weights, nothing.sites.prior_precision, nothing.sites.prior_shift
+        )
+        label_sites, _ = _label_sites(problem, scores, nothing.sites)
+        believed = Sites(*prior_sites, *label_sites)
+        share, tiles = 1.0, nothing.tiles
+        while True:
+            sites = nothing.sites.towards(believed, share)
+            free = np.flatnonzero(sites.prior_precision < 1.0 / cavity_var)
+            try:
+                opened = opened_layer(tiles, sites, problem.sample_weight, free)
+                gaussian = opened.closed(opened.block_of(sites))
+                break
+            except NotPositiveDefinite:
+                share /= 2
+                if share < 0.5**MAX_HALVINGS:
+                    return nothing
+        return replace(
+            nothing,
+            sites=sites,
+            gaussian=gaussian,
+            weight_cavities=_weight_cavities(gaussian),
+            score_cavities=_score_cavities(gaussian, sites, problem.sample_weight),
+            iteration=1,
         )
 
     def step(self, problem: Problem, state: EPState) -> EPState:
@@ -232,31 +278,37 @@ class EP(Solver[EPState]):
 def _wanted_sites(problem: Problem, state: EPState) -> tuple[Sites, float]:
     """Sites that explain the tilted moments at the present cavities, and the log evidence there.
 
-    With label cavity N(p, v), slope s and curvature c of log Z: site precision c / (1 - v c) and shift
-    p · precision + s (1 + v · precision). Improper cavities keep their sites. Label sites stay non-negative.
+    Improper cavities keep their sites.
     """
     old, now = state.sites, state.gaussian
-    at = state.score_cavities
-    response = problem.channel.respond(at.mean, at.var, problem.labels)
-    curvature = np.clip(response.curvature, 0.0, (1 - 1e-12) / at.var)
-    label_precision = curvature / (1 - at.var * curvature)
-    label_shift = at.mean * label_precision + response.slope * (1 + at.var * label_precision)
-    heard = at.proper & np.isfinite(label_precision) & np.isfinite(label_shift)
-
-    prior = state.weight_cavities
+    at, prior = state.score_cavities, state.weight_cavities
     tilted = problem.prior.tilted(prior.mean, prior.var)
+    label_sites, label_log_z = _label_sites(problem, at, old)
     wanted = Sites(
-        *_explaining(tilted.mean, tilted.var, prior, old.prior_precision, old.prior_shift),
-        np.where(heard, label_precision, old.label_precision),
-        np.where(heard, label_shift, old.label_shift),
+        *_explaining(tilted.mean, tilted.var, prior, old.prior_precision, old.prior_shift), *label_sites
     )
     # Each factor is Z / ∫ cavity·site times its site; weight counts how many there are of it.
     prior_factors = tilted.log_z + _psi(prior.mean, prior.var) - _psi(now.mean, now.var)
     with_site = 1.0 / (1.0 / at.var + old.label_precision)
     site_mean = with_site * (at.mean / at.var + old.label_shift)
-    label_factors = response.log_z + _psi(at.mean, at.var) - _psi(site_mean, with_site)
+    label_factors = label_log_z + _psi(at.mean, at.var) - _psi(site_mean, with_site)
     log_evidence = now.log_normaliser + float(np.sum(prior_factors) + problem.sample_weight @ label_factors)
     return wanted, log_evidence
+
+
+def _label_sites(problem: Problem, at: Cavities, old: Sites) -> tuple[tuple[Array, Array], Array]:
+    """Precisions and shifts of label sites at these cavities, and the log normalisers there.
+
+    With cavity N(p, v), slope s and curvature c of log Z: site precision c / (1 - v c) and shift
+    p · precision + s (1 + v · precision). Label sites stay non-negative.
+    """
+    response = problem.channel.respond(at.mean, at.var, problem.labels)
+    curvature = np.clip(response.curvature, 0.0, (1 - 1e-12) / at.var)
+    precision = curvature / (1 - at.var * curvature)
+    shift = at.mean * precision + response.slope * (1 + at.var * precision)
+    heard = at.proper & np.isfinite(precision) & np.isfinite(shift)
+    sites = np.where(heard, precision, old.label_precision), np.where(heard, shift, old.label_shift)
+    return sites, response.log_z
 
 
 def _explaining(
@@ -301,7 +353,9 @@ def _moved(problem: Problem, tiles: Tiles, state: EPState, wanted: Sites) -> Mov
     # What became of the proposal: free weights have answered already, the others are to go where they want.
     residual = np.where(answers, present, wanted.as_vector()) - proposed
     now = state.gaussian
-    scale = np.concatenate([now.var, np.sqrt(now.var), now.score_var, np.sqrt(now.score_var)])
+    # A sample of weight 2 has two rows' say in where a leap goes.
+    rows = np.sqrt(problem.sample_weight)
+    scale = np.concatenate([now.var, np.sqrt(now.var), rows * now.score_var, rows * np.sqrt(now.score_var)])
     secants = state.secants.of(problem).seen(proposed, residual, scale)
 
     def arrived(point: Array) -> tuple[Sites, Gaussian]:

@@ -18,8 +18,8 @@ from foldless.beliefs import Array
 
 # As many directions are learnt at a time: those that matter are few, and older differences mislead.
 MEMORY = 6
-# Directions whose residuals are known to fewer digits than this are left alone.
-LEAST_INDEPENDENT = 1e-8
+# Directions in which residuals change less than this, relative to others, are left alone.
+LEAST_INDEPENDENT = 1e-6
 # A residual that has grown by this factor says that the last leap went astray: what led there is forgotten.
 ASTRAY = 2.0
 
@@ -54,5 +54,8 @@ class Secants:
         """Where the residual would be zero as far as it is known, and a step along what is left of it."""
         point, residual = self.points[-1], self.residuals[-1]
         moves, changes = np.diff(self.points, axis=0), np.diff(self.residuals, axis=0)
-        combination = np.linalg.lstsq((changes * scale).T, residual * scale, rcond=LEAST_INDEPENDENT)[0]
+        scaled = changes * scale
+        # There are few directions in very many entries, so their inner products are all that is decomposed.
+        products, known = scaled @ scaled.T, scaled @ (residual * scale)
+        combination = np.linalg.lstsq(products, known, rcond=LEAST_INDEPENDENT**2)[0]
         return np.asarray(point + step * residual - combination @ (moves + step * changes))
