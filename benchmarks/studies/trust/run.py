@@ -83,7 +83,7 @@ class Sizes(NamedTuple):
     n_test: int
 
 
-FULL, QUICK = Sizes(1000, 2, 1.0, 200, 400, 2000), Sizes(3, 1, 0.3, 60, 40, 200)
+FULL, QUICK = Sizes(1000, 3, 1.0, 200, 400, 2000), Sizes(3, 1, 0.3, 60, 40, 200)
 
 
 class Held(NamedTuple):
