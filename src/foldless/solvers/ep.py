@@ -361,6 +361,8 @@ def _moved(problem: Problem, tiles: Tiles, state: EPState, wanted: Sites) -> Mov
     def arrived(point: Array) -> tuple[Sites, Gaussian]:
         sites = Sites.from_vector(point, n_samples, n_weights)
         free = np.flatnonzero(is_free | (sites.prior_precision <= 0))
+        if free.size > 2 * n_samples:
+            raise NotPositiveDefinite("more prior sites are negative than labels could outweigh")
         opened = opened_layer(tiles, sites, problem.sample_weight, free)
         block = _answered(problem, state, opened, _opening(opened, sites, now.var))
         return sites.with_prior(opened.free, block.site_precision, block.site_shift), opened.closed(block)
@@ -393,7 +395,10 @@ def _free_weights(sites: Sites, state: EPState) -> Positions:
     for all weights it matters little which are free.
     """
     precision, data_precision = sites.prior_precision, state.gaussian.data_precision
-    negative = (precision <= 0) | (state.sites.prior_precision <= 0)
+    negative, proposed = state.sites.prior_precision <= 0, precision <= 0
+    # More negative sites than labels make no posterior: such a proposal is not followed that far.
+    if np.count_nonzero(proposed) <= sites.label_precision.size:
+        negative = negative | proposed
     free = negative | (precision < data_precision)
     most = sites.label_precision.size // 2
     if np.count_nonzero(free) > most:
