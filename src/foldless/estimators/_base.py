@@ -157,7 +157,14 @@ class MessagePassingClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
             warm=warm,
             watch=self._watch(),
         )
-        self._publish(result, standardized.dtype)
+        self._conclude(self._finished(result), standardized.dtype)
+
+    def _finished(self, result: Fit) -> Fit:
+        """A last word on a fit, before it is published."""
+        return result
+
+    def _conclude(self, result: Fit, dtype: Any) -> None:
+        self._publish(result, dtype)
         self._tell(result)
 
     def _encoded(self, y: NDArray[Any]) -> Array:
@@ -291,7 +298,8 @@ class MessagePassingClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
         log_odds = loo_log_odds(result.solution)[samples]
         positive = expit(log_odds)
         self.loo_proba_ = np.column_stack([1.0 - positive, positive]).astype(dtype)
-        self.loo_error_ = float(share @ (problem.labels[samples] * log_odds <= 0))
+        # Shares add up to one but for rounding.
+        self.loo_error_ = min(float(share @ (problem.labels[samples] * log_odds <= 0)), 1.0)
         self.loo_log_loss_ = -float(share @ loo_log_densities(result.solution)[samples])
         if isinstance(self.channel_, FlippedLabels):
             self.mislabel_probability_ = self.channel_.mislabel_probability(
@@ -326,7 +334,7 @@ class MessagePassingClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
             warnings.warn(
                 f"{type(self).__name__}: {outcome} after {self.n_iter_} iterations. {outcome.advice}",
                 ConvergenceWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
     def _standardized(self, X: Any) -> Standardized:

@@ -23,7 +23,8 @@ from foldless.solution import Solution
 from foldless.solvers import GAMP
 from foldless.tuning.average import Average
 from foldless.tuning.correlated import fit_correlated
-from foldless.tuning.fit import Choices, Columns
+from foldless.tuning.fit import Choices, Columns, Fit
+from foldless.tuning.polish import polished
 from foldless.tuning.spectrum import spectral_excess
 
 # What `flags_` may say: why inclusion probabilities should be read with care.
@@ -40,6 +41,8 @@ CLEAR_STANDARD_ERRORS = 2.0
 TOLERATED_EXCESS = 1.25
 # Exact covariances cost O(smaller side² x larger side) an iteration; up to here, about half a second.
 LARGEST_EXACT_COST = 1e10
+# Up to here, about ten milliseconds: what message passing found is finished with exact covariances.
+LARGEST_POLISH_COST = 2e8
 
 
 class SparseClassifier(MessagePassingClassifier):
@@ -218,6 +221,11 @@ class SparseClassifier(MessagePassingClassifier):
             self.flags_.append(NOT_SPARSE)
         self._tell(result.sparse)
 
+    def _finished(self, result: Fit) -> Fit:
+        if self.warm_start or _exact_cost(*result.standardized.shape) > LARGEST_POLISH_COST:
+            return result
+        return polished(result, self._watch())
+
     def _publish_average(self, average: Average, labels: Array, dtype: Any) -> None:
         """What prediction uses: attributes of the average instead of those of the sparse model alone."""
         self._average = average
@@ -229,7 +237,7 @@ class SparseClassifier(MessagePassingClassifier):
         share = self._label_weight / self._label_weight.sum()
         positive = expit(average.loo_log_odds)
         self.loo_proba_ = np.column_stack([1.0 - positive, positive]).astype(dtype)
-        self.loo_error_ = float(share @ (labels * average.loo_log_odds <= 0))
+        self.loo_error_ = min(float(share @ (labels * average.loo_log_odds <= 0)), 1.0)
         self.loo_log_loss_ = -float(share @ log_expit(labels * average.loo_log_odds))
         self.mislabel_probability_ = average.mislabel_probability.astype(dtype)
 
