@@ -35,14 +35,12 @@ from foldless.solvers.ep import (
     EP,
     LARGEST_GROWTH,
     MAX_HALVINGS,
-    SETTLED_SCORE,
     WEAKER_SITES,
     Cavities,
     EPState,
     _explaining,
     _free_weights,
-    _growth_and_turn,
-    _psi,
+    _pace,
     _score_cavities,
     _wanted_sites,
     _weight_cavities,
@@ -57,6 +55,7 @@ from foldless.solvers.gaussian_layer import (
     opened_layer,
 )
 from foldless.solvers.joint import ClusterSite, JointBlock, JointCavity
+from foldless.solvers.message_passing import psi
 
 # Clusters are looked for after this many iterations, and again whenever these have doubled.
 FIRST_LOOK = 3
@@ -132,11 +131,6 @@ class ClusteredEP(EP):
         spiked &= priors.slab_mean == 0
         wanted, log_evidence = _wanted_with_clusters(problem, state)
         moved = _moved(problem, tiles, state, wanted, priors)
-        move = (moved.gaussian.score_mean - state.gaussian.score_mean) / moved.step
-        share = problem.label_weight / problem.n_samples
-        size = float(np.sqrt(share @ moved.gaussian.score_mean**2))
-        growth, turn = _growth_and_turn(move, state.move, share)
-        next_step = self.damping.following(max(moved.step, state.step / 2), growth, turn)
         cavities = _weight_cavities(moved.gaussian)
         _put_equivalents(cavities, moved.clusters)
         state = replace(
@@ -147,9 +141,7 @@ class ClusteredEP(EP):
             weight_cavities=cavities,
             score_cavities=_score_cavities(moved.gaussian, moved.sites, problem.sample_weight),
             iteration=state.iteration + 1,
-            change=float(np.sqrt(share @ move**2)) / (size + SETTLED_SCORE),
-            move=move,
-            step=min(next_step, state.largest_step),
+            pace=_pace(self.damping, problem, state, moved.gaussian, moved.step),
             log_evidence=log_evidence,
             cluster_sites=moved.cluster_sites,
             clusters=moved.clusters,
@@ -184,8 +176,8 @@ def _wanted_with_clusters(problem: Problem, state: ClusteredState) -> tuple[Site
     if state.clusters:
         clustered = np.concatenate([cluster.columns for cluster in state.clusters])
         at, now = state.weight_cavities, state.gaussian
-        factors = problem.prior.tilted(at.mean, at.var).log_z + _psi(at.mean, at.var)
-        factors -= _psi(now.mean, now.var)
+        factors = problem.prior.tilted(at.mean, at.var).log_z + psi(at.mean, at.var)
+        factors -= psi(now.mean, now.var)
         log_evidence -= float(np.sum(factors[clustered]))
         log_evidence += sum(cluster.log_factor() for cluster in state.clusters)
     return wanted, log_evidence

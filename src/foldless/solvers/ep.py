@@ -30,8 +30,7 @@ from numpy.typing import NDArray
 
 from foldless.beliefs import Array, Posterior
 from foldless.problem import Problem
-from foldless.solvers.base import Solver
-from foldless.solvers.damping import AdaptiveDamping, Damping
+from foldless.solvers.damping import AdaptiveDamping, Damping, Pace
 from foldless.solvers.gaussian_layer import (
     Block,
     Gaussian,
@@ -43,6 +42,7 @@ from foldless.solvers.gaussian_layer import (
     opened_layer,
     without_labels,
 )
+from foldless.solvers.message_passing import MessagePassing, PacedState, psi
 from foldless.solvers.secants import Secants
 
 # A cavity without precision, or with less than this share of its marginal's, says nothing: its site waits.
@@ -53,13 +53,11 @@ WIDE_CAVITY_SHARE = 1e-9
 # Site precisions are differences of precisions. A site that moves by less than so many units in the last
 # place of those stays: a Gaussian prior keeps its own precision, however small beside the labels'.
 ROUNDING = 32 * np.finfo(np.float64).eps
-# Scores within a hundredth of a logit of where they were count as settled, as in GAMP.
-SETTLED_SCORE = 1e-2
+# An intercept vaguer than this (log-odds squared), or any column that makes scores as vague, lets the first
+# labels look uninformative, and all of them together leap where they are certain and wrong.
+VAGUEST_START = 10.0
 # A step is halved this often to keep the posterior positive definite before the iteration is called diverged.
 MAX_HALVINGS = 12
-CALMEST_STEP = 0.02
-# The evidence of labels is an approximation and may exceed one by a little.
-EVIDENCE_SLACK = 1.0
 # Within a tenth of where they are going, sites leap: earlier they have not learnt enough and go astray. It
 # takes this many proposals to learn from, besides the present one.
 NEAR = 0.1
@@ -95,7 +93,7 @@ class Cavities:
 
 
 @dataclass(frozen=True, eq=False)
-class EPState:
+class EPState(PacedState):
     """Sites, the Gaussian they make, and what the next iteration needs to know of the last."""
 
     tiles: Tiles
@@ -103,12 +101,6 @@ class EPState:
     gaussian: Gaussian
     weight_cavities: Cavities
     score_cavities: Cavities
-    iteration: int
-    change: float
-    move: Array
-    step: float
-    largest_step: float
-    log_evidence: float
     # The sites before free weights answered (None: as they are), and what earlier ones have taught.
     proposed: Array | None = None
     secants: Secants = field(default_factory=Secants)
@@ -136,7 +128,7 @@ class EPState:
 
 
 @dataclass(frozen=True)
-class EP(Solver[EPState]):
+class EP(MessagePassing[EPState]):
     """Expectation propagation; an iteration costs O(M²N) for N > M features, O(N²M) otherwise."""
 
     damping: Damping = field(default_factory=lambda: AdaptiveDamping(first=0.85, smallest=0.3))
@@ -146,7 +138,10 @@ class EP(Solver[EPState]):
         mean, var = problem.prior.start(n_weights)
         precision = 1.0 / np.maximum(var, np.finfo(float).tiny)
         sites = Sites(precision, precision * mean, np.zeros(n_samples), np.zeros(n_samples))
-        gaussian = without_labels(problem.operator, sites.prior_precision, sites.prior_shift)
+        # For the first labels only; the sites are the prior's all the same.
+        square = problem.operator.squared_norms(problem.sample_weight)[1] / problem.sample_weight.sum()
+        narrower = np.maximum(precision, square / VAGUEST_START)
+        gaussian = without_labels(problem.operator, narrower, narrower * mean)
         return EPState(
             tiles=Tiles(problem.operator),
             sites=sites,
@@ -154,10 +149,7 @@ class EP(Solver[EPState]):
             weight_cavities=_weight_cavities(gaussian),
             score_cavities=_score_cavities(gaussian, sites, problem.sample_weight),
             iteration=0,
-            change=np.inf,
-            move=np.zeros(n_samples),
-            step=self.damping.first,
-            largest_step=self.damping.first,
+            pace=Pace.first(self.damping, n_samples),
             log_evidence=-np.inf,
         )
 
@@ -211,17 +203,6 @@ class EP(Solver[EPState]):
         tiles = state.tiles if state.tiles.operator is problem.operator else Tiles(problem.operator)
         wanted, log_evidence = _wanted_sites(problem, state)
         moved = _moved(problem, tiles, state, wanted)
-        move = (moved.gaussian.score_mean - state.gaussian.score_mean) / moved.step
-        share = problem.label_weight / problem.n_samples
-        size = float(np.sqrt(share @ moved.gaussian.score_mean**2))
-        change = float(np.sqrt(share @ move**2)) / (size + SETTLED_SCORE)
-        next_step = state.step
-        if moved.is_leap:
-            # A leap says nothing about how plain steps go.
-            move = np.zeros_like(move)
-        else:
-            growth, turn = _growth_and_turn(move, state.move, share)
-            next_step = self.damping.following(max(moved.step, state.step / 2), growth, turn)
         return EPState(
             tiles=tiles,
             sites=moved.sites,
@@ -229,38 +210,18 @@ class EP(Solver[EPState]):
             weight_cavities=_weight_cavities(moved.gaussian),
             score_cavities=_score_cavities(moved.gaussian, moved.sites, problem.sample_weight),
             iteration=state.iteration + 1,
-            change=change,
-            move=move,
-            step=min(next_step, state.largest_step),
-            largest_step=state.largest_step,
+            pace=_pace(self.damping, problem, state, moved.gaussian, moved.step),
             log_evidence=log_evidence,
             proposed=moved.proposed,
             secants=moved.secants,
-        )
-
-    def calmer(self, state: EPState) -> EPState | None:
-        largest = state.largest_step / 3
-        if largest < CALMEST_STEP:
-            return None
-        return replace(state, step=largest, largest_step=largest, secants=Secants())
-
-    def resumed(self, state: EPState) -> EPState:
-        return replace(
-            state,
-            change=np.inf,
-            move=np.zeros_like(state.move),
-            step=self.damping.first,
-            largest_step=self.damping.first,
-            secants=Secants(),
         )
 
     def transferred(self, problem: Problem, state: EPState) -> EPState:
         # Sites answer to the data they were made for; others start afresh.
         return self.init(problem)
 
-    def plausible(self, problem: Problem, state: EPState) -> bool:
-        """The probability of labels is at most one: more is what a runaway iteration claims."""
-        return not problem.channel.normalised or state.log_evidence < EVIDENCE_SLACK
+    def _at_pace(self, state: EPState, pace: Pace) -> EPState:
+        return replace(state, pace=pace, secants=Secants())
 
     def posterior(self, problem: Problem, state: EPState) -> Posterior:
         left_out = _score_cavities(state.gaussian, state.sites, problem.sample_weight, problem.loo_weight)
@@ -288,10 +249,10 @@ def _wanted_sites(problem: Problem, state: EPState) -> tuple[Sites, float]:
         *_explaining(tilted.mean, tilted.var, prior, old.prior_precision, old.prior_shift), *label_sites
     )
     # Each factor is Z / ∫ cavity·site times its site; weight counts how many there are of it.
-    prior_factors = tilted.log_z + _psi(prior.mean, prior.var) - _psi(now.mean, now.var)
+    prior_factors = tilted.log_z + psi(prior.mean, prior.var) - psi(now.mean, now.var)
     with_site = 1.0 / (1.0 / at.var + old.label_precision)
     site_mean = with_site * (at.mean / at.var + old.label_shift)
-    label_factors = label_log_z + _psi(at.mean, at.var) - _psi(site_mean, with_site)
+    label_factors = label_log_z + psi(at.mean, at.var) - psi(site_mean, with_site)
     log_evidence = now.log_normaliser + float(np.sum(prior_factors) + problem.sample_weight @ label_factors)
     return wanted, log_evidence
 
@@ -329,10 +290,9 @@ class Moved(NamedTuple):
 
     sites: Sites
     gaussian: Gaussian
-    step: float
+    step: float | None  # None for a leap
     proposed: Array
     secants: Secants
-    is_leap: bool
 
 
 def _moved(problem: Problem, tiles: Tiles, state: EPState, wanted: Sites) -> Moved:
@@ -372,19 +332,19 @@ def _moved(problem: Problem, tiles: Tiles, state: EPState, wanted: Sites) -> Mov
         try:
             sites, gaussian = arrived(point)
             if np.all(gaussian.score_var <= LARGEST_GROWTH**2 * now.score_var):
-                return Moved(sites, gaussian, 1.0, point, secants, True)
+                return Moved(sites, gaussian, None, point, secants)
         except NotPositiveDefinite:
             pass
         secants = secants.last()
     for _ in range(MAX_HALVINGS):
         point = proposed + np.where(answers, 1.0, step) * residual
         try:
-            return Moved(*arrived(point), step, point, secants, False)
+            return Moved(*arrived(point), step, point, secants)
         except NotPositiveDefinite:
             step /= 2
     # Nothing on the way is proper: say so by numbers that the loop takes for a divergence.
     broken = replace(now, score_mean=np.full(n_samples, np.nan))
-    return Moved(state.sites, broken, step, proposed, secants, False)
+    return Moved(state.sites, broken, step, proposed, secants)
 
 
 def _free_weights(sites: Sites, state: EPState) -> Positions:
@@ -462,6 +422,18 @@ def _step_of_block(opened: Opened, block: Block, precision: Array, shift: Array,
     return block
 
 
+def _pace(damping: Damping, problem: Problem, state: EPState, gaussian: Gaussian, step: float | None) -> Pace:
+    """The pace after a step to this Gaussian, or after a leap (None)."""
+    return state.pace.after(
+        damping,
+        position=gaussian.score_mean,
+        move=(gaussian.score_mean - state.gaussian.score_mean) / (1.0 if step is None else step),
+        taken=step,
+        weight=problem.label_weight,
+        total=problem.n_samples,
+    )
+
+
 def _weight_cavities(gaussian: Gaussian) -> Cavities:
     return Cavities.left(gaussian.mean, gaussian.var, gaussian.data_precision, gaussian.data_slope)
 
@@ -479,17 +451,3 @@ def _score_cavities(
 def _settled(wanted: Array, old: Array, size: Array) -> Array:
     """The wanted values, but the old ones where the difference is rounding error of numbers of this size."""
     return np.where(np.abs(wanted - old) <= ROUNDING * size, old, wanted)
-
-
-def _psi(mean: Array, var: Array) -> Array:
-    """Log normaliser of a Gaussian in its natural parameters: mean²/2var + ½ log(2π var)."""
-    return 0.5 * (mean * mean / var + np.log(2 * np.pi * var))
-
-
-def _growth_and_turn(move: Array, previous: Array, share: Array) -> tuple[float, float]:
-    square, previous_square = float(share @ move**2), float(share @ previous**2)
-    if not (square > 0 and previous_square > 0):
-        return 0.0, 1.0
-    return (square / previous_square) ** 0.5, float(share @ (move * previous)) / (
-        square * previous_square
-    ) ** 0.5
