@@ -38,12 +38,12 @@ from foldless.solvers.ep import (
     WEAKER_SITES,
     Cavities,
     EPState,
-    _explaining,
-    _free_weights,
-    _pace,
-    _score_cavities,
-    _wanted_sites,
-    _weight_cavities,
+    explaining_sites,
+    free_weights,
+    pace_after,
+    score_cavities,
+    wanted_sites,
+    weight_cavities,
 )
 from foldless.solvers.gaussian_layer import (
     Gaussian,
@@ -131,7 +131,7 @@ class ClusteredEP(EP):
         spiked &= priors.slab_mean == 0
         wanted, log_evidence = _wanted_with_clusters(problem, state)
         moved = _moved(problem, tiles, state, wanted, priors)
-        cavities = _weight_cavities(moved.gaussian)
+        cavities = weight_cavities(moved.gaussian)
         _put_equivalents(cavities, moved.clusters)
         state = replace(
             state,
@@ -139,9 +139,9 @@ class ClusteredEP(EP):
             sites=moved.sites,
             gaussian=moved.gaussian,
             weight_cavities=cavities,
-            score_cavities=_score_cavities(moved.gaussian, moved.sites, problem.sample_weight),
+            score_cavities=score_cavities(moved.gaussian.scores, moved.sites, problem.sample_weight),
             iteration=state.iteration + 1,
-            pace=_pace(self.damping, problem, state, moved.gaussian, moved.step),
+            pace=pace_after(self.damping, problem, state, moved.gaussian, moved.step),
             log_evidence=log_evidence,
             cluster_sites=moved.cluster_sites,
             clusters=moved.clusters,
@@ -172,7 +172,7 @@ class _Moved:
 
 def _wanted_with_clusters(problem: Problem, state: ClusteredState) -> tuple[Sites, float]:
     """What `ep` wants of labels and single weights, and the evidence with the clusters' factors."""
-    wanted, log_evidence = _wanted_sites(problem, state)
+    wanted, log_evidence = wanted_sites(problem, state)
     if state.clusters:
         clustered = np.concatenate([cluster.columns for cluster in state.clusters])
         at, now = state.weight_cavities, state.gaussian
@@ -191,7 +191,7 @@ def _moved(
     clustered = [site.columns for site in state.cluster_sites]
     for _ in range(MAX_HALVINGS):
         sites = state.sites.towards(wanted, step)
-        free = np.unique(np.concatenate([_free_weights(sites, state), *clustered]))
+        free = np.unique(np.concatenate([free_weights(sites, state), *clustered]))
         sites = sites.with_prior(free, state.sites.prior_precision[free], state.sites.prior_shift[free])
         try:
             opened = opened_layer(tiles, sites, problem.sample_weight, free)
@@ -266,7 +266,7 @@ def _answered(
         cavity_mean[free], cavity_var[free] = at.mean, at.var
         mean, var, _ = problem.prior.tilted(cavity_mean, cavity_var)
         mean, var = mean[free], var[free].copy()
-        single, shift = _explaining(mean, var, at, block.site_precision.diagonal(), block.site_shift)
+        single, shift = explaining_sites(mean, var, at, block.site_precision.diagonal(), block.site_shift)
         precision = np.diag(single)
         clusters = _judged(block, places, priors)
         for cluster, inside in zip(clusters, places, strict=True):

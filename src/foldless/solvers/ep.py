@@ -37,6 +37,7 @@ from foldless.solvers.gaussian_layer import (
     NotPositiveDefinite,
     Opened,
     Positions,
+    Scores,
     Sites,
     Tiles,
     opened_layer,
@@ -146,8 +147,8 @@ class EP(MessagePassing[EPState]):
             tiles=Tiles(problem.operator),
             sites=sites,
             gaussian=gaussian,
-            weight_cavities=_weight_cavities(gaussian),
-            score_cavities=_score_cavities(gaussian, sites, problem.sample_weight),
+            weight_cavities=weight_cavities(gaussian),
+            score_cavities=score_cavities(gaussian.scores, sites, problem.sample_weight),
             iteration=0,
             pace=Pace.first(self.damping, n_samples),
             log_evidence=-np.inf,
@@ -173,11 +174,10 @@ class EP(MessagePassing[EPState]):
         nothing = self.init(problem)
         weights = Cavities(cavity_mean, cavity_var, np.ones(cavity_mean.size, dtype=bool))
         scores = Cavities(score_cavity_mean, score_cavity_var, np.ones(score_cavity_mean.size, dtype=bool))
-        prior_sites = _explaining(
+        prior_sites = explaining_sites(
             weight_mean, weight_var, weights, nothing.sites.prior_precision, nothing.sites.prior_shift
         )
-        label_sites, _ = _label_sites(problem, scores, nothing.sites)
-        believed = Sites(*prior_sites, *label_sites)
+        believed = Sites(*prior_sites, *label_sites(problem, scores, nothing.sites)[0])
         share, tiles = 1.0, nothing.tiles
         while True:
             sites = nothing.sites.towards(believed, share)
@@ -194,23 +194,23 @@ class EP(MessagePassing[EPState]):
             nothing,
             sites=sites,
             gaussian=gaussian,
-            weight_cavities=_weight_cavities(gaussian),
-            score_cavities=_score_cavities(gaussian, sites, problem.sample_weight),
+            weight_cavities=weight_cavities(gaussian),
+            score_cavities=score_cavities(gaussian.scores, sites, problem.sample_weight),
             iteration=1,
         )
 
     def step(self, problem: Problem, state: EPState) -> EPState:
         tiles = state.tiles if state.tiles.operator is problem.operator else Tiles(problem.operator)
-        wanted, log_evidence = _wanted_sites(problem, state)
+        wanted, log_evidence = wanted_sites(problem, state)
         moved = _moved(problem, tiles, state, wanted)
         return EPState(
             tiles=tiles,
             sites=moved.sites,
             gaussian=moved.gaussian,
-            weight_cavities=_weight_cavities(moved.gaussian),
-            score_cavities=_score_cavities(moved.gaussian, moved.sites, problem.sample_weight),
+            weight_cavities=weight_cavities(moved.gaussian),
+            score_cavities=score_cavities(moved.gaussian.scores, moved.sites, problem.sample_weight),
             iteration=state.iteration + 1,
-            pace=_pace(self.damping, problem, state, moved.gaussian, moved.step),
+            pace=pace_after(self.damping, problem, state, moved.gaussian, moved.step),
             log_evidence=log_evidence,
             proposed=moved.proposed,
             secants=moved.secants,
@@ -224,7 +224,9 @@ class EP(MessagePassing[EPState]):
         return replace(state, pace=pace, secants=Secants())
 
     def posterior(self, problem: Problem, state: EPState) -> Posterior:
-        left_out = _score_cavities(state.gaussian, state.sites, problem.sample_weight, problem.loo_weight)
+        left_out = score_cavities(
+            state.gaussian.scores, state.sites, problem.sample_weight, problem.loo_weight
+        )
         return Posterior(
             mean=state.gaussian.mean,
             var=state.gaussian.var,
@@ -236,7 +238,7 @@ class EP(MessagePassing[EPState]):
         )
 
 
-def _wanted_sites(problem: Problem, state: EPState) -> tuple[Sites, float]:
+def wanted_sites(problem: Problem, state: EPState) -> tuple[Sites, float]:
     """Sites that explain the tilted moments at the present cavities, and the log evidence there.
 
     Improper cavities keep their sites.
@@ -244,9 +246,9 @@ def _wanted_sites(problem: Problem, state: EPState) -> tuple[Sites, float]:
     old, now = state.sites, state.gaussian
     at, prior = state.score_cavities, state.weight_cavities
     tilted = problem.prior.tilted(prior.mean, prior.var)
-    label_sites, label_log_z = _label_sites(problem, at, old)
+    of_labels, label_log_z = label_sites(problem, at, old)
     wanted = Sites(
-        *_explaining(tilted.mean, tilted.var, prior, old.prior_precision, old.prior_shift), *label_sites
+        *explaining_sites(tilted.mean, tilted.var, prior, old.prior_precision, old.prior_shift), *of_labels
     )
     # Each factor is Z / ∫ cavity·site times its site; weight counts how many there are of it.
     prior_factors = tilted.log_z + psi(prior.mean, prior.var) - psi(now.mean, now.var)
@@ -257,7 +259,7 @@ def _wanted_sites(problem: Problem, state: EPState) -> tuple[Sites, float]:
     return wanted, log_evidence
 
 
-def _label_sites(problem: Problem, at: Cavities, old: Sites) -> tuple[tuple[Array, Array], Array]:
+def label_sites(problem: Problem, at: Cavities, old: Sites) -> tuple[tuple[Array, Array], Array]:
     """Precisions and shifts of label sites at these cavities, and the log normalisers there.
 
     With cavity N(p, v), slope s and curvature c of log Z: site precision c / (1 - v c) and shift
@@ -272,7 +274,7 @@ def _label_sites(problem: Problem, at: Cavities, old: Sites) -> tuple[tuple[Arra
     return sites, response.log_z
 
 
-def _explaining(
+def explaining_sites(
     mean: Array, var: Array, cavity: Cavities, old_precision: Array, old_shift: Array
 ) -> tuple[Array, Array]:
     """Precisions and shifts of sites that make these moments of cavities; improper cavities keep theirs."""
@@ -305,7 +307,7 @@ def _moved(problem: Problem, tiles: Tiles, state: EPState, wanted: Sites) -> Mov
     # The first label sites replace none: there is nothing yet to damp towards.
     step = 1.0 if state.iteration == 0 else state.step
     is_free = np.zeros(n_weights, dtype=bool)
-    is_free[_free_weights(state.sites.towards(wanted, step), state)] = True
+    is_free[free_weights(state.sites.towards(wanted, step), state)] = True
     answers = np.concatenate([is_free, is_free, np.zeros(2 * n_samples, dtype=bool)])
 
     present = state.sites.as_vector()
@@ -324,7 +326,7 @@ def _moved(problem: Problem, tiles: Tiles, state: EPState, wanted: Sites) -> Mov
         if free.size > 2 * n_samples:
             raise NotPositiveDefinite("more prior sites are negative than labels could outweigh")
         opened = opened_layer(tiles, sites, problem.sample_weight, free)
-        block = _answered(problem, state, opened, _opening(opened, sites, now.var))
+        block = answered(problem, state, opened, opening(opened, sites, now.var))
         return sites.with_prior(opened.free, block.site_precision, block.site_shift), opened.closed(block)
 
     if len(secants) > FIRST_SECANTS and state.change < NEAR:
@@ -347,7 +349,7 @@ def _moved(problem: Problem, tiles: Tiles, state: EPState, wanted: Sites) -> Mov
     return Moved(state.sites, broken, step, proposed, secants)
 
 
-def _free_weights(sites: Sites, state: EPState) -> Positions:
+def free_weights(sites: Sites, state: EPState) -> Positions:
     """Weights of which labels say more than the prior, or whose sites are not positive, or have been.
 
     There can be at most twice as many of the first as there are samples, and at most as many of the second
@@ -369,7 +371,7 @@ def _free_weights(sites: Sites, state: EPState) -> Positions:
     return np.flatnonzero(free)
 
 
-def _opening(opened: Opened, sites: Sites, var: Array) -> Block:
+def opening(opened: Opened, sites: Sites, var: Array) -> Block:
     """The free weights at their present sites, with weaker ones instead of negative ones if need be."""
     precision, shift = sites.prior_precision[opened.free], sites.prior_shift[opened.free]
     negative, largest = precision < 0, LARGEST_GROWTH**2 * var[opened.free]
@@ -386,7 +388,7 @@ def _opening(opened: Opened, sites: Sites, var: Array) -> Block:
     return block
 
 
-def _answered(problem: Problem, state: EPState, opened: Opened, block: Block) -> Block:
+def answered(problem: Problem, state: EPState, opened: Opened, block: Block) -> Block:
     """The free weights after their priors have answered to what labels and held weights say of them."""
     free = opened.free
     if free.size == 0:
@@ -397,7 +399,7 @@ def _answered(problem: Problem, state: EPState, opened: Opened, block: Block) ->
         # A prior may differ between columns, so it is shown all of them.
         cavity_mean[free], cavity_var[free] = at.mean, at.var
         mean, var, _ = problem.prior.tilted(cavity_mean, cavity_var)
-        precision, shift = _explaining(mean[free], var[free], at, block.site_precision, block.site_shift)
+        precision, shift = explaining_sites(mean[free], var[free], at, block.site_precision, block.site_shift)
         block = _step_of_block(
             opened, block, precision, shift, LARGEST_GROWTH * np.maximum(block.var, var[free])
         )
@@ -422,7 +424,9 @@ def _step_of_block(opened: Opened, block: Block, precision: Array, shift: Array,
     return block
 
 
-def _pace(damping: Damping, problem: Problem, state: EPState, gaussian: Gaussian, step: float | None) -> Pace:
+def pace_after(
+    damping: Damping, problem: Problem, state: EPState, gaussian: Gaussian, step: float | None
+) -> Pace:
     """The pace after a step to this Gaussian, or after a leap (None)."""
     return state.pace.after(
         damping,
@@ -434,18 +438,16 @@ def _pace(damping: Damping, problem: Problem, state: EPState, gaussian: Gaussian
     )
 
 
-def _weight_cavities(gaussian: Gaussian) -> Cavities:
+def weight_cavities(gaussian: Gaussian) -> Cavities:
     return Cavities.left(gaussian.mean, gaussian.var, gaussian.data_precision, gaussian.data_slope)
 
 
-def _score_cavities(
-    gaussian: Gaussian, sites: Sites, sample_weight: Array, lost: Array | None = None
-) -> Cavities:
+def score_cavities(scores: Scores, sites: Sites, sample_weight: Array, lost: Array | None = None) -> Cavities:
     """Scores without one label: a sample of weight 2 keeps the other, one of weight ½ had half to lose."""
     lost = np.minimum(sample_weight, 1.0) if lost is None else lost
-    precision = gaussian.rest_precision + (sample_weight - lost) * sites.label_precision
-    slope = lost * (sites.label_precision * gaussian.score_mean - sites.label_shift)
-    return Cavities.left(gaussian.score_mean, gaussian.score_var, precision, slope)
+    precision = scores.rest_precision + (sample_weight - lost) * sites.label_precision
+    slope = lost * (sites.label_precision * scores.mean - sites.label_shift)
+    return Cavities.left(scores.mean, scores.var, precision, slope)
 
 
 def _settled(wanted: Array, old: Array, size: Array) -> Array:

@@ -35,7 +35,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -134,6 +134,14 @@ class Sites:
         return Sites(prior_precision, prior_shift, self.label_precision, self.label_shift)
 
 
+class Scores(NamedTuple):
+    """Marginals of scores, and their precisions without any of their sample's sites."""
+
+    mean: Array
+    var: Array
+    rest_precision: Array
+
+
 @dataclass(frozen=True, eq=False)
 class Gaussian:
     """Marginals of weights and scores, and log ∫ of the product of all sites."""
@@ -149,6 +157,10 @@ class Gaussian:
     # The precision c of a score without any of its sample's sites.
     rest_precision: Array
 
+    @property
+    def scores(self) -> Scores:
+        return Scores(self.score_mean, self.score_var, self.rest_precision)
+
 
 def gaussian_layer(tiles: Tiles, sites: Sites, sample_weight: Array) -> Gaussian:
     """The Gaussian of these sites; raises NotPositiveDefinite if there is none."""
@@ -161,11 +173,9 @@ def opened_layer(tiles: Tiles, sites: Sites, sample_weight: Array, free: Positio
 
     With more samples than weights all weights are free, whatever is asked for.
     """
-    label_precision = sample_weight * sites.label_precision
-    label_shift = sample_weight * sites.label_shift
     if tiles.by_columns:
-        return _HeldIntegrated(tiles, sites, label_precision, label_shift, free)
-    return _AllFree(tiles, label_precision, label_shift)
+        return _HeldIntegrated(_Held(tiles, sites, free), sites, sample_weight)
+    return _AllFree(tiles, sites, sample_weight)
 
 
 def without_labels(operator: Operator, prior_precision: Array, prior_shift: Array) -> Gaussian:
@@ -231,63 +241,81 @@ class Opened(ABC):
         return self.block(sites.prior_precision[self.free], sites.prior_shift[self.free])
 
     @abstractmethod
+    def relabelled(self, sites: Sites, sample_weight: Array) -> Opened:
+        """The same prior sites with other label sites, without another visit of held columns."""
+
+    @abstractmethod
+    def scores(self, block: Block) -> Scores:
+        """The scores under all sites, with these of the free weights."""
+
+    @abstractmethod
     def closed(self, block: Block) -> Gaussian:
         """The Gaussian of all sites, with these of the free weights."""
+
+
+class _Held:
+    """What the prior sites of held weights make of scores: mean and covariance, and the columns left open."""
+
+    def __init__(self, tiles: Tiles, sites: Sites, free: Positions) -> None:
+        self.tiles, self.free = tiles, free
+        precision = sites.prior_precision.copy()
+        precision[free] = np.inf
+        self.spread = 1.0 / precision
+        prior_mean, root_spread = self.spread * sites.prior_shift, np.sqrt(self.spread)
+        n_samples = tiles.shape[0]
+        self.kernel, self.scores = np.zeros((n_samples, n_samples)), np.zeros(n_samples)
+        for columns, tile in tiles:
+            self.scores += tile @ prior_mean[columns]
+            scaled = tile * root_spread[columns]
+            # Of one array with itself only a triangle is computed.
+            self.kernel += scaled @ scaled.T
+        self.free_columns = tiles.columns(free)
 
 
 class _HeldIntegrated(Opened):
     """Held weights integrated in M x M matrices, for N > M."""
 
-    def __init__(
-        self, tiles: Tiles, sites: Sites, label_precision: Array, label_shift: Array, free: Positions
-    ) -> None:
-        self.tiles, self.sites, self.free = tiles, sites, free
-        self.label_precision, self.label_shift = label_precision, label_shift
-        n_samples = tiles.shape[0]
-        spread = sites.prior_precision.copy()
-        spread[free] = np.inf
-        spread = self.spread = 1.0 / spread
-        prior_mean, root_spread = spread * sites.prior_shift, np.sqrt(spread)
-        kernel, held_scores = np.zeros((n_samples, n_samples)), np.zeros(n_samples)
-        for columns, tile in tiles:
-            held_scores += tile @ prior_mean[columns]
-            scaled = tile * root_spread[columns]
-            # Of one array with itself only a triangle is computed.
-            kernel += scaled @ scaled.T
-        self.kernel, self.held_scores = kernel, held_scores
-
-        root = self.label_root = np.sqrt(label_precision)
+    def __init__(self, held: _Held, sites: Sites, sample_weight: Array) -> None:
+        self.held, self.sites, self.free = held, sites, held.free
+        self.label_precision = sample_weight * sites.label_precision
+        self.label_shift = sample_weight * sites.label_shift
+        kernel, root = held.kernel, np.sqrt(self.label_precision)
         matrix = root[:, np.newaxis] * kernel * root
-        matrix.flat[:: n_samples + 1] += 1.0
+        matrix.flat[:: root.size + 1] += 1.0
         self.lower, self.log_determinant = _cholesky(matrix)
-        self.residual = label_shift - root * _solve(self.lower, root * (held_scores + kernel @ label_shift))
-        self.free_columns = tiles.columns(free)
+        before = held.scores + kernel @ self.label_shift
+        self.residual = self.label_shift - root * _solve(self.lower, root * before)
+        self.label_root = root
         # P_F, in Fortran's order as LAPACK leaves it.
-        self.free_half = _half(self.lower, root[:, np.newaxis] * self.free_columns)
+        self.free_half = _half(self.lower, root[:, np.newaxis] * held.free_columns)
         self.precision = self.free_half.T @ self.free_half
-        self.shift = self.residual @ self.free_columns
+        self.shift = self.residual @ held.free_columns
+
+    def relabelled(self, sites: Sites, sample_weight: Array) -> Opened:
+        return _HeldIntegrated(self.held, sites, sample_weight)
+
+    def scores(self, block: Block) -> Scores:
+        held = self.held
+        mean = held.scores + held.kernel @ self._residual(block) + held.free_columns @ block.mean
+        return Scores(mean, *self._score_variances(block))
 
     def closed(self, block: Block) -> Gaussian:
-        sites, spread, free = self.sites, self.spread, self.free
-        # (P_F Λ_F^-½)ᵀ: what free weights explain of P.
-        explained_by_free = _half(block.root, self.free_half.T)
-        residual = self.residual - self.label_root * _back(self.lower, self.free_half @ block.mean)
-
-        n_weights = self.tiles.shape[1]
+        sites, held, free = self.sites, self.held, self.free
+        residual, explained_by_free = self._residual(block), self._explained_by(block)
+        n_weights = held.tiles.shape[1]
         data_slope, explained = np.empty(n_weights), np.empty(n_weights)
-        for columns, tile in self.tiles:
+        for columns, tile in held.tiles:
             data_slope[columns] = residual @ tile
             half = _half(self.lower, self.label_root[:, np.newaxis] * tile, overwrite=True)
             explained[columns] = _squares(half) - _squares(explained_by_free @ half)
-        mean = spread * (sites.prior_shift + data_slope)
-        retained = np.maximum(1.0 - spread * explained, LEAST_RETAINED)
-        var = spread * retained
+        mean = held.spread * (sites.prior_shift + data_slope)
+        retained = np.maximum(1.0 - held.spread * explained, LEAST_RETAINED)
+        var = held.spread * retained
         data_precision = explained / retained
         mean[free], var[free] = block.mean, block.var
         data_precision[free], data_slope[free] = block.data_precision, block.data_slope
 
-        score_mean = self.held_scores + self.kernel @ residual + self.free_columns @ block.mean
-        score_var, rest_precision = self._score_variances(block, explained_by_free)
+        scores = self.scores(block)
         held_precision = sites.prior_precision.copy()
         held_precision[free] = 1.0
         log_determinant = float(np.sum(np.log(held_precision))) + self.log_determinant + block.log_determinant
@@ -297,29 +325,37 @@ class _HeldIntegrated(Opened):
             Gaussian(
                 mean,
                 var,
-                score_mean,
-                score_var,
-                _log_normaliser(shift, self.label_shift, mean, score_mean, log_determinant),
+                scores.mean,
+                scores.var,
+                _log_normaliser(shift, self.label_shift, mean, scores.mean, log_determinant),
                 data_precision,
                 data_slope,
-                rest_precision,
+                scores.rest_precision,
             )
         )
 
-    def _score_variances(self, block: Block, explained_by_free: Array) -> tuple[Array, Array]:
+    def _residual(self, block: Block) -> Array:
+        """ρ, the slope of the labels' log density in the scores, at their mean."""
+        return self.residual - self.label_root * _back(self.lower, self.free_half @ block.mean)
+
+    def _explained_by(self, block: Block) -> Array:
+        """(P_F Λ_F^-½)ᵀ: what free weights explain of P."""
+        return _half(block.root, self.free_half.T)
+
+    def _score_variances(self, block: Block) -> tuple[Array, Array]:
         """Variances of scores, and their precisions without their own labels."""
+        kernel = self.held.kernel
         inverse = lapack.dtrtri(self.lower, lower=1)[0]
-        from_free = _squares(explained_by_free @ inverse)
-        retained = _squares(inverse) - from_free
-        diagonal, label_precision = self.kernel.diagonal(), self.label_precision
+        retained = _squares(inverse) - _squares(self._explained_by(block) @ inverse)
+        diagonal, label_precision = kernel.diagonal(), self.label_precision
         weak = label_precision * diagonal < WEAK_LABEL
         with np.errstate(divide="ignore", invalid="ignore"):
             score_var: Array = np.maximum(1.0 - retained, LEAST_RETAINED) / label_precision
         if weak.any():
             # 1 - b would cancel: K - K W K and what free weights add, both without it.
-            half = _half(self.lower, self.label_root[:, np.newaxis] * self.kernel[:, weak])
+            half = _half(self.lower, self.label_root[:, np.newaxis] * kernel[:, weak])
             held_var = np.maximum(diagonal[weak] - _squares(half), LEAST_RETAINED * diagonal[weak])
-            columns = self.free_columns[weak] - half.T @ self.free_half
+            columns = self.held.free_columns[weak] - half.T @ self.free_half
             score_var[weak] = held_var + _squares(_half(block.root, columns.T))
         score_var = _floored(score_var)
         rest_precision = np.where(weak, 1.0 / score_var - label_precision, retained / score_var)
@@ -329,36 +365,45 @@ class _HeldIntegrated(Opened):
 class _AllFree(Opened):
     """All weights in N x N matrices, for N <= M."""
 
-    def __init__(self, tiles: Tiles, label_precision: Array, label_shift: Array) -> None:
-        self.tiles, self.label_precision, self.label_shift = tiles, label_precision, label_shift
+    def __init__(self, tiles: Tiles, sites: Sites, sample_weight: Array) -> None:
+        self.tiles = tiles
+        self.label_precision = sample_weight * sites.label_precision
+        self.label_shift = sample_weight * sites.label_shift
         n_weights = tiles.shape[1]
         self.free = np.arange(n_weights)
         self.precision, self.shift = np.zeros((n_weights, n_weights)), np.zeros(n_weights)
-        root = np.sqrt(label_precision)
+        root = np.sqrt(self.label_precision)
         for rows, tile in tiles:
             scaled = tile * root[rows, np.newaxis]
             self.precision += scaled.T @ scaled
-            self.shift += label_shift[rows] @ tile
+            self.shift += self.label_shift[rows] @ tile
+
+    def relabelled(self, sites: Sites, sample_weight: Array) -> Opened:
+        return _AllFree(self.tiles, sites, sample_weight)
+
+    def scores(self, block: Block) -> Scores:
+        n_samples = self.tiles.shape[0]
+        mean, spread = np.empty(n_samples), np.empty(n_samples)
+        for rows, tile in self.tiles:
+            mean[rows] = tile @ block.mean
+            spread[rows] = _squares(_half(block.root, tile.T))
+        var = _floored(spread)
+        return Scores(mean, var, 1.0 / var - self.label_precision)
 
     def closed(self, block: Block) -> Gaussian:
-        n_samples = self.tiles.shape[0]
-        score_mean, spread = np.empty(n_samples), np.empty(n_samples)
-        for rows, tile in self.tiles:
-            score_mean[rows] = tile @ block.mean
-            spread[rows] = _squares(_half(block.root, tile.T))
-        score_var = _floored(spread)
+        scores = self.scores(block)
         return _checked(
             Gaussian(
                 block.mean,
                 block.var,
-                score_mean,
-                score_var,
+                scores.mean,
+                scores.var,
                 _log_normaliser(
-                    block.site_shift, self.label_shift, block.mean, score_mean, block.log_determinant
+                    block.site_shift, self.label_shift, block.mean, scores.mean, block.log_determinant
                 ),
                 block.data_precision,
                 block.data_slope,
-                1.0 / score_var - self.label_precision,
+                scores.rest_precision,
             )
         )
 
@@ -428,34 +473,3 @@ def _inverse_of(lower: Array) -> Array:
     # Only a triangle is made; the other is that of L.
     below = np.tril(inverse, -1)
     return np.diag(inverse.diagonal()) + below + below.T
-
-
-def _inverse_cholesky(matrix: Array) -> tuple[Array, float]:
-    """L⁻¹ of a matrix L Lᵀ, and the log determinant of the matrix."""
-    lower, info = lapack.dpotrf(matrix, lower=1, clean=1)
-    # A matrix with NaN passes LAPACK, and a pivot of infinity leaves zeros.
-    if info != 0 or not np.all(np.isfinite(pivots := np.diag(lower))):
-        raise NotPositiveDefinite("a pivot is not positive")
-    inverse, _ = lapack.dtrtri(lower, lower=1)
-    return inverse, 2 * float(np.sum(np.log(pivots)))
-
-
-def _inertia(matrix: Array) -> tuple[int, float]:
-    """The number of negative eigenvalues of a symmetric matrix, and the log of its determinant's size.
-
-    From LDLᵀ with D of blocks of 1 and 2 (Bunch and Kaufman), for an eighth of the cost of the eigenvalues.
-    A block of 2 is only made where it has one eigenvalue of each sign.
-    """
-    if not np.all(np.isfinite(matrix)):
-        raise NotPositiveDefinite("the kernel of the prior sites is not finite")
-    work, _ = lapack.dsytrf_lwork(matrix.shape[0], lower=1)
-    factor, pivots, info = lapack.dsytrf(matrix, lower=1, lwork=int(work))
-    if info != 0:
-        raise NotPositiveDefinite("the sites leave some direction without any precision")
-    diagonal = np.diag(factor)
-    single = pivots > 0
-    # The two entries of a block of 2 carry the same negative pivot; its first is at an even place of its run.
-    first = np.flatnonzero(~single)[::2]
-    blocks = diagonal[first] * diagonal[first + 1] - factor[first + 1, first] ** 2
-    log_determinant = float(np.sum(np.log(np.abs(diagonal[single]))) + np.sum(np.log(np.abs(blocks))))
-    return int(np.count_nonzero(diagonal[single] < 0)) + first.size, log_determinant

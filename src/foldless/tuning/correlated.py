@@ -285,7 +285,7 @@ def _of_solution(
     posterior, n = solution.posterior, columns.n_features
     loo_mean, loo_var = posterior.loo_mean, posterior.loo_var
     if group is not None:
-        loo_mean, loo_var = left_out_groups(solution.problem, solution.state.sites, group)
+        loo_mean, loo_var = left_out_groups(solution.problem, solution.state, group)
     channel = solution.problem.channel
 
     def linear() -> Linear:
