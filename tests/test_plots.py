@@ -15,12 +15,12 @@ from matplotlib.figure import Figure
 
 from foldless import SparseClassifier
 from foldless.datasets import make_class_means
+from foldless.io import printable
 from foldless.plots import (
     BoundDisplay,
     ConvergenceDisplay,
     InclusionDisplay,
     LeaveOneOutDisplay,
-    printable,
     save,
 )
 
