@@ -313,7 +313,9 @@ class MessagePassingClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
     def _inclusion(self, result: Fit) -> Array:
         posterior, prior = result.solution.posterior, result.solution.problem.prior
         n_features = result.columns.n_features
-        if result.max_sum:
+        if result.inclusion is not None:
+            inclusion = result.inclusion[:n_features]
+        elif result.max_sum:
             inclusion = (posterior.mean[:n_features] != 0).astype(np.float64)
         elif isinstance(prior, SupportsInclusion):
             inclusion = prior.inclusion_probability(posterior.cavity_mean, posterior.cavity_var)[:n_features]

@@ -24,6 +24,7 @@ from foldless.solvers import GAMP
 from foldless.tuning.average import Average
 from foldless.tuning.correlated import fit_correlated
 from foldless.tuning.fit import Choices, Columns, Fit
+from foldless.tuning.parameters import integrated
 from foldless.tuning.polish import polished
 from foldless.tuning.spectrum import spectral_excess
 
@@ -43,6 +44,8 @@ TOLERATED_EXCESS = 1.25
 LARGEST_EXACT_COST = 1e10
 # Up to here, about ten milliseconds: what message passing found is finished with exact covariances.
 LARGEST_POLISH_COST = 2e8
+# Up to here, about three: the fit is repeated at neighbours of its parameters.
+LARGEST_INTEGRATION_COST = 5e7
 
 
 class SparseClassifier(MessagePassingClassifier):
@@ -188,20 +191,19 @@ class SparseClassifier(MessagePassingClassifier):
         self.flags_: list[str] = []
         excess = spectral_excess(standardized, labels, weight)
         groups = getattr(self, "_groups", None)
-        affordable = _exact_cost(*standardized.shape) <= LARGEST_EXACT_COST
-        if not affordable or (excess <= TOLERATED_EXCESS and groups is None):
-            if groups is not None:
-                warnings.warn(
-                    f"{type(self).__name__}: leaving groups out needs exact covariances, which are too "
-                    f"costly for {standardized.shape[0]} x {standardized.shape[1]}. Samples are left out "
-                    "one by one; loo_error_ is optimistic if samples of a group resemble each other.",
-                    UserWarning,
-                    stacklevel=4,
-                )
+        exact = _exact_cost(*standardized.shape) <= LARGEST_EXACT_COST
+        if groups is not None and not exact:
+            warnings.warn(
+                f"{type(self).__name__}: leaving groups out needs exact covariances, which are too "
+                f"costly for {standardized.shape[0]} x {standardized.shape[1]}. Samples are left out "
+                "one by one; loo_error_ is optimistic if samples of a group resemble each other.",
+                UserWarning,
+                stacklevel=4,
+            )
+            groups = None
+        if excess <= TOLERATED_EXCESS and groups is None:
             self.solver_ = "GAMP"
             super()._solve(standardized, labels, weight, columns, choices, left_out)
-            if excess > TOLERATED_EXCESS:
-                self.flags_.append(TOO_LARGE_FOR_ITS_CORRELATIONS)
             return
         result = fit_correlated(
             standardized,
@@ -210,21 +212,29 @@ class SparseClassifier(MessagePassingClassifier):
             columns,
             choices,
             left_out=left_out,
+            exact=exact,
             group=groups,
             watch=self._watch(),
         )
-        self.solver_ = "EP"
+        self.solver_ = "EP" if exact else "GAMP"
         self._publish(result.sparse, standardized.dtype)
         self._publish_average(result.average, labels, standardized.dtype)
-        self._publish_sets(result.sparse.solution, standardized.constant, standardized.dtype)
+        if exact:
+            self._publish_sets(result.sparse.solution, standardized.constant, standardized.dtype)
+        else:
+            self.flags_.append(TOO_LARGE_FOR_ITS_CORRELATIONS)
         if result.dense_lead > CLEAR_STANDARD_ERRORS:
             self.flags_.append(NOT_SPARSE)
         self._tell(result.sparse)
 
     def _finished(self, result: Fit) -> Fit:
-        if self.warm_start or _exact_cost(*result.standardized.shape) > LARGEST_POLISH_COST:
+        cost = _exact_cost(*result.standardized.shape)
+        if self.warm_start or cost > LARGEST_POLISH_COST:
             return result
-        return polished(result, self._watch())
+        exact = polished(result, self._watch())
+        if exact is result or not exact.solution.outcome.trustworthy or cost > LARGEST_INTEGRATION_COST:
+            return exact
+        return integrated(exact, HyperPrior(), self._watch())
 
     def _publish_average(self, average: Average, labels: Array, dtype: Any) -> None:
         """What prediction uses: attributes of the average instead of those of the sparse model alone."""

@@ -72,6 +72,10 @@ class HyperPrior:
         """A typical size of weights (a standard deviation, a mean absolute value) within what is allowed."""
         return min(size, self.largest * self.scale)
 
+    def log_density(self, variance: float) -> float:
+        """What the imaginary weights say of a variance, over its logarithm and up to a constant."""
+        return -0.5 * self.scale_count * (float(np.log(variance)) + self.scale**2 / variance)
+
 
 NO_HYPER_PRIOR = HyperPrior(scale_count=0.0, largest=np.inf, active_count=0.0, sparsity=0.0)
 
