@@ -11,6 +11,7 @@ import typer
 
 import foldless
 from foldless.cli.demo import demo
+from foldless.cli.fit import fit
 
 app = typer.Typer(
     name="foldless",
@@ -37,4 +38,5 @@ def main(
     """Find the few features that decide a class, and classify with them: one fit, no folds."""
 
 
-app.command()(demo)
+for command in (fit, demo):
+    app.command()(command)
