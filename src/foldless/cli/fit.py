@@ -44,6 +44,7 @@ def fit(
         with terminal.status("Starting"):
             from foldless.io.read import read_table
             from foldless.runs import results, telling
+            from foldless.runs.check import check_memory
             from foldless.runs.fit import fit_table
             from foldless.runs.places import default_folder, free_folder
             from foldless.runs.threads import limited_threads
@@ -51,7 +52,9 @@ def fit(
         start = time.perf_counter()
         with terminal.status("Reading"):
             asked = options.roles(target, covariates, groups, samples, ignore)
-            read = read_table(table, asked, delimiter=delimiter, budget=options.in_bytes(max_memory))
+            budget = options.in_bytes(max_memory)
+            read = read_table(table, asked, delimiter=delimiter, budget=budget)
+            check_memory(read, budget)
         seconds = {"read": time.perf_counter() - start}
         with limited_threads(threads), terminal.status("Fitting") as status:
             run = fit_table(read, model=model.value, fdr=fdr, seed=seed, watch=Progress(status))

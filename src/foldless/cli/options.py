@@ -90,3 +90,10 @@ def roles(
 
 def in_bytes(gigabytes: float | None) -> float | None:
     return None if gigabytes is None else GIGA * gigabytes
+
+
+def shown(path: Path) -> str:
+    """A path on one line however long, so that it can be copied, and unable to steer the terminal."""
+    from foldless.io import printable
+
+    return printable(path, longest=4096)

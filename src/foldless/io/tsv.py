@@ -37,28 +37,28 @@ def unguarded(cell: str) -> str:
     return cell[1:] if cell.startswith(GUARD) else cell
 
 
-def write_tsv(path: Path, columns: Sequence[tuple[str, Iterable[Any]]]) -> None:
+def write_tsv(path: Path, columns: Sequence[tuple[str, Iterable[Any]]], *, delimiter: str = "\t") -> None:
     """Write columns (name, values): texts are guarded, numbers are written with all their digits."""
-    lines = ["\t".join(_cell(name) for name, _ in columns)]
+    lines = [delimiter.join(_cell(name, delimiter) for name, _ in columns)]
     rows = zip(*(values for _, values in columns), strict=True)
-    lines += ["\t".join(map(_cell, row)) for row in rows]
+    lines += [delimiter.join(_cell(value, delimiter) for value in row) for row in rows]
     write_whole(path, ("\n".join(lines) + "\n").encode(ENCODING, ERRORS))
 
 
-def read_tsv(path: Path) -> tuple[list[str], list[list[str]]]:
+def read_tsv(path: Path, *, delimiter: str = "\t") -> tuple[list[str], list[list[str]]]:
     """Header and rows as they were given to `write_tsv`, numbers as text."""
     text = path.read_bytes().decode(ENCODING, ERRORS)
     # A name may be longer than the csv module expects of a field.
     limit = csv.field_size_limit(max(len(text), 1))
     try:
-        rows = list(csv.reader(io.StringIO(text, newline=""), delimiter="\t", strict=True))
+        rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True))
     finally:
         csv.field_size_limit(limit)
     header, *body = [[unguarded(cell) for cell in row] for row in rows]
     return header, body
 
 
-def _cell(value: Any) -> str:
+def _cell(value: Any, delimiter: str) -> str:
     if isinstance(value, bool | np.bool_):
         return "yes" if value else "no"
     if value is None:
@@ -67,6 +67,6 @@ def _cell(value: Any) -> str:
         return str(value)  # of NumPy's numbers, the shortest text that is read as the same number
     cell = guarded(value)
     # An empty line is no row to a reader, so the empty name is quoted as well.
-    if not cell or any(sign in cell for sign in '\t\r\n"'):
+    if not cell or any(sign in cell for sign in ("\r", "\n", '"', delimiter)):
         return '"' + cell.replace('"', '""') + '"'
     return cell

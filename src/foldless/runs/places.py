@@ -9,13 +9,18 @@ from pathlib import Path
 SUFFIXES = (".gz", ".csv", ".tsv", ".tab", ".txt", ".parquet", ".h5ad", ".svmlight", ".libsvm", ".npz")
 
 
-def default_folder(table: Path) -> Path:
-    """Beside nothing but the working directory: colon.csv.gz gives colon-foldless."""
+def default_name(table: Path) -> str:
+    """What results are called after: colon for colon.csv.gz."""
     name = table.name
     for suffix in SUFFIXES:
         if name.lower().endswith(suffix) and len(name) > len(suffix):
             name = name[: -len(suffix)]
-    return Path(f"{name}-foldless")
+    return name
+
+
+def default_folder(table: Path) -> Path:
+    """In the working directory, which need not be where the table is."""
+    return Path(f"{default_name(table)}-foldless")
 
 
 def free_folder(folder: Path, names: Iterable[str], *, force: bool) -> Path:

@@ -7,9 +7,9 @@ import json
 import platform
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,16 @@ import numpy as np
 import foldless
 from foldless.beliefs import Array
 from foldless.io.files import write_whole
-from foldless.io.table import Table
+from foldless.io.table import BadTable, Table
 from foldless.io.tsv import write_tsv
+from foldless.runs.compare import Score
 from foldless.runs.fit import Run
 
 MODEL, FEATURES, PREDICTIONS = "model.safetensors", "features.tsv", "predictions.tsv"
 REPORT, RECORD = "report.html", "run.json"
 RESULTS = (MODEL, FEATURES, PREDICTIONS, REPORT, RECORD)
+COMPARISON = "comparison.tsv"
+COMPARISON_RESULTS = (COMPARISON, RECORD)
 # Half the width of an interval that holds 90 % of a normal distribution, in standard deviations.
 NORMAL_90 = 1.645
 PACKAGES = ("numpy", "scipy", "scikit-learn", "pandas", "threadpoolctl", "safetensors")
@@ -39,19 +42,18 @@ def write_results(folder: Path, run: Run, facts: Mapping[str, Any]) -> list[Path
     write_tsv(folder / FEATURES, feature_columns(run.model, run.table.feature_names))
     write_tsv(folder / PREDICTIONS, left_out_columns(run))
     written += [folder / FEATURES, folder / PREDICTIONS]
-    if find_spec("foldless.report") is not None:
-        written.append(write_report(folder / REPORT, run, facts))
+    shown = {"seed": facts["seed"], "seconds to fit": f"{run.seconds:.2f}", "sha256": run.table.sha256}
+    written.append(write_report(folder / REPORT, run.model, run.table, shown))
     record = run_record(run, facts) | {"files": {path.name: _sha256(path) for path in written}}
     write_json(folder / RECORD, record)
     return [*written, folder / RECORD]
 
 
-def write_report(path: Path, run: Run, facts: Mapping[str, Any]) -> Path:
+def write_report(path: Path, model: Any, table: Table, facts: Mapping[str, Any]) -> Path:
     from foldless import report
 
-    table = run.table
     return report.write(
-        run.model,
+        model,
         path,
         y=table.target,
         feature_names=table.feature_names,
@@ -59,8 +61,31 @@ def write_report(path: Path, run: Run, facts: Mapping[str, Any]) -> Path:
         groups=table.groups,
         source=table.source,
         steps=table.steps,
-        facts={name: str(value) for name, value in facts.items()},
+        facts=facts,
     )
+
+
+def report_again(path: Path, model: Any, table: Table) -> Path:
+    """The report of a model that was saved, with the table it was fitted to."""
+    n_fitted = len(getattr(model, "loo_proba_", table.sample_names))
+    if table.shape[0] != n_fitted:
+        raise BadTable(
+            table.path,
+            f"there are {table.shape[0]} samples, and the model was fitted to {n_fitted}.",
+            "A report needs the table of the fit. For other samples, see `foldless predict`.",
+        )
+    return write_report(path, model, table, {"sha256": table.sha256})
+
+
+def write_comparison(
+    folder: Path, table: Table, scores: Sequence[Score], facts: Mapping[str, Any]
+) -> list[Path]:
+    folder.mkdir(parents=True, exist_ok=True)
+    names = [f.name for f in fields(Score)]
+    write_tsv(folder / COMPARISON, [(name, [getattr(s, name) for s in scores]) for name in names])
+    record = record_of(table, facts) | {"files": {COMPARISON: _sha256(folder / COMPARISON)}}
+    write_json(folder / RECORD, record)
+    return [folder / COMPARISON, folder / RECORD]
 
 
 def feature_columns(model: Any, names: Sequence[str]) -> list[Column]:
@@ -87,7 +112,7 @@ def feature_columns(model: Any, names: Sequence[str]) -> list[Column]:
         member = np.zeros(size.size, dtype=int)
         for number, found in enumerate(model.credible_sets_, start=1):
             member[found.columns] = number
-        columns.append(("credible_set", [str(member[j]) if member[j] else "" for j in order]))
+        columns.append(("credible_set", [int(member[j]) or None for j in order]))
     return columns
 
 

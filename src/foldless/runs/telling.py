@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,12 @@ from rich.console import Console
 from rich.table import Table as Shown
 from rich.text import Text
 
-from foldless.io import printable
+from foldless.io import Table, printable
+from foldless.io.budget import free_memory, in_words
+from foldless.runs.check import Findings
+from foldless.runs.compare import Score
 from foldless.runs.fit import Run
+from foldless.runs.predict import Prediction
 from foldless.runs.results import NORMAL_90, RESULTS
 
 N_SHOWN = 10
@@ -45,6 +50,87 @@ def tell_fit(console: Console, run: Run, folder: Path) -> None:
         console.print(f"Note: {printable(note, longest=600)}")
     console.print(Text(f"Results: {printable(folder.resolve(), longest=4096)}"), soft_wrap=True)
     console.print(f"  {', '.join(RESULTS)}")
+
+
+def tell_prediction(console: Console, prediction: Prediction, path: Path) -> None:
+    labels, counts = np.unique(prediction.predicted.astype(str), return_counts=True)
+    shares = ", ".join(f"{count} {printable(label)}" for label, count in zip(labels, counts, strict=True))
+    console.print(f"{_plural(prediction.table.shape[0], 'sample')}: {shares}.", style="bold")
+    if prediction.error is not None:
+        console.print(f"Predicted otherwise than the table says: {100 * prediction.error:.1f} %.")
+    for step in prediction.table.steps:
+        console.print(step)
+    console.print(Text(f"Predictions: {printable(path, longest=4096)}"), soft_wrap=True)
+
+
+def tell_findings(console: Console, findings: Findings) -> None:
+    n_samples, n_features = findings.table.shape
+    kind = "sparse" if hasattr(findings.table.X, "indptr") else str(findings.table.X.dtype)
+    console.print(f"{n_samples} samples, {counted(n_features)} features ({kind}).", style="bold")
+    classes = ", ".join(f"{printable(label)} ({count})" for label, count in findings.classes.items())
+    console.print(f"Classes: {classes}.")
+    for step in findings.table.steps:
+        console.print(step)
+    console.print(
+        f"A fit needs up to {in_words(findings.needed)} of memory; {in_words(free_memory())} are free."
+    )
+    for problem in findings.problems:
+        console.print(f"Note: {problem}")
+    console.print("Nothing stands in the way of a fit." if not findings.problems else "A fit is possible.")
+
+
+def tell_model(console: Console, metadata: dict[str, str], model: Any) -> None:
+    made_by = (
+        f"foldless {printable(metadata.get('foldless', 'unknown'))}, schema {printable(metadata['schema'])}"
+    )
+    console.print(f"{type(model).__name__}, saved by {made_by}.", style="bold")
+    classes = " and ".join(repr(printable(label)) for label in model.classes_[:N_SHOWN])
+    more = f" and {model.classes_.size - N_SHOWN} more" if model.classes_.size > N_SHOWN else ""
+    console.print(f"Classes {classes}{more}; {counted(model.n_features_in_)} features.")
+    changed = {name: value for name, value in model.get_params(deep=False).items() if value is not None}
+    console.print(
+        "Parameters: " + ", ".join(f"{k}={printable(repr(v), longest=60)}" for k, v in changed.items())
+    )
+    if hasattr(model, "outcome_"):
+        console.print(f"The fit {model.outcome_} after {model.n_iter_} iterations.")
+    if hasattr(model, "loo_error_"):
+        console.print(f"Leave-one-out error {100 * model.loo_error_:.1f} %.")
+    if getattr(model, "kernel", None) is None:
+        names = getattr(model, "feature_names_in_", None)
+        shown = (
+            [str(j + 1) for j in range(model.n_features_in_)] if names is None else [str(n) for n in names]
+        )
+        console.print(_features(model, shown, np.asarray(model.get_support(indices=True))))
+    for flag in getattr(model, "flags_", []):
+        console.print(f"Note: {printable(flag, longest=600)}")
+
+
+def tell_comparison(console: Console, table: Table, scores: Sequence[Score], folder: Path | None) -> None:
+    """Means over splits; the standard error says how far they can be trusted."""
+    n_splits = max(score.split for score in scores)
+    console.print(
+        f"{table.shape[0]} samples, {counted(table.shape[1])} features, {n_splits} test parts, each "
+        "predicted by models fitted to the rest."
+    )
+    shown = Shown(box=box.SIMPLE_HEAD, pad_edge=False)
+    shown.add_column("method", no_wrap=True)
+    for heading in ("error", "log loss", "features", "seconds"):
+        shown.add_column(heading, justify="right", no_wrap=True)
+    for method in dict.fromkeys(score.method for score in scores):
+        own = [score for score in scores if score.method == method]
+        errors = np.array([score.error for score in own])
+        spread = errors.std(ddof=1) / np.sqrt(errors.size) if errors.size > 1 else 0.0
+        losses = [score.log_loss for score in own if score.log_loss is not None]
+        shown.add_row(
+            method,
+            f"{100 * errors.mean():.1f} ± {100 * spread:.1f} %",
+            f"{np.mean(losses):.3f}" if losses else "–",
+            f"{np.mean([score.n_features for score in own]):.0f}",
+            f"{np.mean([score.seconds for score in own]):.1f}",
+        )
+    console.print(shown)
+    if folder is not None:
+        console.print(Text(f"Results: {printable(folder.resolve(), longest=4096)}"), soft_wrap=True)
 
 
 def _features(model: Any, names: list[str], selected: Any) -> Shown:
