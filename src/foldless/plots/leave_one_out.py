@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from matplotlib.legend import Legend
 
 
+# More classes than this have no room for their names.
+MOST_CLASSES_NAMED = 12
+
+
 class LeaveOneOutDisplay:
     """Class probabilities of every sample, predicted from all others.
 
@@ -45,14 +49,14 @@ class LeaveOneOutDisplay:
     ax_, figure_ : the axes and figure drawn into
     recorded_ : list of the points of each class, by recorded label
     marks_ : dict from what is marked ("suspected", "mislabelled", "missed") to its artist
-    legend_ : the legend
+    legend_ : the legend; None if there are too many classes for one
     """
 
     ax_: Axes
     figure_: Figure
     recorded_: list[PathCollection]
     marks_: dict[str, PathCollection]
-    legend_: Legend
+    legend_: Legend | None
 
     def __init__(
         self,
@@ -133,8 +137,10 @@ class LeaveOneOutDisplay:
         ax.set_ylim(-0.03, 1.03)
         ax.set_xlim(edges[0], edges[-1])
         self._name_axes(ax, names, edges)
-        # Slanted names of many classes take more room.
-        self.legend_ = legend_below(ax) if len(groups) == 2 else legend_below(ax, gap=0.9)
+        self.legend_ = None
+        if len(groups) <= MOST_CLASSES_NAMED:
+            # Slanted names of several classes take more room.
+            self.legend_ = legend_below(ax) if len(groups) == 2 else legend_below(ax, gap=0.9)
         return self
 
     def _places(self, groups: list[NDArray[np.bool_]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -168,7 +174,8 @@ class LeaveOneOutDisplay:
     def _name_axes(self, ax: Axes, names: list[str], edges: NDArray[np.float64]) -> None:
         two = len(names) == 2
         middles = (edges[:-1] + edges[1:]) / 2
-        ax.set_xticks(middles, [f"recorded as {name}" if two else name for name in names])
+        shown = [f"recorded as {name}" if two else name for name in names]
+        ax.set_xticks(middles, shown if len(names) <= MOST_CLASSES_NAMED else [""] * len(names))
         ax.tick_params(axis="x", length=0)
         for text in ax.get_xticklabels():
             text.set_parse_math(False)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 INCHES_PER_FEATURE = 0.24
+# More classes than this have no room for their names.
+MOST_CLASSES_NAMED = 12
 
 
 class WeightDisplay:
@@ -42,7 +44,7 @@ class WeightDisplay:
     ax_, figure_ : the axes and figure drawn into
     bars_ : list of the points with their intervals, one for each row of weights
     zero_ : the line of no weight
-    legend_ : the legend; None if there is one row only
+    legend_ : the legend; None if there is one row only, or too many
     """
 
     ax_: Axes
@@ -126,7 +128,8 @@ class WeightDisplay:
                 )
             )
         self._name_axes(ax)
-        self.legend_ = legend_below(ax, columns=4) if n_rows > 1 and self.classes is not None else None
+        named = self.classes is not None and 1 < n_rows <= MOST_CLASSES_NAMED
+        self.legend_ = legend_below(ax, columns=4) if named else None
         return self
 
     def _name_axes(self, ax: Axes) -> None:

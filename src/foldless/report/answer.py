@@ -11,6 +11,7 @@ from foldless.report.wording import counted, listed, number, percent, plural
 
 # An error this many standard errors below guessing is no accident.
 CLEAR_STANDARD_ERRORS = 2.0
+MOST_CLASSES_NAMED = 8
 
 
 class Figure(NamedTuple):
@@ -106,6 +107,8 @@ def figures(subject: Subject) -> list[Figure]:
         if subject.class_counts is not None:
             counts = zip(subject.class_counts, subject.classes, strict=True)
             note = listed([f"{counted(int(n))} {label}" for n, label in counts])
+            if len(subject.classes) > MOST_CLASSES_NAMED:
+                note = f"of {counted(len(subject.classes))} classes"
         found.append(Figure(counted(subject.n_samples), "samples", note))
     found.append(Figure(counted(subject.n_features), "features", ""))
     if subject.inclusion is not None:

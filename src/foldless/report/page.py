@@ -116,6 +116,7 @@ def rendered(subject: Subject) -> str:
         inclusion=pictures.inclusion_picture(subject),
         weights=pictures.weight_picture(subject),
         confusion=samples.confusion(subject),
+        most_columns=samples.MOST_COLUMNS,
         suspects=samples.suspects(subject),
         leave_one_out=pictures.leave_one_out_picture(subject),
         calibration=pictures.calibration_picture(subject),

@@ -9,6 +9,8 @@ import numpy as np
 from foldless.report.subject import Subject
 from foldless.report.wording import counted, percent, probability
 
+# A matrix of more classes than this is read class by class.
+MOST_COLUMNS = 12
 MOST_SUSPECTS = 20
 LEAST_SUSPECTS = 5
 
@@ -26,6 +28,8 @@ class ConfusionRow(NamedTuple):
     recorded: str
     cells: list[Cell]
     total: str
+    right: str
+    taken_for: str  # the class it is most often mistaken for
 
 
 class SuspectRow(NamedTuple):
@@ -60,7 +64,10 @@ def confusion(subject: Subject) -> list[ConfusionRow] | None:
         for other, n in enumerate(row):
             share = float(n) / max(total, 1)
             cells.append(Cell(counted(int(n)), percent(share), round(10 * share), k == other))
-        rows.append(ConfusionRow(subject.classes[k], cells, counted(total)))
+        mistaken = np.where(np.arange(n_classes) == k, 0, row)
+        worst = int(mistaken.argmax())
+        taken_for = f"{subject.classes[worst]} ({counted(int(mistaken[worst]))})" if mistaken[worst] else ""
+        rows.append(ConfusionRow(subject.classes[k], cells, counted(total), cells[k].share, taken_for))
     return rows
 
 

@@ -214,9 +214,10 @@ def _codes(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.intp]:
     found = labels.ravel()[:, np.newaxis] == classes
     known = np.any(found, axis=1)
     if not known.all():
+        stranger = labels.ravel()[~known].tolist()[0]
         raise ValueError(
-            f"y has the label {labels.ravel()[~known][0]!r}, which is not among the classes of the model, "
-            f"{list(classes[:10])}. Pass the labels that the model was fitted to."
+            f"y has the label {stranger!r}, which is not among the classes of the model, "
+            f"{classes[:10].tolist()}. Pass the labels that the model was fitted to."
         )
     return np.argmax(found, axis=1)
 
