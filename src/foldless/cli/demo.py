@@ -12,7 +12,7 @@ from foldless.cli.terminal import ExitCode, console, exit_codes
 
 def demo(
     out: Annotated[
-        Path, typer.Option(help="The folder for the picture.", file_okay=False, writable=True)
+        Path, typer.Option(help="The folder for the picture and the report.", file_okay=False, writable=True)
     ] = Path("foldless-demo"),
     seed: Annotated[int, typer.Option(help="Another seed is another study.", min=0)] = 0,
     fdr: Annotated[
