@@ -19,7 +19,12 @@ def demo(
         float, typer.Option(help="The false discovery rate of the selection.", min=0, max=1)
     ] = 0.1,
 ) -> None:
-    """Fit a simulated study of which the truth is known, and show how near the answer comes."""
+    """Fit a simulated study of which the truth is known, and show how near the answer comes.
+
+    \b
+    Example:
+      foldless demo --out demo --seed 1
+    """
     with exit_codes():
         terminal = console()
         with terminal.status("Starting"):

@@ -54,6 +54,7 @@ def fit(
             asked = options.roles(target, covariates, groups, samples, ignore)
             budget = options.in_bytes(max_memory)
             read = read_table(table, asked, delimiter=delimiter, budget=budget)
+            read.labels()  # what is wrong with the data is said before what is too large
             check_memory(read, budget)
         seconds = {"read": time.perf_counter() - start}
         with limited_threads(threads), terminal.status("Fitting") as status:

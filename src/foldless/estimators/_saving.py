@@ -12,6 +12,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,7 @@ def part_classes() -> dict[str, type]:
 
 def estimator_classes() -> dict[str, Callable[..., Any]]:
     """Every estimator that can be saved, by name; those of others once they are imported."""
+    import_module("foldless.estimators.baselines")  # not imported with the public ones
 
     found: dict[str, Callable[..., Any]] = {}
     waiting = list(Saved.__subclasses__())

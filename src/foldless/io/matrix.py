@@ -46,6 +46,15 @@ def table_of(
         raise BadTable(
             path, f"the matrix holds {X.dtype}, not numbers.", "Save it as floating-point numbers."
         )
+    if sp.issparse(X):
+        X = X.tocsr() if X.format not in ("csr", "csc") else X
+        try:
+            # Indices beyond the matrix would be read from memory that is not ours.
+            X.check_format(full_check=True)
+        except ValueError as error:
+            raise BadTable(
+                path, f"the sparse matrix is damaged ({error}).", "Write the file again."
+            ) from None
     names = [str(j) for j in range(1, n_features + 1)] if feature_names is None else list(feature_names)
     if covariates:
         X, names = _with_columns(X, names, covariates)

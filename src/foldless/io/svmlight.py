@@ -87,6 +87,7 @@ def _checked_lines(path: Path) -> int:
     """Look at every line, so that an error can say which one, and return the highest index."""
     highest = 0
     n_samples = 0
+    has_values = False
     opened: Any = gzip.open if path.suffix.lower() == ".gz" else open
     try:
         with opened(path, "rb") as stream:
@@ -101,13 +102,15 @@ def _checked_lines(path: Path) -> int:
                 ]
                 if any(after <= before for before, after in pairwise(indices)):
                     raise BadTable(path, f"line {number} has indices that do not grow.", _ADVICE)
+                has_values = has_values or bool(indices)
                 highest = max(highest, indices[-1] if indices else 0)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise BadTable(
             path, f"the compressed file is damaged or cut off ({error}).", "Copy or download it again."
         ) from None
-    if n_samples == 0:
-        raise BadTable(path, "the file holds no samples.", "Is it the right one, and complete?")
+    if n_samples == 0 or not has_values:
+        missing = "values" if n_samples else "samples"
+        raise BadTable(path, f"the file holds no {missing}.", "Is it the right one, and complete?")
     if highest >= np.iinfo(np.int32).max:
         raise BadTable(path, f"an index is {highest}, beyond any table.", _ADVICE)
     return highest

@@ -160,7 +160,7 @@ def layout_of(path: Path, header: Sequence[str], roles: Roles, *, samples: int |
         check_present(path, roles.features, where, "column", "a feature that the model was fitted to")
         features = [where[name] for name in roles.features]
     for j in features:
-        if not header[j].strip():
+        if not header[j]:
             raise BadTable(path, f"column {j + 1} has no name.", "Name it in the header, or remove it.")
     if not features:
         raise BadTable(

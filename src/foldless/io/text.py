@@ -135,16 +135,15 @@ class _Body:
         ):
             if position is None:
                 continue
-            value = fields[position].strip()
-            if purpose and value.lower() in MISSING:
+            value = fields[position]
+            if purpose and value.strip().lower() in MISSING:
                 raise BadTable(
                     self.path,
                     f"line {self.rows.line_num} has no {purpose} in column "
                     f"{printable(self.header[position])!r} (it says {printable(value)!r}).",
                     "Fill it in, or remove the row.",
                 )
-            # Names of samples are kept to the letter.
-            values.append(value if purpose else fields[position])
+            values.append(value)  # to the letter
 
     def _check_row_finite(self, fields: list[str], layout: Layout) -> None:
         width = len(layout.features)
@@ -267,9 +266,6 @@ def _opened(path: Path) -> Iterator[TextIO]:
     with open(path, "rb") as raw:
         start = raw.peek(8)[:8]
         compressed = start.startswith(b"\x1f\x8b")
-        for magic, advice in OTHER_KINDS.items():
-            if start.startswith(magic):
-                raise BadTable(path, "this is no table of text.", advice)
         if path.suffix.lower() == ".gz" and start and not compressed:
             raise BadTable(
                 path,
@@ -277,8 +273,15 @@ def _opened(path: Path) -> Iterator[TextIO]:
                 "Remove .gz from the name, or compress it.",
             )
         binary: Any = gzip.GzipFile(fileobj=raw) if compressed else raw
+        _check_kind(path, binary.peek(8)[:8])
         # newline="" leaves line ends inside quotes to the csv module.
         yield io.TextIOWrapper(binary, encoding="utf-8-sig", newline="")
+
+
+def _check_kind(path: Path, start: bytes) -> None:
+    for magic, advice in OTHER_KINDS.items():
+        if start.startswith(magic):
+            raise BadTable(path, "this is no table of text.", advice)
 
 
 @contextmanager
