@@ -62,13 +62,17 @@ def test_the_demo_as_a_user_runs_it(tmp_path):
     n_selected = int(re.search(r"(\d+) genes selected", out)[1])
     assert len(re.findall(r"^ *gene \d{4} .* (?:marker|false) *$", out, re.M)) == n_selected
     assert 15 <= int(re.search(r"(\d+) of the 20 markers", out)[1]) <= 20
-    assert str(folder / "demo.png") in out.splitlines()[-1]
+    assert str(folder / "demo.png") in out.splitlines()[-2]
+    assert str(folder / "report.html") in out.splitlines()[-1]
     assert "\x1b" not in out
     assert "\r" not in out
-    assert max(map(len, out.splitlines()[:-1])) <= 80
+    assert max(map(len, out.splitlines()[:-2])) <= 80
     picture = (folder / "demo.png").read_bytes()
     assert picture.startswith(PNG)
     assert len(picture) <= 250_000
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert f"{n_selected} of 10\u202f000 features tell tumour from healthy" in page
+    assert len(page) <= 400_000
 
 
 def test_the_demo_may_overwrite_its_picture(tmp_path):
@@ -77,7 +81,7 @@ def test_the_demo_may_overwrite_its_picture(tmp_path):
     assert result.exit_code == 0, result.output
     assert "false discovery rate of 0.3" in result.output
     assert (tmp_path / "demo.png").read_bytes().startswith(PNG)
-    assert [p.name for p in tmp_path.iterdir()] == ["demo.png"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["demo.png", "report.html"]
 
 
 def test_a_failing_write_is_told_and_leaves_the_old_picture(tmp_path, monkeypatch):

@@ -105,8 +105,9 @@ def test_labels_do_not_cover_one_another(ax):
 def test_leave_one_out_display(model, data, ax):
     wrong = np.isin(np.arange(data.y.size), data.mislabelled)
     display = LeaveOneOutDisplay.from_estimator(model, data.y, mislabelled=wrong, ax=ax)
-    counts = {what: len(points.get_offsets()) for what, points in display.points_.items()}
-    assert counts["first"] + counts["second"] == data.y.size
+    counts = {what: len(points.get_offsets()) for what, points in display.marks_.items()}
+    of_class = [len(points.get_offsets()) for points in display.recorded_]
+    assert of_class == [np.sum(data.y == -1), np.sum(data.y == 1)]
     assert counts["mislabelled"] == wrong.sum()
     assert counts["suspected"] == np.sum(model.mislabel_probability_ > 0.5)
     assert f"{100 * model.loo_error_:.1f} %" in ax.get_title(loc="left")

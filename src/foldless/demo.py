@@ -1,4 +1,4 @@
-"""The demo: a simulated study of which the truth is known, fitted, told in the terminal and drawn."""
+"""The demo: a simulated study of which the truth is known, fitted, told in the terminal, drawn, reported."""
 
 from __future__ import annotations
 
@@ -16,11 +16,15 @@ from rich.table import Table
 from rich.text import Text
 from sklearn.exceptions import ConvergenceWarning
 
+from foldless import report
 from foldless.beliefs import Array
 from foldless.datasets import Simulated, make_class_means
 from foldless.estimators import SparseClassifier
 from foldless.io import printable
 from foldless.plots import InclusionDisplay, LeaveOneOutDisplay, save
+from foldless.plots.drawing import counted
+from foldless.plots.readings import NORMAL_90
+from foldless.report.wording import percent, plural, probability
 from foldless.solution import Iteration
 
 if TYPE_CHECKING:
@@ -29,9 +33,7 @@ if TYPE_CHECKING:
 CLASSES = ("healthy", "tumour")  # of labels -1 and +1, and in the order of the alphabet
 MISLABELLED = 0.05
 BAYES_ERROR = 0.05
-PICTURE = "demo.png"
-# Half the width of an interval that holds 90 % of a normal distribution, in standard deviations.
-NORMAL_90 = 1.645
+PICTURE, REPORT = "demo.png", "report.html"
 N_SUSPECTS_SHOWN = 10
 N_MISSED_SHOWN = 6
 
@@ -50,6 +52,11 @@ class Study:
         """Positions of the selected features, the surest first."""
         chosen = self.model.get_support(indices=True)
         return chosen[np.argsort(-self.model.inclusion_probability_[chosen], kind="stable")]
+
+    @property
+    def labels(self) -> NDArray[np.str_]:
+        """As recorded, the wrong ones included."""
+        return np.array(CLASSES)[(self.data.y > 0).astype(np.intp)]
 
     @property
     def is_marker(self) -> NDArray[np.bool_]:
@@ -95,7 +102,7 @@ class Progress:
 
 
 def run(console: Console, folder: Path, *, seed: int = 0, fdr: float = 0.1) -> Study:
-    """Simulate, fit, tell and draw; the picture goes to `folder`."""
+    """Simulate, fit, tell, draw and report; the picture and the page go to `folder`."""
     folder.mkdir(parents=True, exist_ok=True)  # a folder that cannot be is known before any work
     data = make_class_means(
         200, 10_000, 20, bayes_error=BAYES_ERROR, mislabelled=MISLABELLED, random_state=seed
@@ -103,10 +110,13 @@ def run(console: Console, folder: Path, *, seed: int = 0, fdr: float = 0.1) -> S
     introduce(console, data)
     study = fit(console, data, fdr)
     tell(console, study)
-    save(draw(study), folder / PICTURE)
-    # On one line however long, so that it can be copied.
-    path = printable((folder / PICTURE).resolve(), longest=4096)
-    console.print(Text.assemble("The picture: ", (path, "bold")), soft_wrap=True)
+    with console.status("Drawing"):
+        save(draw(study), folder / PICTURE)
+        write_report(study, folder / REPORT, seed)
+    for what, name in (("The picture: ", PICTURE), ("The report:  ", REPORT)):
+        # On one line however long, so that it can be copied.
+        path = printable((folder / name).resolve(), longest=4096)
+        console.print(Text.assemble(what, (path, "bold")), soft_wrap=True)
     return study
 
 
@@ -129,7 +139,7 @@ def introduce(console: Console, data: Simulated) -> None:
     n_samples, n_features = data.X.shape
     console.print(
         f"A simulated study: {n_samples} samples of two classes, {CLASSES[0]} and {CLASSES[1]}, with "
-        f"{_counted(n_features)} genes each. {data.active.size} of the genes are markers of the class, and "
+        f"{counted(n_features)} genes each. {data.active.size} of the genes are markers of the class, and "
         f"{data.mislabelled.size} of the samples carry the wrong label. The classifier is told neither.\n"
     )
 
@@ -146,8 +156,8 @@ def tell(console: Console, study: Study) -> None:
     if not model.outcome_.trustworthy:
         console.print(model.outcome_.advice, style="bold")
     console.print(
-        f"{_plural(n_selected, 'gene')} selected, {n_found} of the {data.active.size} markers among them; "
-        f"the classifier errs on {_percent(study.error)} of new samples.\n",
+        f"{plural(n_selected, 'gene')} selected, {n_found} of the {data.active.size} markers among them; "
+        f"the classifier errs on {percent(study.error)} of new samples.\n",
         style="bold",
     )
     if n_selected:
@@ -174,7 +184,7 @@ def selection_table(study: Study) -> Table:
         is_marker = bool(study.is_marker[j])
         table.add_row(
             Text(printable(study.names[j])),
-            _probability(model.inclusion_probability_[j]),
+            probability(model.inclusion_probability_[j]),
             f"{weight:+.2f}",
             f"{weight - reach:+.2f} to {weight + reach:+.2f}",
             f"{study.true_log_odds[j]:+.2f}" if is_marker else "0",
@@ -205,18 +215,18 @@ def promise_table(study: Study) -> Table:
         expected = float(1 - model.inclusion_probability_[selected].mean())
         table.add_row(
             "False among selected",
-            f"{n_false} of {selected.size}, {_percent(n_false / selected.size)}; the model expects "
-            f"{_percent(expected)}, the limit asked for is {_percent(model.fdr)} on average",
+            f"{n_false} of {selected.size}, {percent(n_false / selected.size)}; the model expects "
+            f"{percent(expected)}, the limit asked for is {percent(model.fdr)} on average",
         )
     table.add_row(
         "Leave-one-out error",
-        f"{_percent(model.loo_error_)} of the recorded labels, from the same one fit "
-        f"(standard error {_percent(loo_deviation)})",
+        f"{percent(model.loo_error_)} of the recorded labels, from the same one fit "
+        f"(standard error {percent(loo_deviation)})",
     )
     table.add_row(
         "True error",
-        f"{_percent(study.error_as_recorded)} on new labels recorded as carelessly, "
-        f"{_percent(study.error)} on right ones; with all markers known it would be {_percent(BAYES_ERROR)}",
+        f"{percent(study.error_as_recorded)} on new labels recorded as carelessly, "
+        f"{percent(study.error)} on right ones; with all markers known it would be {percent(BAYES_ERROR)}",
     )
     table.add_row(
         "Labels suspected",
@@ -241,22 +251,28 @@ def draw(study: Study) -> Figure:
     figure = Figure(figsize=(12, 6), layout="constrained")
     left, right = figure.subplots(1, 2)
     InclusionDisplay.from_estimator(study.model, names=study.names, truth=study.is_marker, ax=left)
-    labels = np.array(CLASSES)[(study.data.y > 0).astype(np.intp)]
-    LeaveOneOutDisplay.from_estimator(study.model, labels, mislabelled=study.is_mislabelled, ax=right)
+    LeaveOneOutDisplay.from_estimator(study.model, study.labels, mislabelled=study.is_mislabelled, ax=right)
     return figure
 
 
-def _probability(p: float) -> str:
-    return f"{p:.3f}" if p < 0.9995 else "> 0.999"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
-
-
-def _counted(number: int) -> str:
-    return f"{number:,}".replace(",", " ")
-
-
-def _plural(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+def write_report(study: Study, path: Path, seed: int) -> None:
+    """The page that a fit of real data would have, with the truth told in what was done to the data."""
+    data = study.data
+    report.write(
+        study.model,
+        path,
+        y=study.labels,
+        feature_names=study.names,
+        sample_names=[f"sample {i}" for i in range(data.y.size)],
+        source=f"A simulated study: {data.y.size} samples, {counted(data.X.shape[1])} genes (foldless demo)",
+        steps=[
+            f"Simulated: {data.active.size} genes are markers of the class, the others are noise.",
+            f"The labels of {data.mislabelled.size} samples were turned over; the model is told neither.",
+        ],
+        facts={
+            "seed": seed,
+            "seconds of the fit": f"{study.seconds:.2f}",
+            "true error on new samples with right labels": percent(study.error),
+            "markers found": f"{int(study.is_marker[study.selected].sum())} of {data.active.size}",
+        },
+    )

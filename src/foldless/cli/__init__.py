@@ -10,7 +10,14 @@ from typing import Annotated
 import typer
 
 import foldless
+from foldless.cli.check import check
+from foldless.cli.compare import compare
 from foldless.cli.demo import demo
+from foldless.cli.export import export
+from foldless.cli.fit import fit
+from foldless.cli.inspect import inspect
+from foldless.cli.predict import predict
+from foldless.cli.report import report
 
 app = typer.Typer(
     name="foldless",
@@ -37,4 +44,5 @@ def main(
     """Find the few features that decide a class, and classify with them: one fit, no folds."""
 
 
-app.command()(demo)
+for command in (demo, check, fit, predict, report, inspect, export, compare):
+    app.command()(command)

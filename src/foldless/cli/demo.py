@@ -12,14 +12,19 @@ from foldless.cli.terminal import ExitCode, console, exit_codes
 
 def demo(
     out: Annotated[
-        Path, typer.Option(help="The folder for the picture.", file_okay=False, writable=True)
+        Path, typer.Option(help="The folder for the picture and the report.", file_okay=False, writable=True)
     ] = Path("foldless-demo"),
     seed: Annotated[int, typer.Option(help="Another seed is another study.", min=0)] = 0,
     fdr: Annotated[
         float, typer.Option(help="The false discovery rate of the selection.", min=0, max=1)
     ] = 0.1,
 ) -> None:
-    """Fit a simulated study of which the truth is known, and show how near the answer comes."""
+    """Fit a simulated study of which the truth is known, and show how near the answer comes.
+
+    \b
+    Example:
+      foldless demo --out demo --seed 1
+    """
     with exit_codes():
         terminal = console()
         with terminal.status("Starting"):

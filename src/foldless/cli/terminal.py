@@ -5,20 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
+from foldless.cli.interrupts import answered_interrupts
+
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.status import Status
+
+    from foldless.solution import Iteration
 
 
 class ExitCode(IntEnum):
     """What the shell is told. A wrong option is 2, given by Typer itself."""
 
     FAILED = 1
+    USAGE = 2
     BAD_DATA = 3
     NOT_CONVERGED = 4  # results are written, and marked
+    OUT_OF_MEMORY = 5  # or of what may be used of it
     INTERRUPTED = 130
 
 
@@ -29,23 +36,43 @@ def console() -> Console:
     return Console(markup=False, emoji=False, highlight=False)
 
 
+class Progress:
+    """The iterations of a fit as one line that changes in place; nothing where lines cannot change."""
+
+    def __init__(self, status: Status) -> None:
+        self.status = status
+        self.n_iter = 0
+
+    def __call__(self, iteration: int, line: Iteration) -> None:
+        self.n_iter += 1
+        self.status.update(f"Fitting: iteration {self.n_iter}, weights change by {line.change:.1e}")
+
+
 @contextmanager
 def exit_codes() -> Iterator[None]:
     """One line and an exit code for what can go wrong outside the program; a traceback for the rest."""
     try:
-        yield
+        with answered_interrupts():
+            yield
     except KeyboardInterrupt:
         _fail("interrupted.", ExitCode.INTERRUPTED)
     except BrokenPipeError:
         raise  # the reader of a pipe has seen enough, which Typer ends quietly
+    except FileExistsError as error:
+        _fail(str(error), ExitCode.USAGE)
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
         _fail(f"{error.strerror or error}{where}", ExitCode.FAILED)
+    except ModuleNotFoundError as error:
+        _fail(str(error), ExitCode.FAILED)
+    except MemoryError as error:
+        advice = "Use a machine with more memory, or keep fewer columns."
+        _fail(str(error) or f"out of memory. {advice}", ExitCode.OUT_OF_MEMORY)
     except ValueError as error:
         _fail(str(error), ExitCode.BAD_DATA)
 
 
-def _fail(message: str, code: ExitCode) -> None:
+def _fail(message: str, code: ExitCode) -> NoReturn:
     from foldless.io import printable
 
     typer.echo(f"foldless: {printable(message, longest=2000)}", err=True)

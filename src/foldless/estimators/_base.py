@@ -20,6 +20,8 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from foldless.beliefs import Array
 from foldless.channels import FlippedLabels
+from foldless.estimators._notebook import NotebookSummary
+from foldless.estimators._saving import Saved
 from foldless.estimators._threads import one_blas_thread
 from foldless.operators import Standardized, operator_from
 from foldless.priors import SupportsInclusion
@@ -34,7 +36,7 @@ from foldless.tuning.loo import log_label_odds, loo_log_densities, loo_log_odds
 _STORAGE = {"accept_sparse": ("csr", "csc"), "accept_large_sparse": True, "dtype": (np.float64, np.float32)}
 
 
-class MessagePassingClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
+class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, BaseEstimator):
     """Fitting, predicting and selecting; a subclass says what its parameters choose."""
 
     always_keep: Sequence[str] | Sequence[int] | None

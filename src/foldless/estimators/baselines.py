@@ -23,6 +23,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from foldless.beliefs import Array
+from foldless.estimators._notebook import NotebookSummary
+from foldless.estimators._saving import Saved
 from foldless.estimators._threads import one_blas_thread
 from foldless.estimators.smlr import SMLRClassifier
 
@@ -60,7 +62,7 @@ class SBMLRClassifier(SMLRClassifier):
         )
 
 
-class _Binary(ClassifierMixin, BaseEstimator):
+class _Binary(Saved, NotebookSummary, ClassifierMixin, BaseEstimator):
     """Labels of two classes as -1 and +1, and decisions back to labels."""
 
     def _checked(self, X: Any, y: ArrayLike) -> tuple[Array, Array]:

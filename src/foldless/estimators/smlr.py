@@ -19,6 +19,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from foldless.beliefs import Array
+from foldless.estimators._notebook import NotebookSummary
+from foldless.estimators._saving import Saved
 from foldless.estimators._threads import one_blas_thread
 from foldless.operators import Operator, Standardized, operator_from
 from foldless.solution import Outcome
@@ -42,7 +44,7 @@ TUNINGS = ("alo", "bayes", "bound", "cv")
 BOUND_DELTA = 0.05
 
 
-class SMLRClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
+class SMLRClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, BaseEstimator):
     """Sparse multinomial logistic regression [Krishnapuram, Carin, Figueiredo, Hartemink 2005].
 
     The classifier that minimises log loss plus a penalty, for any number of classes, on the features

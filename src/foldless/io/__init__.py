@@ -2,5 +2,6 @@
 
 from foldless.io.files import replacing
 from foldless.io.names import printable
+from foldless.io.table import BadTable, OverBudget, Roles, Table
 
-__all__ = ["printable", "replacing"]
+__all__ = ["BadTable", "OverBudget", "Roles", "Table", "printable", "replacing"]

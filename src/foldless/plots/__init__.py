@@ -6,9 +6,19 @@ Matplotlib is imported when something is drawn, so that importing this package c
 """
 
 from foldless.plots.bounds import BoundDisplay
+from foldless.plots.calibration import CalibrationDisplay
 from foldless.plots.convergence import ConvergenceDisplay
 from foldless.plots.files import save
 from foldless.plots.inclusion import InclusionDisplay
 from foldless.plots.leave_one_out import LeaveOneOutDisplay
+from foldless.plots.weights import WeightDisplay
 
-__all__ = ["BoundDisplay", "ConvergenceDisplay", "InclusionDisplay", "LeaveOneOutDisplay", "save"]
+__all__ = [
+    "BoundDisplay",
+    "CalibrationDisplay",
+    "ConvergenceDisplay",
+    "InclusionDisplay",
+    "LeaveOneOutDisplay",
+    "WeightDisplay",
+    "save",
+]

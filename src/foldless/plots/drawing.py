@@ -13,8 +13,20 @@ if TYPE_CHECKING:
 
 # From the palette of Okabe and Ito, told apart with every kind of colour vision; shapes differ as well.
 BLUE, ORANGE, VERMILION, GREY, BLACK = "#0072B2", "#E69F00", "#D55E00", "#9A9A9A", "#222222"
+# Of classes, in their order; from the ninth class on looks repeat.
+CLASS_LOOKS = (
+    (BLUE, "o"),
+    (ORANGE, "s"),
+    ("#009E73", "^"),
+    (VERMILION, "D"),
+    ("#CC79A7", "v"),
+    ("#56B4E9", "P"),
+    ("#8C6D00", "X"),
+    (BLACK, "*"),
+)
 # A logit axis has no place for 0 and 1; a picture does not tell probabilities beyond these from them.
 SHOWN_PROBABILITIES = (1e-5, 1 - 1e-5)
+LEGEND_INCHES_BELOW = 0.5
 PROBABILITY_TICKS = (1e-5, 1e-4, 1e-3, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999, 0.9999, 1 - 1e-5)
 
 
@@ -28,11 +40,13 @@ def tidy_axes(ax: Axes | None) -> Axes:
     return ax
 
 
-def legend_below(ax: Axes) -> Legend:
+def legend_below(ax: Axes, *, columns: int = 2, gap: float = LEGEND_INCHES_BELOW) -> Legend:
+    """A legend under the axis, a fixed distance of the page away whatever the height of the axes."""
+    inches = ax.get_window_extent().height / ax.get_figure(root=True).dpi  # type: ignore[union-attr]
     legend = ax.legend(
         loc="upper center",
-        bbox_to_anchor=(0.5, -0.13),
-        ncols=2,
+        bbox_to_anchor=(0.5, -gap / max(inches, 1.0)),
+        ncols=columns,
         frameon=False,
         fontsize="small",
         handletextpad=0.4,

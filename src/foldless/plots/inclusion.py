@@ -21,6 +21,7 @@ from foldless.plots.drawing import (
     spread,
     tidy_axes,
 )
+from foldless.plots.readings import Weights, weights_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,7 +37,9 @@ class InclusionDisplay:
 
     Parameters
     ----------
-    weight, inclusion_probability : arrays of shape (n_features,)
+    weight : array of shape (n_features,) or (n_classes, n_features)
+        Of more than two classes the weight that is largest in size is drawn, and named with its class.
+    inclusion_probability : array of shape (n_features,)
     selected : bool array of shape (n_features,)
     names : sequence of str, optional
         Positions if not given.
@@ -44,6 +47,10 @@ class InclusionDisplay:
         For simulated data: which features matter.
     fdr : float, optional
         The false discovery rate of the selection, for the title.
+    classes : sequence, optional
+        One for each row of `weight`, if there are several.
+    per : str
+        What a weight is measured by, for the axis.
 
     Attributes
     ----------
@@ -70,8 +77,13 @@ class InclusionDisplay:
         names: Sequence[Any] | NDArray[Any] | None = None,
         truth: ArrayLike | None = None,
         fdr: float | None = None,
+        classes: Sequence[Any] | NDArray[Any] | None = None,
+        per: str = "unit of the feature",
     ) -> None:
-        self.weight = np.ravel(np.asarray(weight))
+        rows = Weights(np.atleast_2d(np.asarray(weight, dtype=np.float64)), None, per)
+        self.weight, self.row = rows.at_largest, rows.largest
+        self.classes = classes if len(rows.mean) > 1 else None
+        self.per = per
         self.inclusion_probability = np.asarray(inclusion_probability)
         self.selected = np.asarray(selected, dtype=bool)
         self.names = names
@@ -98,18 +110,21 @@ class InclusionDisplay:
         """Draw a fitted classifier, with its features selected at `fdr` (the model's own if not given)."""
         selected = model.get_support(fdr)
         names = getattr(model, "feature_names_in_", None) if names is None else names
+        weights = weights_of(model)
         display = cls(
-            model.coef_,
+            weights.mean,
             model.inclusion_probability_,
             selected,
             names=names,
             truth=truth,
             fdr=model.fdr if fdr is None else fdr,
+            classes=model.classes_,
+            per=weights.per,
         )
         return display.plot(ax)
 
-    def plot(self, ax: Axes | None = None, *, n_labels: int = 32) -> Self:
-        """Draw; the `n_labels` surest of the selected features are named."""
+    def plot(self, ax: Axes | None = None, *, n_labels: int = 32, n_others: int = 0) -> Self:
+        """Draw; the `n_labels` surest of the selected features are named, and so many others."""
         ax = self.ax_ = tidy_axes(ax)
         self.figure_ = ax.get_figure(root=True)  # type: ignore[assignment]
         self._draw_points(ax)
@@ -119,8 +134,9 @@ class InclusionDisplay:
             # Between the columns of names, not through them.
             self.threshold_ = ax.axhline(least, 0.22, 0.78, color=BLACK, lw=0.8, ls=(0, (4, 3)), zorder=1)
         self._set_scales(ax)
-        self.labels_ = self._label(ax, n_labels)
-        ax.set_xlabel("weight (log-odds per unit of the feature)")
+        self.labels_ = self._label(ax, n_labels, n_others)
+        which = "weight" if self.classes is None else "largest weight of any class"
+        ax.set_xlabel(f"{which} (log-odds per {self.per})")
         ax.set_ylabel("inclusion probability")
         rate = "" if self.fdr is None else f" at false discovery rate {self.fdr:g}"
         ax.set_title(
@@ -183,10 +199,11 @@ class InclusionDisplay:
         reach = 1.75 * (np.abs(self.weight).max(initial=0.0) or 1.0)
         ax.set_xlim(-reach, reach)
 
-    def _label(self, ax: Axes, n_labels: int) -> list[Annotation]:
+    def _label(self, ax: Axes, n_labels: int, n_others: int) -> list[Annotation]:
         """Names in a column at each side, in the order of their points, joined to them by thin lines."""
-        places = np.flatnonzero(self.selected)
-        places = places[np.argsort(-self.inclusion_probability[places], kind="stable")][:n_labels]
+        order = np.argsort(-self.inclusion_probability, kind="stable")
+        chosen = self.selected[order]
+        places = np.concatenate([order[chosen][:n_labels], order[~chosen][:n_others]])
         labels = []
         for side, x, align in (
             (places[self.weight[places] < 0], 0.02, "left"),
@@ -196,6 +213,8 @@ class InclusionDisplay:
             heights = ax.transAxes.inverted().transform(ax.transData.transform(data))[:, 1]
             for j, point, y in zip(side, data, spread(heights, ax), strict=True):
                 name = str(j) if self.names is None else printable(self.names[j])
+                if self.classes is not None:
+                    name = f"{name}: {printable(self.classes[self.row[j]])}"
                 false = self.truth is not None and not self.truth[j]
                 labels.append(
                     ax.annotate(

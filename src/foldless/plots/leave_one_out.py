@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from foldless.io import printable
-from foldless.plots.drawing import BLACK, BLUE, GREY, ORANGE, VERMILION, legend_below, tidy_axes
+from foldless.plots.drawing import BLACK, CLASS_LOOKS, GREY, VERMILION, legend_below, tidy_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,19 +18,25 @@ if TYPE_CHECKING:
     from matplotlib.legend import Legend
 
 
-class LeaveOneOutDisplay:
-    """The probability of the second class for every sample, predicted from all others.
+# More classes than this have no room for their names.
+MOST_CLASSES_NAMED = 12
 
-    Samples stand in two groups by their recorded label, each in rising order; what lies in the shaded
-    half of its group is on the wrong side.
+
+class LeaveOneOutDisplay:
+    """Class probabilities of every sample, predicted from all others.
+
+    Samples stand in groups by their recorded label, each in rising order. Of two classes it is the
+    probability of the second that is drawn, and what lies in the shaded half of its group is on the wrong
+    side. Of more, it is the probability of the recorded class, and samples for which another class is more
+    probable are marked.
 
     Parameters
     ----------
-    probability : array of shape (n_samples,)
-        Of the second class, for each sample from all others.
+    probability : array of shape (n_samples,) or (n_samples, n_classes)
+        Of the second class of two, or of every class, for each sample from all others.
     labels : array of shape (n_samples,)
-        As recorded; `classes` has their two values.
-    classes : sequence of two labels
+        As recorded; `classes` has their values.
+    classes : sequence of labels
     suspected : bool array of shape (n_samples,), optional
         Samples whose label the model holds to be wrong.
     mislabelled : bool array of shape (n_samples,), optional
@@ -41,14 +47,16 @@ class LeaveOneOutDisplay:
     Attributes
     ----------
     ax_, figure_ : the axes and figure drawn into
-    points_ : dict from what the points are to their artist
-    legend_ : the legend
+    recorded_ : list of the points of each class, by recorded label
+    marks_ : dict from what is marked ("suspected", "mislabelled", "missed") to its artist
+    legend_ : the legend; None if there are too many classes for one
     """
 
     ax_: Axes
     figure_: Figure
-    points_: dict[str, PathCollection]
-    legend_: Legend
+    recorded_: list[PathCollection]
+    marks_: dict[str, PathCollection]
+    legend_: Legend | None
 
     def __init__(
         self,
@@ -60,7 +68,13 @@ class LeaveOneOutDisplay:
         mislabelled: ArrayLike | None = None,
         error: float | None = None,
     ) -> None:
-        self.probability = np.asarray(probability)
+        given = np.asarray(probability)
+        self.missed: NDArray[np.bool_] | None = None
+        if given.ndim == 2 and len(classes) > 2:
+            own = np.asarray(labels)[:, np.newaxis] == np.asarray(classes)
+            self.missed = np.argmax(given, axis=1) != np.argmax(own, axis=1)
+            given = np.sum(given * own, axis=1)
+        self.probability = given[:, 1] if given.ndim == 2 else given
         self.labels = np.asarray(labels)
         self.classes = classes
         self.suspected = None if suspected is None else np.asarray(suspected, dtype=bool)
@@ -86,7 +100,7 @@ class LeaveOneOutDisplay:
         """Draw the leave-one-out probabilities of a fitted classifier beside `y`, the labels of its fit."""
         mislabel_probability = getattr(model, "mislabel_probability_", None)
         display = cls(
-            model.loo_proba_[:, 1],
+            model.loo_proba_,
             y,
             model.classes_,
             suspected=None if mislabel_probability is None else mislabel_probability > 0.5,
@@ -99,47 +113,78 @@ class LeaveOneOutDisplay:
         """Draw."""
         ax = self.ax_ = tidy_axes(ax)
         self.figure_ = ax.get_figure(root=True)  # type: ignore[assignment]
-        is_second = self.labels == self.classes[1]
-        order = np.lexsort((self.probability, is_second))
-        place = np.empty(order.size)
-        place[order] = np.arange(1, order.size + 1)
-        gap = max(2.0, 0.04 * order.size)
-        place[is_second] += gap
-        n_first = order.size - int(is_second.sum())
-        middle = n_first + (gap + 1) / 2
-        ax.axhline(0.5, color=BLACK, lw=0.8, ls=(0, (4, 3)), zorder=1)
-        ax.axvline(middle, color=GREY, lw=0.6, zorder=1)
-        end = order.size + gap + 1
-        ax.fill_between([0, middle], 0.5, 1.03, color=BLACK, alpha=0.06, linewidth=0, zorder=0)
-        ax.fill_between([middle, end], -0.03, 0.5, color=BLACK, alpha=0.06, linewidth=0, zorder=0)
+        groups = [self.labels == label for label in self.classes]
+        place, edges = self._places(groups)
+        for edge in edges[1:-1]:
+            ax.axvline(edge, color=GREY, lw=0.6, zorder=1)
+        if len(groups) == 2:
+            ax.axhline(0.5, color=BLACK, lw=0.8, ls=(0, (4, 3)), zorder=1)
+            shade: dict[str, Any] = {"color": BLACK, "alpha": 0.06, "linewidth": 0, "zorder": 0}
+            ax.fill_between(edges[:2], 0.5, 1.03, **shade)
+            ax.fill_between(edges[1:], -0.03, 0.5, **shade)
 
         def draw(what: str, mask: NDArray[np.bool_], **look: Any) -> PathCollection:
             return ax.scatter(place[mask], self.probability[mask], label=f"{what} ({mask.sum()})", **look)
 
-        first, second = (printable(label) for label in self.classes)
-        self.points_ = {
-            "first": draw(
-                f"recorded as {first}", ~is_second, s=20, color=ORANGE, marker="s", linewidths=0, zorder=3
-            ),
-            "second": draw(f"recorded as {second}", is_second, s=20, color=BLUE, linewidths=0, zorder=3),
-        }
+        names = [printable(label) for label in self.classes]
+        looks = (CLASS_LOOKS[1], CLASS_LOOKS[0]) if len(groups) == 2 else CLASS_LOOKS
+        self.recorded_ = []
+        for k, mask in enumerate(groups):
+            colour, marker = looks[k % len(looks)]
+            look = {"s": 20, "color": colour, "marker": marker, "linewidths": 0, "zorder": 3}
+            self.recorded_.append(draw(f"recorded as {names[k]}", mask, **look))
+        self.marks_ = self._mark(draw)
+        ax.set_ylim(-0.03, 1.03)
+        ax.set_xlim(edges[0], edges[-1])
+        self._name_axes(ax, names, edges)
+        self.legend_ = None
+        if len(groups) <= MOST_CLASSES_NAMED:
+            # Slanted names of several classes take more room.
+            self.legend_ = legend_below(ax) if len(groups) == 2 else legend_below(ax, gap=0.9)
+        return self
+
+    def _places(self, groups: list[NDArray[np.bool_]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Where samples stand: class after class, in rising order, with a gap between classes."""
+        place = np.full(self.probability.size, np.nan)
+        gap = max(2.0, 0.04 * self.probability.size)
+        edges, begin = [0.0], 0.0
+        for mask in groups:
+            rows = np.flatnonzero(mask)
+            place[rows[np.argsort(self.probability[rows], kind="stable")]] = begin + np.arange(
+                1, rows.size + 1
+            )
+            begin += rows.size + gap
+            edges.append(begin - (gap - 1) / 2)
+        edges[-1] = begin - gap + 1
+        return place, np.array(edges)
+
+    def _mark(self, draw: Callable[..., PathCollection]) -> dict[str, PathCollection]:
+        marks = {}
         if self.mislabelled is not None:
             ring = {"s": 80, "facecolors": "none", "edgecolors": VERMILION, "linewidths": 1.5, "zorder": 4}
-            self.points_["mislabelled"] = draw("label is wrong", self.mislabelled, **ring)
+            marks["mislabelled"] = draw("label is wrong", self.mislabelled, **ring)
         if self.suspected is not None:
             cross = {"s": 34, "color": BLACK, "marker": "x", "linewidths": 1.2, "zorder": 5}
-            self.points_["suspected"] = draw("label suspected", self.suspected, **cross)
-        ax.set_ylim(-0.03, 1.03)
-        ax.set_xlim(0, end)
-        ax.set_xticks(
-            [n_first / 2, middle + (end - middle) / 2], [f"recorded as {first}", f"recorded as {second}"]
-        )
+            marks["suspected"] = draw("label suspected", self.suspected, **cross)
+        if self.missed is not None:
+            ring = {"s": 60, "facecolors": "none", "edgecolors": BLACK, "linewidths": 0.9, "zorder": 4}
+            marks["missed"] = draw("another class more probable", self.missed, **ring)
+        return marks
+
+    def _name_axes(self, ax: Axes, names: list[str], edges: NDArray[np.float64]) -> None:
+        two = len(names) == 2
+        middles = (edges[:-1] + edges[1:]) / 2
+        shown = [f"recorded as {name}" if two else name for name in names]
+        ax.set_xticks(middles, shown if len(names) <= MOST_CLASSES_NAMED else [""] * len(names))
         ax.tick_params(axis="x", length=0)
         for text in ax.get_xticklabels():
             text.set_parse_math(False)
+            if not two:
+                text.set(rotation=20, ha="right", fontsize="small")
         ax.set_xlabel("samples, by recorded label and probability")
-        ax.set_ylabel(f"probability of {second} from all other samples", parse_math=False)
-        error = "" if self.error is None else f": {100 * self.error:.1f} % on the wrong side (shaded)"
+        event = names[1] if two else "the recorded class"
+        ax.set_ylabel(f"probability of {event} from all other samples", parse_math=False)
+        error = ""
+        if self.error is not None:
+            error = f": {100 * self.error:.1f} % on the wrong side" + (" (shaded)" if two else "")
         ax.set_title(f"Leave-one-out{error}", loc="left", fontsize="medium")
-        self.legend_ = legend_below(ax)
-        return self

@@ -1,0 +1,135 @@
+"""AnnData in, results where its users look for them: in `var`, `obs` and `uns`.
+
+    import foldless.anndata
+
+    model = foldless.anndata.classify(adata, "cell_type")
+    adata.var.sort_values("foldless_inclusion_probability", ascending=False).head()
+
+A sparse X stays sparse. The object is read as it is; normalise counts before, as for any other classifier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+import foldless
+from foldless.estimators import SparseClassifier
+from foldless.io.extras import needs
+from foldless.io.h5ad import table_of_anndata
+from foldless.io.table import Roles
+
+
+def classify(
+    adata: Any,
+    target: str,
+    *,
+    groups: str | None = None,
+    covariates: Sequence[str] = (),
+    layer: str | None = None,
+    model: Any = None,
+    key: str = "foldless",
+) -> Any:
+    """Fit a classifier of a column of `obs`, and write what it found into the object.
+
+    Parameters
+    ----------
+    adata : AnnData
+    target : str
+        The column of `obs` with the class of each observation.
+    groups : str, optional
+        A column of `obs`, such as donor or batch: observations alike in it are left out together.
+    covariates : list of str
+        Columns of `obs` with numbers, or names of genes, that stay in the model whatever the data say.
+    layer : str, optional
+        Use ``adata.layers[layer]`` instead of ``adata.X``.
+    model : estimator, optional
+        `SparseClassifier()` by default. It is cloned, not changed.
+    key : str
+        Results begin with this name.
+
+    Returns
+    -------
+    The fitted model. In the object:
+
+    - ``var``: key_inclusion_probability, key_weight (of more than two classes, the largest), key_weight_sd,
+      key_selected; NaN for genes that a model has no such number of.
+    - ``obs``: key_loo_predicted, key_loo_probability (of that class), key_mislabel_probability.
+    - ``uns[key]``: version, parameters, classes, leave-one-out error, outcome, flags, covariates' weights.
+    """
+    with needs("anndata", "anndata", "to work with AnnData"):
+        import anndata  # noqa: F401
+    roles = Roles(target=target, groups=groups, covariates=tuple(covariates))
+    if layer is not None and layer not in adata.layers:
+        raise ValueError(f"There is no layer {layer!r}; there are {sorted(adata.layers)}.")
+    table = table_of_anndata(Path("adata"), adata, roles, None if layer is None else adata.layers[layer])
+    fitted = SparseClassifier() if model is None else clone(model)
+    options: dict[str, Any] = {} if table.groups is None else {"groups": table.groups}
+    if table.covariates:
+        fitted.set_params(always_keep=table.covariate_positions)
+    fitted.fit(table.X, table.labels(), **options)
+    fitted.feature_names_in_ = np.array(table.feature_names, dtype=object)
+
+    n_beside = len(table.feature_names) - adata.n_vars  # covariates of obs stand before the genes
+    _write_var(adata, fitted, key, n_beside)
+    _write_obs(adata, fitted, key)
+    adata.uns[key] = _summary(fitted, table.covariates, table.covariate_positions, target, groups, layer)
+    return fitted
+
+
+def _write_var(adata: Any, model: Any, key: str, n_beside: int) -> None:
+    coef = np.atleast_2d(model.coef_)
+    largest = np.argmax(np.abs(coef), axis=0)
+    genes = np.arange(n_beside, coef.shape[1])
+    adata.var[f"{key}_weight"] = coef[largest[genes], genes]
+    if hasattr(model, "coef_std_"):
+        adata.var[f"{key}_weight_sd"] = np.atleast_2d(model.coef_std_)[largest[genes], genes]
+    if hasattr(model, "inclusion_probability_"):
+        inclusion = np.asarray(model.inclusion_probability_).reshape(-1, coef.shape[1]).max(axis=0)
+        adata.var[f"{key}_inclusion_probability"] = inclusion[genes]
+    selected = np.zeros(coef.shape[1], dtype=bool)
+    selected[model.get_support(indices=True)] = True
+    adata.var[f"{key}_selected"] = selected[genes]
+
+
+def _write_obs(adata: Any, model: Any, key: str) -> None:
+    if hasattr(model, "loo_proba_"):
+        adata.obs[f"{key}_loo_predicted"] = model.classes_[np.argmax(model.loo_proba_, axis=1)]
+        adata.obs[f"{key}_loo_probability"] = model.loo_proba_.max(axis=1)
+    if hasattr(model, "mislabel_probability_"):
+        adata.obs[f"{key}_mislabel_probability"] = model.mislabel_probability_
+
+
+def _summary(
+    model: Any,
+    covariates: Sequence[str],
+    positions: Sequence[int],
+    target: str,
+    groups: str | None,
+    layer: str | None,
+) -> dict[str, Any]:
+    """What .h5ad can hold: texts, numbers, arrays of them, and dictionaries."""
+    coef = np.atleast_2d(model.coef_)
+    found: dict[str, Any] = {
+        "foldless": foldless.__version__,
+        "model": repr(model),
+        "target": target,
+        "groups": groups or "",
+        "layer": layer or "",
+        "classes": model.classes_.astype(str).astype(object),
+        "intercept": np.asarray(model.intercept_),
+        "flags": np.array(getattr(model, "flags_", []), dtype=object),
+    }
+    for name in ("loo_error_", "loo_log_loss_"):
+        if hasattr(model, name):
+            found[name.rstrip("_")] = float(getattr(model, name))
+    if hasattr(model, "outcome_"):
+        found["outcome"] = str(model.outcome_)
+    if covariates:
+        found["covariates"] = np.array(covariates, dtype=object)
+        found["covariate_weights"] = coef[:, list(positions)]
+    return found

@@ -1,0 +1,62 @@
+"""`foldless compare`: foldless beside scikit-learn's usual choices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from foldless.cli import options
+from foldless.cli.terminal import console, exit_codes
+
+
+def compare(
+    table: options.TableFile,
+    target: options.Target = None,
+    covariates: options.Covariates = None,
+    groups: options.Groups = None,
+    samples: options.Samples = None,
+    ignore: options.Ignore = None,
+    model: options.Model = options.DEFAULT_MODEL,
+    splits: Annotated[int, typer.Option(help="Parts that take turns as the test part.", min=2)] = 5,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="A folder for comparison.tsv and run.json; nothing is written without.", file_okay=False
+        ),
+    ] = None,
+    seed: options.Seed = 0,
+    threads: options.Threads = 1,
+    delimiter: options.Delimiter = None,
+    max_memory: options.MaxMemory = None,
+    force: options.Force = False,
+) -> None:
+    """Compare with L1 and ridge logistic regression and a linear SVM, all on the same splits.
+
+    Rivals are scikit-learn's, tuned by cross-validation inside each training part.
+
+    \b
+    Example:
+      foldless compare expression.csv --target tissue --splits 5
+    """
+    with exit_codes():
+        terminal = console()
+        with terminal.status("Starting"):
+            from foldless.io.read import read_table
+            from foldless.runs import results
+            from foldless.runs.compare import compare_table
+            from foldless.runs.places import free_folder
+            from foldless.runs.telling import tell_comparison
+            from foldless.runs.threads import limited_threads
+        folder = None if out is None else free_folder(out, results.COMPARISON_RESULTS, force=force)
+        with terminal.status("Reading"):
+            asked = options.roles(target, covariates, groups, samples, ignore)
+            read = read_table(table, asked, delimiter=delimiter, budget=options.in_bytes(max_memory))
+        with limited_threads(threads), terminal.status("Comparing") as status:
+            scores = compare_table(
+                read, model=model.value, n_splits=splits, seed=seed, threads=threads, watch=status.update
+            )
+        if folder is not None:
+            results.write_comparison(folder, read, scores, {"seed": seed, "threads": threads})
+        tell_comparison(terminal, read, scores, folder)

@@ -1,0 +1,67 @@
+"""`foldless fit`: from a table to a folder of results."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from foldless.cli import options
+from foldless.cli.terminal import ExitCode, Progress, console, exit_codes
+
+
+def fit(
+    table: options.TableFile,
+    target: options.Target = None,
+    covariates: options.Covariates = None,
+    groups: options.Groups = None,
+    samples: options.Samples = None,
+    ignore: options.Ignore = None,
+    fdr: options.Fdr = 0.1,
+    model: options.Model = options.DEFAULT_MODEL,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The folder for results; named after the table by default.", file_okay=False),
+    ] = None,
+    seed: options.Seed = 0,
+    threads: options.Threads = 1,
+    delimiter: options.Delimiter = None,
+    max_memory: options.MaxMemory = None,
+    force: options.Force = False,
+) -> None:
+    """Find the features that tell classes apart, and learn to classify with them.
+
+    Writes model.safetensors, features.tsv, predictions.tsv (leave-one-out), report.html and run.json.
+
+    \b
+    Example:
+      foldless fit expression.csv --target tissue --ignore batch --out results
+    """
+    with exit_codes():
+        terminal = console()
+        with terminal.status("Starting"):
+            from foldless.io.read import read_table
+            from foldless.runs import results, telling
+            from foldless.runs.check import check_memory
+            from foldless.runs.fit import fit_table
+            from foldless.runs.places import default_folder, free_folder
+            from foldless.runs.threads import limited_threads
+        folder = free_folder(out or default_folder(table), results.RESULTS, force=force)
+        start = time.perf_counter()
+        with terminal.status("Reading"):
+            asked = options.roles(target, covariates, groups, samples, ignore)
+            budget = options.in_bytes(max_memory)
+            read = read_table(table, asked, delimiter=delimiter, budget=budget)
+            read.labels()  # what is wrong with the data is said before what is too large
+            check_memory(read, budget)
+        seconds = {"read": time.perf_counter() - start}
+        with limited_threads(threads), terminal.status("Fitting") as status:
+            run = fit_table(read, model=model.value, fdr=fdr, seed=seed, watch=Progress(status))
+        with terminal.status("Writing"):
+            facts = {"seed": seed, "threads": threads, "read_seconds": seconds["read"]}
+            results.write_results(folder, run, facts)
+        telling.tell_fit(terminal, run, folder)
+        if not run.converged:
+            raise typer.Exit(ExitCode.NOT_CONVERGED)

@@ -1,0 +1,23 @@
+"""`foldless inspect`: what a model file holds."""
+
+from __future__ import annotations
+
+from foldless.cli import options
+from foldless.cli.terminal import console, exit_codes
+
+
+def inspect(model: options.ModelFile) -> None:
+    """Say what a model file holds: who made it, of what, and how well it does. Nothing in it is run.
+
+    \b
+    Example:
+      foldless inspect results/model.safetensors
+    """
+    with exit_codes():
+        terminal = console()
+        with terminal.status("Starting"):
+            import foldless
+            from foldless.io.archive import read_archive
+            from foldless.runs.telling import tell_model
+        archive = read_archive(model, with_arrays=False)
+        tell_model(terminal, archive.metadata, foldless.load(model))

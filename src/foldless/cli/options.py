@@ -1,0 +1,99 @@
+"""Options that several commands have, said once."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from foldless.runs.models import DEFAULT, model_names
+
+if TYPE_CHECKING:
+    from foldless.io import Roles
+
+GIGA = 1e9
+
+ModelName = Enum("ModelName", {name: name for name in model_names()})  # type: ignore[misc]
+DEFAULT_MODEL = ModelName(DEFAULT)
+
+TableFile = Annotated[
+    Path,
+    typer.Argument(
+        metavar="TABLE",
+        help="Samples in rows: .csv, .tsv (also .gz), .parquet, .h5ad, .svmlight, .npz.",
+        show_default=False,
+    ),
+]
+ModelFile = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="A file made by `foldless fit`.", show_default=False)
+]
+Target = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMN", help="The column with the class of each sample.", show_default=False),
+]
+Covariates = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="COLUMN", help="A column to keep whatever the data say (age, batch); may be repeated."
+    ),
+]
+Groups = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMN", help="Samples alike here (one patient, one run) are left out together."),
+]
+Samples = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMN", help="The column with names of samples, if it is not the first."),
+]
+Ignore = Annotated[
+    list[str] | None, typer.Option(metavar="COLUMN", help="A column to leave out; may be repeated.")
+]
+Fdr = Annotated[
+    float, typer.Option(help="The share of false features to expect among those selected.", min=0, max=1)
+]
+Model = Annotated[ModelName, typer.Option(help="Which model to fit.")]
+Seed = Annotated[
+    int, typer.Option(help="For what is drawn at random: splits, and models that sample.", min=0)
+]
+Threads = Annotated[
+    int, typer.Option(help="Threads to use. A fit needs one; more help where models are compared.", min=1)
+]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite results that are there already.")]
+Delimiter = Annotated[
+    str | None, typer.Option(help="Between columns of text, if the suffix does not say it.", metavar="SIGN")
+]
+MaxMemory = Annotated[
+    float | None,
+    typer.Option(help="Gigabytes that may be used; most of what is free by default.", min=0, metavar="GB"),
+]
+
+
+def roles(
+    target: str | None = None,
+    covariates: list[str] | None = None,
+    groups: str | None = None,
+    samples: str | None = None,
+    ignore: list[str] | None = None,
+) -> Roles:
+    from foldless.io import Roles
+
+    return Roles(
+        target=target,
+        groups=groups,
+        samples=samples,
+        covariates=tuple(covariates or ()),
+        ignore=tuple(ignore or ()),
+    )
+
+
+def in_bytes(gigabytes: float | None) -> float | None:
+    return None if gigabytes is None else GIGA * gigabytes
+
+
+def shown(path: Path) -> str:
+    """A path on one line however long, so that it can be copied, and unable to steer the terminal."""
+    from foldless.io import printable
+
+    return printable(path, longest=4096)

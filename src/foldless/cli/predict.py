@@ -1,0 +1,54 @@
+"""`foldless predict`: classes of new samples, by a saved model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from foldless.cli import options
+from foldless.cli.terminal import console, exit_codes
+
+
+def predict(
+    model: options.ModelFile,
+    table: options.TableFile,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN", help="The column with the true class, if it is known: errors are counted."
+        ),
+    ] = None,
+    samples: options.Samples = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The file for predictions; named after the table by default.", dir_okay=False),
+    ] = None,
+    delimiter: options.Delimiter = None,
+    max_memory: options.MaxMemory = None,
+    force: options.Force = False,
+) -> None:
+    """Predict the classes of a table's samples; columns are found by their names.
+
+    \b
+    Example:
+      foldless predict results/model.safetensors new-samples.csv --out new.tsv
+    """
+    with exit_codes():
+        terminal = console()
+        with terminal.status("Starting"):
+            import foldless
+            from foldless.runs.places import default_name, free_file
+            from foldless.runs.predict import predict_table, read_for
+            from foldless.runs.telling import tell_prediction
+        path = free_file(out or Path(f"{default_name(table)}-predictions.tsv"), force=force)
+        with terminal.status("Reading"):
+            loaded = foldless.load(model)
+            asked = options.roles(target, samples=samples)
+            budget = options.in_bytes(max_memory)
+            read = read_for(loaded, table, asked, delimiter=delimiter, budget=budget)
+        with terminal.status("Predicting"):
+            prediction = predict_table(loaded, read)
+        prediction.write(path)
+        tell_prediction(terminal, prediction, path)

@@ -1,0 +1,48 @@
+"""`foldless report`: the page of a saved model and its table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from foldless.cli import options
+from foldless.cli.terminal import console, exit_codes
+
+
+def report(
+    model: options.ModelFile,
+    table: Annotated[
+        Path, typer.Argument(metavar="TABLE", help="The table it was fitted to.", show_default=False)
+    ],
+    target: options.Target = None,
+    groups: options.Groups = None,
+    samples: options.Samples = None,
+    out: Annotated[Path, typer.Option(help="The file for the page.", dir_okay=False)] = Path("report.html"),
+    delimiter: options.Delimiter = None,
+    max_memory: options.MaxMemory = None,
+    force: options.Force = False,
+) -> None:
+    """Write the report of a model again: one page that needs no network and runs no scripts.
+
+    \b
+    Example:
+      foldless report results/model.safetensors expression.csv --target tissue --out page.html
+    """
+    with exit_codes():
+        terminal = console()
+        with terminal.status("Starting"):
+            import foldless
+            from foldless.runs.places import free_file
+            from foldless.runs.predict import read_for
+            from foldless.runs.results import report_again
+        path = free_file(out, force=force)
+        with terminal.status("Reading"):
+            loaded = foldless.load(model)
+            asked = options.roles(target, groups=groups, samples=samples)
+            budget = options.in_bytes(max_memory)
+            read = read_for(loaded, table, asked, delimiter=delimiter, budget=budget)
+        with terminal.status("Writing"):
+            report_again(path, loaded, read)
+        typer.echo(f"Report: {options.shown(path)}")

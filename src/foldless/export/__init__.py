@@ -1,0 +1,6 @@
+"""Models for other programs: ONNX, and plain tables of coefficients."""
+
+from foldless.export.coefficients import write_coefficients
+from foldless.export.onnx import to_onnx, write_onnx
+
+__all__ = ["to_onnx", "write_coefficients", "write_onnx"]

@@ -1,0 +1,121 @@
+"""The container of model files: a document of plain values and the arrays it refers to, nothing that runs.
+
+The format is safetensors: a length, a JSON header that says where each array lies, and the arrays' bytes.
+There is nothing to decompress and nothing to execute, sizes cannot exceed the file's, and other languages
+read it. (A zip of .npy would do without a dependency, but its checks against bombs and tampered headers would
+be ours to write and to keep.) The document is one of the arrays, its UTF-8 bytes, because headers are limited
+and names of features are not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foldless.io.files import write_whole
+
+FORMAT = "foldless-model"
+# Raised when a file of this version could not be read as one of the last.
+SCHEMA = 1
+DOCUMENT = "document"
+# JSON nests as deep as components do, a handful of levels; hostile files nest to exhaust the stack.
+DEEPEST = 60
+
+
+class BadModelFile(ValueError):
+    """A file that is no model of foldless, or not any more: what is wrong, and what to do."""
+
+    def __init__(self, path: Path, problem: str, remedy: str) -> None:
+        super().__init__(f"{path}: {problem} {remedy}")
+
+
+@dataclass(frozen=True, eq=False)
+class Archive:
+    """What a model file holds."""
+
+    metadata: dict[str, str]
+    document: Any
+    arrays: dict[str, NDArray[Any]]
+
+
+def write_archive(path: Path, archive: Archive) -> None:
+    from safetensors.numpy import save
+
+    text = json.dumps(archive.document, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    document = np.frombuffer(text.encode("ascii"), dtype=np.uint8)
+    metadata = {"format": FORMAT, "schema": str(SCHEMA), **archive.metadata}
+    write_whole(path, save({DOCUMENT: document, **archive.arrays}, metadata=metadata))
+
+
+def read_archive(path: Path, *, with_arrays: bool = True) -> Archive:
+    """Read and check everything that can be checked without knowing what the document means."""
+    from safetensors import SafetensorError, safe_open
+
+    if not path.is_file():
+        raise FileNotFoundError(2, os.strerror(2), str(path))
+    damaged = "Copy it again, or fit and save the model again."
+    try:
+        with safe_open(path, framework="numpy") as stored:
+            metadata = stored.metadata() or {}
+            _check_metadata(path, metadata)
+            names = set(stored.keys())
+            if DOCUMENT not in names:
+                raise BadModelFile(path, "the model's document is missing.", damaged)
+            text = np.asarray(stored.get_tensor(DOCUMENT))
+            wanted = sorted(names - {DOCUMENT}) if with_arrays else []
+            arrays = {name: np.asarray(stored.get_tensor(name)) for name in wanted}
+    except SafetensorError as error:
+        raise BadModelFile(path, f"this is no complete model file ({error}).", damaged) from None
+    except (TypeError, KeyError, AttributeError, OverflowError) as error:  # types that NumPy does not have
+        raise BadModelFile(path, f"an array cannot be read ({error}).", damaged) from None
+    if text.dtype != np.uint8 or text.ndim != 1:
+        raise BadModelFile(path, "the model's document is not text.", damaged)
+    try:
+        document = json.loads(text.tobytes(), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise BadModelFile(path, f"the model's document cannot be read ({error}).", damaged) from None
+    if _depth(document) > DEEPEST:
+        raise BadModelFile(path, "the model's document is nested beyond reason.", damaged)
+    return Archive(metadata, document, arrays)
+
+
+def _check_metadata(path: Path, metadata: dict[str, str]) -> None:
+    if metadata.get("format") != FORMAT:
+        raise BadModelFile(
+            path,
+            "this is no model of foldless.",
+            "Model files are made by model.save(path) or `foldless fit`.",
+        )
+    schema = metadata.get("schema", "")
+    if schema != str(SCHEMA):
+        version = metadata.get("foldless", "unknown")
+        raise BadModelFile(
+            path,
+            f"its schema is {schema!r}, made by foldless {version}; this foldless reads schema {SCHEMA}.",
+            "Install the version that made it, or a newer foldless.",
+        )
+
+
+def _depth(document: Any) -> int:
+    """Levels of nesting, without recursion."""
+    depth, level = 0, [document]
+    while level:
+        depth += 1
+        level = [
+            child
+            for node in level
+            if isinstance(node, dict | list)
+            for child in (node.values() if isinstance(node, dict) else node)
+            if isinstance(child, dict | list)
+        ]
+    return depth
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")

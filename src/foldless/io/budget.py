@@ -1,0 +1,58 @@
+"""How much memory a table may need, and what files claim."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from foldless.io.table import BadTable, OverBudget
+
+GIGA = 1e9
+# Of the memory that is free now; the rest is for what a fit and others need.
+SHARE_OF_FREE_MEMORY = 0.7
+# No table is this much larger than its file: such claims come from damaged or hostile files.
+LARGEST_EXPANSION = 1000
+
+
+def free_memory() -> float:
+    """Bytes that can be had without swapping, as far as the system says; a modest guess where it does not."""
+    try:
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return 1024.0 * float(line.split()[1])
+    except (OSError, ValueError, IndexError):
+        pass
+    try:
+        return 0.5 * float(os.sysconf("SC_PAGE_SIZE")) * float(os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, OSError, ValueError):  # not every system has these names
+        return 4.0 * GIGA
+
+
+def default_budget() -> float:
+    return SHARE_OF_FREE_MEMORY * free_memory()
+
+
+def check_size(path: Path, n_bytes: float, budget: float, what: str) -> None:
+    """Refuse what is larger than the budget, before it is read."""
+    if n_bytes <= budget:
+        return
+    size = path.stat().st_size
+    if n_bytes > LARGEST_EXPANSION * max(size, 1):
+        raise BadTable(
+            path,
+            f"claims to hold {what}, {in_words(n_bytes)}, in a file of {in_words(size)}.",
+            "It is damaged, or made to exhaust memory. Get it again, or write it again from its source.",
+        )
+    raise OverBudget(
+        f"{path}: {what} need {in_words(n_bytes)}, and {in_words(budget)} may be used. Allow more with "
+        "--max-memory, use a machine with more memory, or keep fewer columns."
+    )
+
+
+def in_words(n_bytes: float) -> str:
+    """A number of bytes to be read by people."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if n_bytes < 1000 or unit == "TB":
+            return f"{n_bytes:.0f} {unit}" if unit == "B" or n_bytes >= 100 else f"{n_bytes:.1f} {unit}"
+        n_bytes /= 1000
+    raise AssertionError("every number has a unit")

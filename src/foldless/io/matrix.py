@@ -1,0 +1,116 @@
+"""Tables whose features come as one matrix, with what belongs to samples beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from foldless.io.names import printable
+from foldless.io.table import (
+    BadTable,
+    Roles,
+    Table,
+    check_finite,
+    check_present,
+    check_unique,
+    class_labels,
+    numbered,
+    steps_of,
+)
+
+MISSING_TEXTS = ("", "nan", "NaN", "None", "<NA>")
+
+
+def table_of(
+    path: Path,
+    X: Any,
+    roles: Roles,
+    *,
+    feature_names: Sequence[str] | None = None,
+    sample_names: Sequence[str] | None = None,
+    target: NDArray[Any] | None = None,
+    target_name: str | None = None,
+    groups: NDArray[Any] | None = None,
+    covariates: Sequence[tuple[str, NDArray[Any]]] = (),
+) -> Table:
+    """Check and assemble; `covariates` are columns that the file keeps beside its matrix."""
+    n_samples, n_features = X.shape
+    if n_samples == 0 or n_features == 0:
+        raise BadTable(path, f"the matrix is empty: {n_samples} x {n_features}.", "Is the file complete?")
+    if X.dtype.kind not in "biuf":
+        raise BadTable(
+            path, f"the matrix holds {X.dtype}, not numbers.", "Save it as floating-point numbers."
+        )
+    if sp.issparse(X):
+        X = X.tocsr() if X.format not in ("csr", "csc") else X
+        try:
+            # Indices beyond the matrix would be read from memory that is not ours.
+            X.check_format(full_check=True)
+        except ValueError as error:
+            raise BadTable(
+                path, f"the sparse matrix is damaged ({error}).", "Write the file again."
+            ) from None
+    names = [str(j) for j in range(1, n_features + 1)] if feature_names is None else list(feature_names)
+    if covariates:
+        X, names = _with_columns(X, names, covariates)
+    check_unique(path, names, "feature", "Rename one of them: names say which feature is meant.")
+    check_present(path, roles.covariates, names, "feature", "--covariates")
+    check_present(path, roles.ignore, names, "feature", "--ignore")
+    if roles.ignore:
+        kept = [j for j, name in enumerate(names) if name not in set(roles.ignore)]
+        X, names = X[:, kept], [names[j] for j in kept]
+    if X.dtype.kind in "biu" or X.dtype.itemsize > 8 or X.dtype == np.float16:
+        X = X.astype(np.float32 if X.dtype.itemsize <= 2 else np.float64)
+    if sp.issparse(X):
+        X = X.tocsr()
+        X.sum_duplicates()
+    check_finite(path, X, names, "sample")
+    samples = numbered(n_samples) if sample_names is None else list(sample_names)
+    check_unique(path, samples, "sample", "Make names of samples unique.")
+    table = Table(
+        path,
+        X,
+        names,
+        samples,
+        target=None if target is None else as_labels(path, target, str(target_name)),
+        target_name=target_name,
+        groups=None if groups is None else as_texts(path, groups, str(roles.groups)),
+        covariates=roles.covariates,
+        steps=tuple(steps_of(roles)),
+    )
+    return table if roles.features is None else table.aligned(roles.features)
+
+
+def as_labels(path: Path, values: NDArray[Any], name: str) -> NDArray[Any]:
+    """Labels of classes: whole numbers stay numbers, all else is text."""
+    if values.dtype.kind == "f" and np.all(values == np.round(values)) and np.all(np.abs(values) < 2**53):
+        return values.astype(np.int64)
+    if values.dtype.kind in "iu":
+        return values.astype(np.int64)
+    return class_labels(as_texts(path, values, name))
+
+
+def as_texts(path: Path, values: NDArray[Any], name: str) -> NDArray[Any]:
+    texts = [value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value) for value in values]
+    for i, text in enumerate(texts):
+        if text.strip() in MISSING_TEXTS:
+            raise BadTable(
+                path,
+                f"sample {i + 1} has no value in {printable(name)!r}.",
+                "Fill it in, or remove the sample.",
+            )
+    return np.array(texts, dtype=object).astype(str)
+
+
+def _with_columns(
+    X: Any, names: list[str], columns: Sequence[tuple[str, NDArray[Any]]]
+) -> tuple[Any, list[str]]:
+    """Columns put in front of the matrix, in its own precision and storage."""
+    front = np.column_stack([values for _, values in columns]).astype(X.dtype, copy=False)
+    both = sp.hstack([sp.csr_matrix(front), X], format="csr") if sp.issparse(X) else np.hstack([front, X])
+    return both, [name for name, _ in columns] + names

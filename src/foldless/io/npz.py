@@ -1,0 +1,152 @@
+"""NumPy's .npz: a matrix X (or a sparse one in SciPy's four arrays), labels y, names.
+
+Pickles inside are refused unread: they could run anything.
+"""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from foldless.io.budget import check_size
+from foldless.io.matrix import table_of
+from foldless.io.table import BadTable, Roles, Table, check_present, listed
+
+SPARSE = {"data", "indices", "indptr", "shape"}
+DEFAULT_TARGET = "y"
+FEATURE_NAMES, SAMPLE_NAMES = "feature_names", "sample_names"
+REMEDY = "Write it again with numpy.savez."
+
+
+def read_npz(path: Path, roles: Roles, *, budget: float) -> Table:
+    """Read X, or data, indices, indptr and shape; --target, --groups and --samples name other arrays."""
+    shapes = _checked_shapes(path, budget)
+    wanted = [name for name in (roles.target, roles.groups, roles.samples) if name is not None]
+    check_present(path, wanted, shapes, "array", "--target, --groups or --samples")
+    target = roles.target
+    if target is None and DEFAULT_TARGET in shapes:
+        target = DEFAULT_TARGET
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            X = _matrix(path, stored, shapes, {*wanted, target})
+            n_samples, n_features = X.shape
+            one = {
+                purpose: _vector(path, stored, name, n_samples, purpose)
+                for purpose, name in (
+                    ("target", target),
+                    ("groups", roles.groups),
+                    ("samples", roles.samples),
+                )
+                if name is not None
+            }
+            if SAMPLE_NAMES in shapes and "samples" not in one:
+                one["samples"] = _vector(path, stored, SAMPLE_NAMES, n_samples, "samples")
+            features = _feature_names(path, stored, shapes, n_features)
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, KeyError) as error:
+        if isinstance(error, BadTable):
+            raise
+        raise BadTable(path, f"an array is damaged ({error}).", REMEDY) from None
+    samples = one.get("samples")
+    return table_of(
+        path,
+        X,
+        roles,
+        feature_names=features,
+        sample_names=None if samples is None else [str(name) for name in samples],
+        target=one.get("target"),
+        target_name=target,
+        groups=one.get("groups"),
+    )
+
+
+def _checked_shapes(path: Path, budget: float) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+    """Shapes and types of all arrays from their headers, none larger than it can be."""
+    found = {}
+    total = 0
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for member in archive.infolist():
+                name = member.filename.removesuffix(".npy")
+                with archive.open(member) as stream:
+                    shape, dtype = _header(stream)
+                    size = member.file_size - stream.tell()
+                claimed = int(np.prod([int(n) for n in shape], dtype=object)) * dtype.itemsize
+                if dtype.hasobject:
+                    raise BadTable(
+                        path,
+                        f"the array {name!r} holds Python objects, which are not read: they could run code.",
+                        "Save names as text: numpy.array(names, dtype=str).",
+                    )
+                if claimed != size or min(shape, default=0) < 0:
+                    raise BadTable(path, f"the array {name!r} claims {claimed} bytes and has {size}.", REMEDY)
+                total += claimed
+                found[name] = (tuple(shape), dtype)
+    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError) as error:
+        if isinstance(error, BadTable):
+            raise
+        raise BadTable(path, f"this is no .npz file, or a damaged one ({error}).", REMEDY) from None
+    check_size(path, total, budget, f"{len(found)} arrays")
+    return found
+
+
+def _header(stream: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    version = np.lib.format.read_magic(stream)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(stream)
+    return shape, dtype
+
+
+def _matrix(path: Path, stored: Any, shapes: dict[str, Any], taken: set[str | None]) -> Any:
+    if shapes.keys() >= SPARSE:
+        parts = [np.asarray(stored[name]) for name in ("data", "indices", "indptr")]
+        kind = stored["format"].item() if "format" in shapes else b"csr"
+        build = {b"csr": sp.csr_matrix, b"csc": sp.csc_matrix}.get(
+            kind.encode() if isinstance(kind, str) else kind
+        )
+        if build is None:
+            raise BadTable(
+                path, f"the sparse format is {kind!r}.", "Save a CSR matrix: scipy.sparse.save_npz."
+            )
+        matrix = build(tuple(parts), shape=tuple(int(n) for n in stored["shape"]))
+        # Indices beyond the matrix would be read from memory that is not ours.
+        matrix.check_format(full_check=True)
+        return matrix.tocsr()
+    tables = [name for name, (shape, dtype) in shapes.items() if len(shape) == 2 and dtype.kind in "biuf"]
+    name = "X" if "X" in tables else tables[0] if len(tables) == 1 else None
+    if name is None or name in taken:
+        raise BadTable(
+            path,
+            f"there is no matrix of numbers called 'X'; there are {listed(sorted(shapes))}.",
+            "Save the features as X, samples in rows, or a sparse matrix by scipy.sparse.save_npz.",
+        )
+    return stored[name]
+
+
+def _vector(path: Path, stored: Any, name: str, n_samples: int, purpose: str) -> NDArray[Any]:
+    vector = stored[name]
+    if vector.shape != (n_samples,):
+        raise BadTable(
+            path,
+            f"the array {name!r}, named as {purpose}, has shape {vector.shape}; X has {n_samples} rows.",
+            "One value for each sample is needed.",
+        )
+    return np.asarray(vector)
+
+
+def _feature_names(path: Path, stored: Any, shapes: dict[str, Any], n_features: int) -> list[str] | None:
+    if FEATURE_NAMES not in shapes:
+        return None
+    names = stored[FEATURE_NAMES]
+    if names.shape != (n_features,):
+        raise BadTable(
+            path,
+            f"{FEATURE_NAMES!r} has shape {names.shape}; X has {n_features} columns.",
+            "One name for each column is needed.",
+        )
+    return [str(name) for name in names]

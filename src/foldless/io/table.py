@@ -1,0 +1,254 @@
+"""A table: samples in rows, features in columns, and what each of the other columns is for."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foldless.io.names import printable
+
+N_NAMES_SHOWN = 8
+# A class column repeats its values. One with more values than this share of its rows is a measurement.
+LARGEST_SHARE_OF_CLASSES = 0.5
+
+
+class BadTable(ValueError):
+    """A file that cannot be used: what is wrong, where, and what to do."""
+
+    def __init__(self, path: Path, problem: str, remedy: str) -> None:
+        super().__init__(f"{path}: {problem} {remedy}")
+
+
+class OverBudget(MemoryError):
+    """A table, or a fit, that needs more memory than it may have."""
+
+
+@dataclass(frozen=True)
+class Roles:
+    """What columns are for. What is not named here is a feature."""
+
+    target: str | None = None
+    groups: str | None = None
+    samples: str | None = None
+    covariates: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    # What a model needs, in its order: nothing else of the table is then read as a feature.
+    features: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        given = [name for name in (self.target, self.groups, self.samples) if name is not None]
+        twice = [n for n, count in Counter([*given, *self.covariates, *self.ignore]).items() if count > 1]
+        if twice:
+            raise ValueError(
+                f"The column {printable(twice[0])!r} is named for two purposes. Give each column one: "
+                "target, groups, samples, covariates or ignore."
+            )
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Positions of the columns by purpose."""
+
+    features: list[int]
+    target: int | None
+    groups: int | None
+    samples: int | None
+    ignored: list[int]
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """What was read, and in `steps` what was done to it."""
+
+    path: Path
+    X: Any  # (samples, features): an array, or a sparse matrix if the file's was
+    feature_names: list[str]
+    sample_names: list[str]
+    target: NDArray[Any] | None = None
+    target_name: str | None = None
+    groups: NDArray[Any] | None = None
+    covariates: tuple[str, ...] = ()
+    steps: tuple[str, ...] = ()
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return int(self.X.shape[0]), int(self.X.shape[1])
+
+    @property
+    def covariate_positions(self) -> list[int]:
+        where = {name: j for j, name in enumerate(self.feature_names)}
+        return [where[name] for name in self.covariates]
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of the file, to say later which one it was."""
+        with open(self.path, "rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+
+    @property
+    def source(self) -> str:
+        return f"{self.path.name}, sha256 {self.sha256[:16]}"
+
+    def labels(self) -> NDArray[Any]:
+        """The target of a table that is to be fitted to."""
+        if self.target is None:
+            raise BadTable(
+                self.path, "no column is named as the class of each sample.", "Name it: --target COLUMN."
+            )
+        n_classes = np.unique(self.target).size
+        n_samples = self.target.size
+        if n_classes == 1:
+            raise BadTable(
+                self.path,
+                f"all {n_samples} samples are of one class, {printable(self.target[0])!r}.",
+                f"Is {printable(self.target_name)!r} the right column for --target?",
+            )
+        if n_classes > 2 and n_classes > LARGEST_SHARE_OF_CLASSES * n_samples:
+            raise BadTable(
+                self.path,
+                f"the target {printable(self.target_name)!r} has {n_classes} different values in {n_samples} "
+                "rows: a measurement or an identifier, not a class.",
+                "Name another column with --target, or cut the measurement into classes first.",
+            )
+        return self.target
+
+    def aligned(self, names: Sequence[str]) -> Table:
+        """The table with these features only, in this order."""
+        if list(names) == self.feature_names:
+            return self
+        where = {name: j for j, name in enumerate(self.feature_names)}
+        check_present(self.path, names, where, "column", "a feature that the model was fitted to")
+        positions = [where[name] for name in names]
+        left_out = len(self.feature_names) - len(positions)
+        steps = self.steps
+        if left_out:
+            steps = (*steps, f"{left_out} columns that the model does not know left out.")
+        return replace(self, X=self.X[:, positions], feature_names=list(names), steps=steps)
+
+
+def layout_of(path: Path, header: Sequence[str], roles: Roles, *, samples: int | None = None) -> Layout:
+    """Where everything is, given the names of columns; `samples` is where the file itself has names."""
+    check_unique(path, header, "column", "Rename one of them: names say which feature is meant.")
+    where = {name: j for j, name in enumerate(header)}
+    for purpose, names in (
+        ("--target", [roles.target]),
+        ("--groups", [roles.groups]),
+        ("--samples", [roles.samples]),
+        ("--covariates", roles.covariates),
+        ("--ignore", roles.ignore),
+    ):
+        check_present(path, [n for n in names if n is not None], where, "column", purpose)
+    target = None if roles.target is None else where[roles.target]
+    groups = None if roles.groups is None else where[roles.groups]
+    samples = where[roles.samples] if roles.samples is not None else samples
+    if samples in (target, groups):
+        samples = None
+    ignored = [where[name] for name in roles.ignore]
+    if roles.features is None:
+        taken = {target, groups, samples, *ignored}
+        features = [j for j in range(len(header)) if j not in taken]
+    else:
+        check_present(path, roles.features, where, "column", "a feature that the model was fitted to")
+        features = [where[name] for name in roles.features]
+    for j in features:
+        if not header[j]:
+            raise BadTable(path, f"column {j + 1} has no name.", "Name it in the header, or remove it.")
+    if not features:
+        raise BadTable(
+            path, "no column is left as a feature.", "Is the delimiter right? See --delimiter and --ignore."
+        )
+    return Layout(features, target, groups, samples, ignored)
+
+
+def steps_of(roles: Roles, samples: str | None = None) -> list[str]:
+    """Sentences for what the roles do to a table."""
+    steps = []
+    if samples is not None:
+        steps.append(f"Samples are named by the column {printable(samples)!r}.")
+    if roles.groups is not None:
+        steps.append(f"Samples of one {printable(roles.groups)!r} are left out together.")
+    if roles.covariates:
+        steps.append(f"Always kept as covariates: {listed(roles.covariates)}.")
+    if roles.ignore:
+        steps.append(f"Ignored: {listed(roles.ignore)}.")
+    return steps
+
+
+def class_labels(values: Iterable[str]) -> NDArray[Any]:
+    """Labels as they are written, or as whole numbers if all are."""
+    texts = list(values)
+    try:
+        numbers = [int(text) for text in texts]
+    except ValueError:
+        return np.array(texts, dtype=object).astype(str)
+    # "007" is a name, and what is beyond 64 bits is no class number.
+    if all(str(n) == t for n, t in zip(numbers, texts, strict=True)) and max(map(abs, numbers)) < 2**53:
+        return np.array(numbers, dtype=np.int64)
+    return np.array(texts, dtype=object).astype(str)
+
+
+def numbered(n_samples: int) -> list[str]:
+    """Names of samples that have none: their numbers, from 1."""
+    return [str(i) for i in range(1, n_samples + 1)]
+
+
+def check_unique(path: Path, names: Sequence[str], thing: str, remedy: str) -> None:
+    seen: dict[str, int] = {}
+    for j, name in enumerate(names):
+        if name in seen:
+            raise BadTable(
+                path, f"{thing}s {seen[name] + 1} and {j + 1} are both called {printable(name)!r}.", remedy
+            )
+        seen[name] = j
+
+
+def check_present(path: Path, wanted: Sequence[str], known: Iterable[str], thing: str, purpose: str) -> None:
+    known = set(known)
+    missing = [name for name in wanted if name not in known]
+    if not missing:
+        return
+    near = get_close_matches(missing[0], known, n=1)
+    hint = f"Did you mean {printable(near[0])!r}?" if near else f"It has: {listed(sorted(known))}."
+    more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
+    raise BadTable(path, f"there is no {thing} {printable(missing[0])!r}{more}, named as {purpose}.", hint)
+
+
+def check_finite(path: Path, X: Any, feature_names: Sequence[str], row_name: str = "row") -> None:
+    """Missing and infinite values are refused where they are."""
+    values = X.data if hasattr(X, "indptr") else X
+    # The sum of finite numbers may overflow, but it never is NaN or infinite otherwise: one cheap pass.
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(np.sum(values, dtype=np.float64)):
+            return
+    bad = ~np.isfinite(values)
+    if not bad.any():
+        return
+    if hasattr(X, "indptr"):
+        first = int(np.flatnonzero(bad)[0])
+        row = int(np.searchsorted(X.indptr, first, side="right")) - 1
+        column, value = int(X.indices[first]), float(values[first])
+    else:
+        row, column = (int(i) for i in np.argwhere(bad)[0])
+        value = float(X[row, column])
+    what = "is missing" if np.isnan(value) else "is infinite"
+    raise BadTable(
+        path,
+        f"{row_name} {row + 1}, column {printable(feature_names[column])!r}: the value {what} "
+        f"({int(bad.sum())} such values in all).",
+        "Fill in missing values first, or leave the column out with --ignore.",
+    )
+
+
+def listed(names: Sequence[str]) -> str:
+    """A few names, and how many more there are."""
+    shown = ", ".join(repr(printable(name)) for name in names[:N_NAMES_SHOWN])
+    return shown + (f" and {len(names) - N_NAMES_SHOWN} more" if len(names) > N_NAMES_SHOWN else "")

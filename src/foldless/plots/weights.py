@@ -1,0 +1,150 @@
+"""The weights of the surest features, with their intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from foldless.io import printable
+from foldless.plots.drawing import BLACK, CLASS_LOOKS, legend_below, tidy_axes
+from foldless.plots.readings import NORMAL_90, ranking, weights_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.container import ErrorbarContainer
+    from matplotlib.figure import Figure
+    from matplotlib.legend import Legend
+    from matplotlib.lines import Line2D
+
+INCHES_PER_FEATURE = 0.24
+# More classes than this have no room for their names.
+MOST_CLASSES_NAMED = 12
+
+
+class WeightDisplay:
+    """Weights as points with 90 % intervals, one line for each feature, the first at the top.
+
+    Parameters
+    ----------
+    weight : array of shape (n_features,) or (n_classes, n_features)
+    std : array of the same shape, optional
+        Posterior standard deviations; without them there are no intervals.
+    names : sequence of str, optional
+        Positions if not given.
+    classes : sequence, optional
+        Of two classes, which the weights speak against and for; of more, one for each row of `weight`.
+    per : str
+        What a weight is measured by, for the axis.
+
+    Attributes
+    ----------
+    ax_, figure_ : the axes and figure drawn into
+    bars_ : list of the points with their intervals, one for each row of weights
+    zero_ : the line of no weight
+    legend_ : the legend; None if there is one row only, or too many
+    """
+
+    ax_: Axes
+    figure_: Figure
+    bars_: list[ErrorbarContainer]
+    zero_: Line2D
+    legend_: Legend | None
+
+    def __init__(
+        self,
+        weight: ArrayLike,
+        std: ArrayLike | None = None,
+        *,
+        names: Sequence[Any] | NDArray[Any] | None = None,
+        classes: Sequence[Any] | NDArray[Any] | None = None,
+        per: str = "unit of the feature",
+    ) -> None:
+        self.weight = np.atleast_2d(np.asarray(weight, dtype=np.float64))
+        self.std = None if std is None else np.atleast_2d(np.asarray(std, dtype=np.float64))
+        self.names, self.classes, self.per = names, classes, per
+        n_rows, n_features = self.weight.shape
+        if self.std is not None and self.std.shape != self.weight.shape:
+            raise ValueError(f"std has shape {self.std.shape} for weights of shape {self.weight.shape}.")
+        if names is not None and len(names) != n_features:
+            raise ValueError(f"names has {len(names)} entries for {n_features} features; one for each.")
+        if classes is not None and len(classes) != max(n_rows, 2):
+            raise ValueError(f"classes has {len(classes)} entries for {n_rows} rows of weights.")
+
+    @classmethod
+    def from_estimator(
+        cls,
+        model: Any,
+        *,
+        n_features: int = 20,
+        names: Sequence[Any] | NDArray[Any] | None = None,
+        ax: Axes | None = None,
+    ) -> Self:
+        """Draw the `n_features` surest features of a fitted classifier."""
+        weights, top = weights_of(model), ranking(model)[:n_features]
+        names = getattr(model, "feature_names_in_", None) if names is None else names
+        display = cls(
+            weights.mean[:, top],
+            None if weights.std is None else weights.std[:, top],
+            names=top if names is None else [names[j] for j in top],
+            classes=model.classes_,
+            per=weights.per,
+        )
+        return display.plot(ax)
+
+    def plot(self, ax: Axes | None = None) -> Self:
+        """Draw."""
+        n_rows, n_features = self.weight.shape
+        if ax is None:
+            import matplotlib.pyplot as plt
+
+            height = 1.4 + INCHES_PER_FEATURE * max(n_features, 4)
+            _, ax = plt.subplots(figsize=(6.4, height), layout="constrained")
+        ax = self.ax_ = tidy_axes(ax)
+        self.figure_ = ax.get_figure(root=True)  # type: ignore[assignment]
+        self.zero_ = ax.axvline(0.0, color=BLACK, lw=0.8, ls=(0, (4, 3)), zorder=1)
+        self.bars_ = []
+        for row in range(n_rows):
+            colour, marker = CLASS_LOOKS[0 if n_rows == 1 else row % len(CLASS_LOOKS)]
+            # Rows of one feature stand apart, but nearer to each other than to the next feature.
+            height = np.arange(n_features) + 0.6 * ((row + 0.5) / n_rows - 0.5)
+            reach = None if self.std is None else NORMAL_90 * self.std[row]
+            label = None if self.classes is None or n_rows == 1 else printable(self.classes[row])
+            # Of many classes most weights of a sparse model are zero: they would hide the others.
+            weight = np.where((self.weight[row] == 0) & (n_rows > 1), np.nan, self.weight[row])
+            self.bars_.append(
+                ax.errorbar(
+                    weight,
+                    height,
+                    xerr=reach,
+                    fmt=marker,
+                    ms=5 if n_rows == 1 else 4,
+                    color=colour,
+                    elinewidth=1.4 if n_rows == 1 else 0.9,
+                    label=label,
+                    zorder=3,
+                )
+            )
+        self._name_axes(ax)
+        named = self.classes is not None and 1 < n_rows <= MOST_CLASSES_NAMED
+        self.legend_ = legend_below(ax, columns=4) if named else None
+        return self
+
+    def _name_axes(self, ax: Axes) -> None:
+        n_rows, n_features = self.weight.shape
+        names = range(n_features) if self.names is None else self.names
+        ax.set_yticks(range(n_features), [printable(name) for name in names], fontsize=8)
+        for text in ax.get_yticklabels():
+            text.set_parse_math(False)
+        ax.set_ylim(n_features - 0.4, -0.6)
+        ax.tick_params(axis="y", length=0)
+        ax.grid(axis="y", lw=0.3, alpha=0.5)
+        ax.set_axisbelow(True)
+        ax.set_xlabel(f"weight (log-odds per {self.per})")
+        interval = "" if self.std is None else ", with 90 % intervals"
+        ax.set_title(f"Weights of {n_features} features{interval}", loc="left", fontsize="medium")
+        if n_rows == 1 and self.classes is not None:
+            against, towards = (printable(label, 20) for label in self.classes)
+            ax.set_title(f"← {against}    {towards} →", loc="right", fontsize="small", parse_math=False)

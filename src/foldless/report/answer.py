@@ -1,0 +1,163 @@
+"""The answer in a sentence, the figures beside it, and what a reader must know before believing it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from foldless.report.subject import Subject
+from foldless.report.wording import counted, listed, number, percent, plural
+
+# An error this many standard errors below guessing is no accident.
+CLEAR_STANDARD_ERRORS = 2.0
+MOST_CLASSES_NAMED = 8
+
+
+class Figure(NamedTuple):
+    """A number with what it counts, and a word to weigh it by."""
+
+    value: str
+    what: str
+    note: str
+
+
+def title(subject: Subject) -> str:
+    if subject.title is not None:
+        return subject.title
+    if subject.two:
+        return f"{subject.classes[1]} against {subject.classes[0]}"
+    return f"Which of {counted(len(subject.classes))} classes?"
+
+
+def answer(subject: Subject) -> list[str]:
+    """One sentence about features, one about samples."""
+    return [_about_features(subject), *_about_samples(subject)]
+
+
+def _about_features(subject: Subject) -> str:
+    n, total = subject.selected.size, subject.n_weights
+    thing = subject.thing
+    told = (
+        f"{subject.classes[1]} from {subject.classes[0]}"
+        if subject.two
+        else f"the {counted(len(subject.classes))} classes from each other"
+    )
+    if subject.kernel:
+        return f"{plural(n, thing)} around training samples {_tell(n)} {told}."
+    if subject.inclusion is None:
+        return f"The classifier uses {counted(n)} of {plural(total, thing)} to tell {told}."
+    if n:
+        return (
+            f"{counted(n)} of {plural(total, thing)} {_tell(n)} {told}, at a false discovery rate of "
+            f"{number(subject.fdr)}: {_expected_false(subject)}."
+        )
+    best = _best_set(subject)
+    if best:
+        return f"No {thing} stands out on its own at a false discovery rate of {number(subject.fdr)}; {best}."
+    return (
+        f"No {thing} stands out at a false discovery rate of {number(subject.fdr)}: none can be told from "
+        "its likes, and probabilities are a ranking."
+    )
+
+
+def _tell(n: int) -> str:
+    return "tells" if n == 1 else "tell"
+
+
+def _expected_false(subject: Subject) -> str:
+    assert subject.inclusion is not None
+    expected = float(np.sum(1 - subject.inclusion[subject.selected]))
+    if expected < 0.5:
+        return "the model expects none of them to be false"
+    return f"the model expects about {round(expected)} of them to be false"
+
+
+def _best_set(subject: Subject) -> str:
+    sets = [s for s in getattr(subject.model, "credible_sets_", []) if s.columns.size > 1]
+    if not sets:
+        return ""
+    count = plural(len(sets), "group")
+    verb = "contains" if len(sets) == 1 else "contain"
+    return f"but {count} of twins {verb} one that does"
+
+
+def _about_samples(subject: Subject) -> list[str]:
+    error, guessing = subject.loo_error, subject.guessing_error
+    if error is None:
+        return []
+    how = f"With every {subject.left_out} classified by all others, {percent(error)} of labels are missed"
+    if guessing is None:
+        return [f"{how}."]
+    assert subject.class_counts is not None
+    assert subject.loo_standard_error is not None
+    most = subject.classes[int(subject.class_counts.argmax())]
+    if error + CLEAR_STANDARD_ERRORS * subject.loo_standard_error < guessing:
+        return [f"{how}, against {percent(guessing)} by always answering {most}."]
+    return [
+        f"{how}, which is not clearly fewer than by always answering {most} ({percent(guessing)}): these "
+        "data do not show that the classes can be told apart."
+    ]
+
+
+def figures(subject: Subject) -> list[Figure]:
+    found = []
+    if subject.n_samples is not None:
+        note = ""
+        if subject.class_counts is not None:
+            counts = zip(subject.class_counts, subject.classes, strict=True)
+            note = listed([f"{counted(int(n))} {label}" for n, label in counts])
+            if len(subject.classes) > MOST_CLASSES_NAMED:
+                note = f"of {counted(len(subject.classes))} classes"
+        found.append(Figure(counted(subject.n_samples), "samples", note))
+    found.append(Figure(counted(subject.n_features), "features", ""))
+    if subject.inclusion is not None:
+        note = f"at a false discovery rate of {number(subject.fdr)}"
+        if subject.kept.size:
+            note += f", besides {plural(int(subject.kept.size), 'covariate')}"
+        found.append(Figure(counted(subject.selected.size), "selected", note))
+    else:
+        found.append(Figure(counted(subject.selected.size), f"{subject.thing}s in use", ""))
+    if subject.loo_error is not None:
+        spread = subject.loo_standard_error
+        note = "" if spread is None else f"standard error {percent(spread)}"
+        found.append(Figure(percent(subject.loo_error), f"leave-one{_out(subject)}-out error", note))
+    log_loss = getattr(subject.model, "loo_log_loss_", None)
+    if log_loss is not None and np.isfinite(log_loss):
+        note = ""
+        if subject.class_counts is not None:
+            share = subject.class_counts / subject.class_counts.sum()
+            entropy = -float(np.sum(share * np.log(np.maximum(share, np.finfo(float).tiny))))
+            note = f"{entropy:.2f} from class frequencies alone"
+        found.append(Figure(f"{float(log_loss):.2f}", "log loss of left-out labels", note))
+    outcome = getattr(subject.model, "outcome_", None)
+    if outcome is not None:
+        found.append(
+            Figure(str(outcome), "the fit", f"after {counted(int(subject.model.n_iter_))} iterations")
+        )
+    return found
+
+
+def _out(subject: Subject) -> str:
+    return "" if subject.n_groups is None else "-group"
+
+
+def cautions(subject: Subject) -> list[str]:
+    """What to read before believing the page."""
+    model, found = subject.model, []
+    outcome = getattr(model, "outcome_", None)
+    if outcome is not None and not outcome.trustworthy:
+        found.append(f"The fit did not settle ({outcome}). {outcome.advice}")
+    found += [str(flag) for flag in getattr(model, "flags_", [])]
+    if subject.judged is not None and not subject.judged.all():
+        lost = int((~subject.judged).sum())
+        found.append(
+            f"The leave-one-out approximation broke down for {plural(lost, 'sample')}; figures of "
+            "leave-one-out are of the others. Cross-validation can judge those."
+        )
+    weight = getattr(model, "_label_weight", None)
+    if weight is not None and np.any(np.asarray(weight) != 1):
+        found.append(
+            "Samples count by their weights in the error and the log loss; tables here count each once."
+        )
+    return found

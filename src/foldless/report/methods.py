@@ -1,0 +1,288 @@
+"""Text for a paper: what was done, in sentences that can be pasted, with the references they need."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+import foldless
+from foldless.report.choice import data_steps
+from foldless.report.subject import Subject
+from foldless.report.wording import counted, listed, number, percent, plural
+
+REFERENCES = {
+    "Byrne 2015": (
+        "Byrne E. (2015). Sparse multinomial logistic regression via approximate message passing. Master's "
+        "thesis, The Ohio State University."
+    ),
+    "Cawley et al. 2007": (
+        "Cawley G. C., Talbot N. L. C., Girolami M. (2007). Sparse multinomial logistic regression via "
+        "Bayesian L1 regularisation. Advances in Neural Information Processing Systems 19."
+    ),
+    "Hernández-Lobato et al. 2015": (
+        "Hernández-Lobato J. M., Hernández-Lobato D., Suárez A. (2015). Expectation propagation in linear "
+        "regression models with spike-and-slab priors. Machine Learning 99, 437–487."
+    ),
+    "Krishnapuram et al. 2005": (
+        "Krishnapuram B., Carin L., Figueiredo M. A. T., Hartemink A. J. (2005). Sparse multinomial logistic "
+        "regression: fast algorithms and generalization bounds. IEEE Transactions on Pattern Analysis and "
+        "Machine Intelligence 27, 957–968."
+    ),
+    "Minka 2001": (
+        "Minka T. P. (2001). Expectation propagation for approximate Bayesian inference. Proceedings of the "
+        "17th Conference on Uncertainty in Artificial Intelligence, 362–369."
+    ),
+    "Newton et al. 2004": (
+        "Newton M. A., Noueiry A., Sarkar D., Ahlquist P. (2004). Detecting differential gene expression "
+        "with a semiparametric hierarchical mixture method. Biostatistics 5, 155–176."
+    ),
+    "Nichols et al. 2017": (
+        "Nichols T. E., and others (2017). Best practices in data analysis and sharing in neuroimaging using "
+        "MRI. Nature Neuroscience 20, 299–303."
+    ),
+    "Opper and Winther 2000": (
+        "Opper M., Winther O. (2000). Gaussian processes for classification: mean-field algorithms. Neural "
+        "Computation 12, 2655–2684."
+    ),
+    "Plan and Vershynin 2013": (
+        "Plan Y., Vershynin R. (2013). Robust 1-bit compressed sensing and sparse logistic regression: a "
+        "convex programming approach. IEEE Transactions on Information Theory 59, 482–494."
+    ),
+    "Rad and Maleki 2020": (
+        "Rad K. R., Maleki A. (2020). A scalable estimate of the out-of-sample prediction error via "
+        "approximate leave-one-out cross-validation. Journal of the Royal Statistical Society B 82, 965–996."
+    ),
+    "Rangan 2011": (
+        "Rangan S. (2011). Generalized approximate message passing for estimation with random linear mixing. "
+        "IEEE International Symposium on Information Theory, 2168–2172."
+    ),
+    "Tipping 2001": (
+        "Tipping M. E. (2001). Sparse Bayesian learning and the relevance vector machine. Journal of Machine "
+        "Learning Research 1, 211–244."
+    ),
+    "Wang et al. 2020": (
+        "Wang G., Sarkar A., Carbonetto P., Stephens M. (2020). A simple new approach to variable selection "
+        "in regression, with application to genetic fine mapping. Journal of the Royal Statistical Society B "
+        "82, 1273–1300."
+    ),
+    "Yao et al. 2018": (
+        "Yao Y., Vehtari A., Simpson D., Gelman A. (2018). Using stacking to average Bayesian predictive "
+        "distributions. Bayesian Analysis 13, 917–1007."
+    ),
+    "Ziniel et al. 2015": (
+        "Ziniel J., Schniter P., Sederberg P. (2015). Binary linear classification and feature selection via "
+        "generalized approximate message passing. IEEE Transactions on Signal Processing 63, 2020–2032."
+    ),
+}
+SOFTWARE = f"The foldless developers. foldless, version {foldless.__version__}. Software, BSD-3-Clause."
+
+
+class Methods(NamedTuple):
+    paragraphs: list[str]
+    references: list[str]
+
+
+def methods(subject: Subject) -> Methods:
+    """What was done, as a methods section tells it."""
+    paragraphs = [_model(subject), _features(subject), _error(subject)]
+    paragraphs = [paragraph for paragraph in paragraphs if paragraph]
+    text = " ".join(paragraphs)
+    cited = [full for key, full in REFERENCES.items() if key in text]
+    return Methods(paragraphs, [*cited, SOFTWARE])
+
+
+def _model(subject: Subject) -> str:
+    model = subject.model
+    name = type(model).__name__
+    classes = (
+        listed(subject.classes) if len(subject.classes) <= 6 else counted(len(subject.classes)) + " classes"
+    )
+    samples = "samples" if subject.n_samples is None else plural(subject.n_samples, "sample")
+    begin = (
+        f"Samples of {classes} were classified from {plural(subject.n_features, 'feature')} ({samples}) by "
+        f"{name} of foldless {foldless.__version__}."
+    )
+    described = {
+        "SparseClassifier": _sparse,
+        "GAMPClassifier": _gamp,
+        "MultinomialClassifier": _multinomial,
+        "SMLRClassifier": _smlr,
+        "SBMLRClassifier": _smlr,
+        "RVMClassifier": _rvm,
+        "OneBitCS": _one_bit,
+    }.get(name)
+    return begin if described is None else f"{begin} {described(subject)}"
+
+
+STANDARDISED = "features standardised to zero mean and unit variance"
+
+
+def _sparse(subject: Subject) -> str:
+    model = subject.model
+    likelihood = "a logistic likelihood in which a small share of labels may be wrong"
+    if not subject.two:
+        likelihood = "a multinomial logistic likelihood"
+    said = (
+        f"The model has {likelihood} and a spike-and-slab prior on the weights of {STANDARDISED}; sparsity, "
+        "scale and the share of wrong labels were learnt by expectation maximisation within the fit."
+    )
+    if getattr(model, "solver_", None) == "EP":
+        return (
+            f"{said} Columns being correlated, it was solved by expectation propagation with exact "
+            "covariances (Minka 2001; Hernández-Lobato et al. 2015), and class probabilities were averaged "
+            "over this model and models with Gaussian priors, weighted by stacking of leave-one-out "
+            "predictions (Yao et al. 2018)."
+        )
+    if getattr(model, "solver_", None) == "GAMP":
+        return (
+            f"{said} It was solved by generalised approximate message passing (Rangan 2011; Ziniel "
+            f"et al. 2015){_blend(subject)}."
+        )
+    return said
+
+
+def _gamp(subject: Subject) -> str:
+    model = subject.model
+    prior, channel = (type(getattr(model, part, None)).__name__ for part in ("prior_", "channel_"))
+    rule = getattr(model, "rule", "sum-product")
+    return (
+        f"The model (prior {prior}, likelihood {channel}, {STANDARDISED}) was solved by generalised "
+        f"approximate message passing, {rule} rule (Rangan 2011; Ziniel et al. 2015); its parameters were "
+        f"learnt by expectation maximisation{_blend(subject)}."
+    )
+
+
+def _multinomial(subject: Subject) -> str:
+    return (
+        "The model has a multinomial logistic likelihood and weights that are sparse by rows, so that a "
+        f"feature matters for all classes or for none, on {STANDARDISED}. It was solved by message "
+        f"passing (Byrne 2015){_blend(subject)}."
+    )
+
+
+def _blend(subject: Subject) -> str:
+    weight = getattr(subject.model, "generative_weight_", None)
+    if not weight:
+        return ""
+    return (
+        f", the likelihood being blended with one of the features given the class (generative weight "
+        f"{number(float(weight))}, taken by leave-one-out log loss)"
+    )
+
+
+def _smlr(subject: Subject) -> str:
+    model = subject.model
+    penalty = {
+        "l1": "an L1 penalty",
+        "l2": "an L2 penalty",
+        "group": "a group penalty on the weights of a feature",
+        "none": "no penalty",
+    }.get(getattr(model, "penalty", "l1"), "a penalty")
+    on = STANDARDISED if getattr(model, "standardize", True) else "features as they are"
+    if subject.kernel:
+        on = "kernels around the training samples"
+    said = f"Multinomial logistic regression with {penalty} on the weights of {on} (Krishnapuram et al. 2005)"
+    if getattr(model, "penalty", "l1") == "none":
+        return f"{said} was fitted to a certified duality gap."
+    if type(model).__name__ == "SBMLRClassifier" or getattr(model, "tuning", "") == "bayes":
+        return f"{said} was fitted with the rate of the penalty integrated out (Cawley et al. 2007)."
+    if getattr(model, "rate", "auto") != "auto":
+        return f"{said} was fitted at the rate {number(float(model.rate_))}, given beforehand."
+    how = {
+        "alo": "approximate leave-one-out log loss (Rad and Maleki 2020)",
+        "bound": "a PAC-Bayes bound",
+        "cv": f"{getattr(model, 'n_folds', '')}-fold cross-validated log loss",
+    }.get(getattr(model, "tuning", "alo"), "its criterion")
+    return f"{said} was fitted to a certified duality gap; its rate was chosen by {how}."
+
+
+def _rvm(subject: Subject) -> str:
+    return (
+        "A relevance vector machine was fitted (Tipping 2001): weights of basis functions have Gaussian "
+        "priors whose precisions were learnt by maximising the evidence."
+    )
+
+
+def _one_bit(subject: Subject) -> str:
+    return (
+        "Weights are those of one-bit compressed sensing by convex programming (Plan and Vershynin 2013), on "
+        f"{STANDARDISED}, for an expected number of {number(float(subject.model.sparsity))} features."
+    )
+
+
+def _features(subject: Subject) -> str:
+    if subject.inclusion is None:
+        return ""
+    said = (
+        f"Features were selected at a Bayesian false discovery rate of {number(subject.fdr)} (Newton et al. "
+        f"2004): {counted(subject.selected.size)} of {counted(subject.n_features)}."
+    )
+    sets = getattr(subject.model, "credible_sets_", [])
+    if sets:
+        said += (
+            f" Correlated features were grouped into {plural(len(sets), 'credible set')}, each of which "
+            "contains a feature that matters with the stated probability (Wang et al. 2020)."
+        )
+    return said
+
+
+def _error(subject: Subject) -> str:
+    if subject.loo_error is None:
+        return ""
+    if subject.mislabel_probability is None and hasattr(subject.model, "rate_"):
+        how = "approximate leave-one-out (Rad and Maleki 2020)"
+    else:
+        how = "leave-one-out, read off the cavity distributions of the same fit (Opper and Winther 2000)"
+    if subject.n_groups is not None:
+        how = f"leaving out one of {plural(subject.n_groups, 'group')} at a time, from the same fit"
+    spread = subject.loo_standard_error
+    said = f"The error was estimated by {how}: {percent(subject.loo_error)}"
+    said += "." if spread is None else f" (standard error {percent(spread)})."
+    log_loss = float(getattr(subject.model, "loo_log_loss_", np.nan))
+    return (
+        f"{said} The mean log loss of left-out labels is {log_loss:.3f}." if np.isfinite(log_loss) else said
+    )
+
+
+def cobidas(subject: Subject) -> list[tuple[str, str]]:
+    """Items that COBIDAS [Nichols et al. 2017] asks decoding studies for, as far as the fit knows them."""
+    yours = "to be told by you"
+    model = subject.model
+    proportions = yours
+    if subject.class_counts is not None:
+        total = int(subject.class_counts.sum())
+        proportions = listed(
+            [
+                f"{label}: {counted(int(n))} ({percent(n / total)})"
+                for label, n in zip(subject.classes, subject.class_counts, strict=True)
+            ]
+        )
+    after = f"{counted(subject.selected.size)} {'selected' if subject.inclusion is not None else 'in use'}"
+    tuned = "one fit; what is tuned is tuned inside it, without looking at left-out labels"
+    if getattr(model, "tuning", "") == "cv":
+        tuned = f"the rate of the penalty by {getattr(model, 'n_folds', '')}-fold cross-validation"
+    validation = yours
+    if subject.loo_error is not None:
+        unit = "sample" if subject.n_groups is None else f"group ({subject.n_groups} groups, such as runs)"
+        validation = f"leave-one-{unit}-out from the same fit; error {percent(subject.loo_error)}"
+        if subject.guessing_error is not None:
+            validation += f", chance (most frequent class) {percent(subject.guessing_error)}"
+    return [
+        ("Target values and class proportions", proportions),
+        ("Features before selection", f"{counted(subject.n_features)} (voxels, if these are images)"),
+        ("Features after selection", after),
+        ("Feature extraction (mask, smoothing, detrending, trial averaging)", yours),
+        ("Feature scaling", " ".join(data_steps(subject)[-2:-1]) or yours),
+        ("Learning algorithm", f"{type(model).__name__}, foldless {foldless.__version__}; see Methods"),
+        ("Hyper-parameters and how they were set", tuned),
+        ("Validation scheme, error and chance level", validation),
+        ("Independence of samples (runs, subjects)", _independence(subject)),
+        ("Where the weights are shown", "table and figures of this page; weights are not activations"),
+    ]
+
+
+def _independence(subject: Subject) -> str:
+    if subject.n_groups is not None:
+        return f"samples of one of {subject.n_groups} groups were left out together"
+    return "samples were left out one by one: give groups if samples of a run or subject resemble each other"

@@ -1,0 +1,177 @@
+"""The page: what the rooms' files say of a subject, put into one self-contained HTML document.
+
+It is read by people who did not make it, so it cannot do anything: no script, no form, no address outside
+itself, and a content policy that forbids them even if a name smuggled one in. Every text is escaped by
+Jinja2 (`autoescape=True`, not `select_autoescape`, which is off for templates named .j2); the one thing put
+in unescaped is our own style sheet, which the policy allows by its hash.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import ArrayLike, NDArray
+
+import foldless
+from foldless.io import replacing
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+    from foldless.report.subject import Subject
+
+
+def write(
+    model: Any,
+    path: str | Path,
+    *,
+    y: ArrayLike | None = None,
+    feature_names: Sequence[Any] | NDArray[Any] | None = None,
+    sample_names: Sequence[Any] | NDArray[Any] | None = None,
+    groups: ArrayLike | None = None,
+    title: str | None = None,
+    source: str | None = None,
+    steps: Sequence[str] = (),
+    facts: Mapping[str, object] | None = None,
+    learning_curve: Any = None,
+    feature_descriptions: Sequence[Any] | NDArray[Any] | None = None,
+    fdr: float | None = None,
+) -> Path:
+    """Write the page about a fitted model, whole or not at all, and return where it is.
+
+    What the model or the arguments do not tell is left out of the page, with a word why.
+
+    Parameters
+    ----------
+    model : a fitted classifier of foldless
+    path : the file; an old one is replaced
+    y : array of shape (n_samples,), optional
+        The labels of the fit, for the confusion matrix, calibration and suspicious labels.
+    feature_names, feature_descriptions : sequences, one entry for each column, optional
+        Names are the model's own, or numbers, if not given.
+    sample_names : sequence, one entry for each row, optional
+    groups : array of shape (n_samples,), optional
+        As given to `fit`: what was left out together.
+    title, source : str, optional
+        The heading, and a line about where the table is from.
+    steps : sequence of str
+        What was done to the data, in order, a sentence each.
+    facts : mapping, optional
+        More about the run: seed, seconds, hashes.
+    learning_curve : a display with ``plot(ax=...)``, optional
+    fdr : float, optional
+        The false discovery rate of the selection; the model's own if not given.
+    """
+    page = html(
+        model,
+        y=y,
+        feature_names=feature_names,
+        sample_names=sample_names,
+        groups=groups,
+        title=title,
+        source=source,
+        steps=steps,
+        facts=facts,
+        learning_curve=learning_curve,
+        feature_descriptions=feature_descriptions,
+        fdr=fdr,
+    )
+    path = Path(path)
+    with replacing(path) as unfinished, open(unfinished, "x", encoding="utf-8", newline="\n") as file:
+        file.write(page)
+    return path
+
+
+def html(model: Any, **about: Any) -> str:
+    """The page as text; the arguments are those of `write`."""
+    from foldless.report.subject import subject_of
+
+    return rendered(subject_of(model, **about))
+
+
+def rendered(subject: Subject) -> str:
+    from markupsafe import Markup
+
+    from foldless.report import answer, choice, features, methods, pictures, samples
+    from foldless.report.wording import named, number, sentence
+
+    style = _style()
+    return _template().render(
+        style=Markup(style),
+        style_hash=b64encode(sha256(style.encode()).digest()).decode("ascii"),
+        version=foldless.__version__,
+        subject=subject,
+        title=answer.title(subject),
+        answer=answer.answer(subject),
+        figures=answer.figures(subject),
+        cautions=answer.cautions(subject),
+        table=features.feature_table(subject),
+        sets=features.credible_sets(subject),
+        inclusion=pictures.inclusion_picture(subject),
+        weights=pictures.weight_picture(subject),
+        confusion=samples.confusion(subject),
+        most_columns=samples.MOST_COLUMNS,
+        suspects=samples.suspects(subject),
+        leave_one_out=pictures.leave_one_out_picture(subject),
+        calibration=pictures.calibration_picture(subject),
+        learning_curve=pictures.learning_curve_picture(subject),
+        choice=choice.choice(subject),
+        convergence=choice.convergence(subject),
+        course=pictures.convergence_picture(subject),
+        steps=choice.data_steps(subject),
+        methods=methods.methods(subject),
+        cobidas=methods.cobidas(subject),
+        facts=[
+            (named(k), number(v) if not isinstance(v, str) else sentence(v)) for k, v in subject.facts.items()
+        ],
+        missing=missing(subject),
+    )
+
+
+def missing(subject: Subject) -> list[str]:
+    """What is not on the page, and why."""
+    name, said = type(subject.model).__name__, []
+    if subject.inclusion is None:
+        said.append(f"Inclusion probabilities: {name} has none; its features are in or out.")
+    if subject.weights.std is None:
+        said.append(f"Intervals: {name} gives weights without a posterior.")
+    if not hasattr(subject.model, "credible_sets_"):
+        said.append(f"Twins: {name} does not look for features that could stand in for each other.")
+    elif not subject.model.credible_sets_:
+        said.append(
+            "Twins: no two features are so alike that one could stand in for the other, or none is sure."
+        )
+    if subject.loo_proba is None:
+        said.append(f"Leave-one-out figures: {name} gives none; use cross-validation.")
+    elif subject.codes is None:
+        said.append(
+            "Confusion matrix, calibration and suspicious labels: the labels were not passed on (y=...)."
+        )
+    if subject.learning_curve is None:
+        said.append("Learning curve: none was computed.")
+    return said
+
+
+@cache
+def _style() -> str:
+    return files("foldless.report").joinpath("page.css").read_text(encoding="utf-8")
+
+
+@cache
+def _template() -> Template:
+    return environment().from_string(
+        files("foldless.report").joinpath("page.html.j2").read_text(encoding="utf-8")
+    )
+
+
+def environment() -> Any:
+    """Templates that escape every text, and fail for a name that is not there instead of leaving a gap."""
+    from jinja2 import Environment, StrictUndefined
+
+    return Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)

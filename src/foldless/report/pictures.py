@@ -1,0 +1,196 @@
+"""Pictures for the page, as text: PNG in data URIs, with words for those who do not see them.
+
+PNG and not SVG: an SVG is a document that can hold scripts, links and styles, and names of others would be
+text in it. In a PNG a name is ink. One picture serves light and dark: it has no background, and the page's
+style sheet turns its lightness over where the reader prefers dark.
+"""
+
+from __future__ import annotations
+
+import io
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from foldless.plots import (
+    CalibrationDisplay,
+    ConvergenceDisplay,
+    InclusionDisplay,
+    LeaveOneOutDisplay,
+    WeightDisplay,
+)
+from foldless.plots.weights import INCHES_PER_FEATURE
+from foldless.report.subject import Subject
+from foldless.report.wording import counted, listed, number, percent, plural, probability
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Twice what a screen of ordinary density shows, so that text is sharp when magnified and in print.
+DPI = 200
+SHOWN_DPI = 110
+WIDTH, HEIGHT = 6.6, 5.0
+MOST_WEIGHTS = 25
+NAMED_OF_NONE = 8
+# Colours a picture may have: enough for smooth edges of a handful of hues, a third of the bytes.
+PALETTE = 128
+
+
+class Picture(NamedTuple):
+    uri: str
+    alt: str
+    caption: str
+    width: int
+    height: int
+
+
+def drawn(draw: Callable[[Axes], object], alt: str, caption: str, size: tuple[float, float]) -> Picture:
+    """A picture of what `draw` puts into axes."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from PIL import Image
+
+    with _plain_style():
+        figure = Figure(figsize=size, dpi=DPI, layout="constrained", facecolor="none")
+        # Drawn once: savefig would lay out and draw twice.
+        canvas = FigureCanvasAgg(figure)
+        axes = figure.subplots()
+        axes.set_facecolor("none")
+        draw(axes)
+        canvas.draw()  # type: ignore[no-untyped-call]
+        pixels = canvas.buffer_rgba()  # type: ignore[no-untyped-call]
+        image = Image.fromarray(np.asarray(pixels))
+    stored = io.BytesIO()
+    image.quantize(PALETTE, method=Image.Quantize.FASTOCTREE).save(stored, format="png", optimize=True)
+    uri = "data:image/png;base64," + b64encode(stored.getvalue()).decode("ascii")
+    shown = (round(size[0] * SHOWN_DPI), round(size[1] * SHOWN_DPI))
+    return Picture(uri, alt, caption, *shown)
+
+
+@contextmanager
+def _plain_style() -> Iterator[None]:
+    """The same picture on every machine, whatever style its user has set."""
+    import matplotlib
+    from matplotlib import rc_context
+
+    with rc_context():
+        matplotlib.rcdefaults()
+        yield
+
+
+def inclusion_picture(subject: Subject) -> Picture | None:
+    """Weight against probability: the volcano."""
+    if subject.inclusion is None or subject.kernel:
+        return None
+    mask = np.zeros(subject.n_weights, dtype=bool)
+    mask[subject.selected] = True
+    display = InclusionDisplay(
+        subject.weights.mean,
+        subject.inclusion,
+        mask,
+        names=subject.given_feature_names,
+        fdr=subject.fdr,
+        classes=subject.model.classes_,
+        per=subject.weights.per,
+    )
+    n, best = subject.selected.size, int(subject.ranking[0])
+    alt = (
+        f"Scatter plot of weight against inclusion probability for {plural(subject.n_weights, 'feature')}; "
+        f"{counted(n)} selected. The surest is {subject.feature(best)}, with probability "
+        f"{probability(float(subject.inclusion[best]))}."
+    )
+    caption = (
+        "Weight against inclusion probability, one point for each feature. Selected features are named; the "
+        "dashed line is the least sure of them."
+        if n
+        else "Weight against inclusion probability, one point for each feature. None is selected; the surest "
+        "are named."
+    )
+    # Of an empty selection the head of the ranking is named.
+    return drawn(partial(display.plot, n_others=0 if n else NAMED_OF_NONE), alt, caption, (WIDTH, HEIGHT))
+
+
+def weight_picture(subject: Subject) -> Picture | None:
+    top = subject.selected[:MOST_WEIGHTS]
+    if not top.size:
+        top = subject.ranking[:MOST_WEIGHTS]
+    if not top.size or not np.any(subject.weights.mean[:, top]):
+        return None
+    weights = subject.weights
+    display = WeightDisplay(
+        weights.mean[:, top],
+        None if weights.std is None else weights.std[:, top],
+        names=[subject.feature(int(j)) for j in top],
+        classes=subject.model.classes_,
+        per=weights.per,
+    )
+    first = listed([subject.feature(int(j)) for j in top[:3]])
+    interval = "" if weights.std is None else " with 90 % intervals"
+    alt = f"Weights{interval} of {plural(top.size, subject.thing)}, led by {first}; the table has the values."
+    caption = f"Weights{interval}, the surest {subject.thing} at the top."
+    return drawn(display.plot, alt, caption, (WIDTH, 1.5 + INCHES_PER_FEATURE * max(top.size, 4)))
+
+
+def leave_one_out_picture(subject: Subject) -> Picture | None:
+    if subject.codes is None or subject.loo_proba is None:
+        return None
+    mislabelled = subject.mislabel_probability
+    display = LeaveOneOutDisplay(
+        subject.loo_proba,
+        subject.model.classes_[subject.codes],
+        subject.model.classes_,
+        suspected=None if mislabelled is None else mislabelled > 0.5,
+        error=subject.loo_error,
+    )
+    error = "" if subject.loo_error is None else f" {percent(subject.loo_error)} are on the wrong side."
+    alt = f"Probability of each of {counted(len(subject.codes))} samples from all others, by class.{error}"
+    caption = "Every sample, classified by all others."
+    return drawn(display.plot, alt, caption, (WIDTH, HEIGHT))
+
+
+def calibration_picture(subject: Subject) -> Picture | None:
+    if subject.codes is None or subject.loo_proba is None or not np.any(subject.judged):
+        return None
+    labels = subject.model.classes_[subject.codes]
+
+    def draw(ax: Axes) -> object:
+        return CalibrationDisplay.from_estimator(subject.model, labels, ax=ax)
+
+    alt = (
+        "Calibration curve: probabilities from all other samples, in bins, against the share in which the "
+        "class was recorded; a calibrated classifier follows the diagonal."
+    )
+    caption = "Do probabilities mean what they say? Points on the diagonal do; bars are 90 % intervals."
+    return drawn(draw, alt, caption, (HEIGHT, HEIGHT))
+
+
+def convergence_picture(subject: Subject) -> Picture | None:
+    history = getattr(subject.model, "history_", None)
+    if history is None or not len(history):
+        return None
+    outcome = getattr(subject.model, "outcome_", None)
+    tol = getattr(subject.model, "tol", None)
+    display = ConvergenceDisplay(history.change, history.step, tol=tol, outcome=outcome)
+    last = number(float(history.change[-1]))
+    alt = (
+        f"Change of the weights over {plural(len(history), 'iteration')} of the last run, ending at {last}; "
+        f"the fit {outcome}."
+    )
+    return drawn(display.plot, alt, "How the iteration went.", (WIDTH, 3.6))
+
+
+def learning_curve_picture(subject: Subject) -> Picture | None:
+    """Drawn by the display that was passed; anything with ``plot(ax=...)``."""
+    display: Any = subject.learning_curve
+    if display is None:
+        return None
+
+    def draw(ax: Axes) -> object:
+        return display.plot(ax=ax)
+
+    alt = "Learning curve: the error expected with fewer and with more samples."
+    return drawn(draw, alt, "The error expected with fewer and with more samples.", (WIDTH, 4.2))

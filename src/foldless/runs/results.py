@@ -1,0 +1,223 @@
+"""What a run leaves behind: the model, its features, leave-one-out predictions, and a record of the run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import foldless
+from foldless.beliefs import Array
+from foldless.io.files import write_whole
+from foldless.io.table import BadTable, Table
+from foldless.io.tsv import write_tsv
+from foldless.runs.compare import Score
+from foldless.runs.fit import Run
+
+MODEL, FEATURES, PREDICTIONS = "model.safetensors", "features.tsv", "predictions.tsv"
+REPORT, RECORD = "report.html", "run.json"
+RESULTS = (MODEL, FEATURES, PREDICTIONS, REPORT, RECORD)
+COMPARISON = "comparison.tsv"
+COMPARISON_RESULTS = (COMPARISON, RECORD)
+# Half the width of an interval that holds 90 % of a normal distribution, in standard deviations.
+NORMAL_90 = 1.645
+PACKAGES = ("numpy", "scipy", "scikit-learn", "pandas", "threadpoolctl", "safetensors")
+
+Column = tuple[str, Any]
+
+
+def write_results(folder: Path, run: Run, facts: Mapping[str, Any]) -> list[Path]:
+    """Write everything; the record comes last, so that a folder with one is complete."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = [run.model.save(folder / MODEL)]
+    write_tsv(folder / FEATURES, feature_columns(run.model, run.table.feature_names))
+    write_tsv(folder / PREDICTIONS, left_out_columns(run))
+    written += [folder / FEATURES, folder / PREDICTIONS]
+    shown = {"seed": facts["seed"], "seconds to fit": f"{run.seconds:.2f}", "sha256": run.table.sha256}
+    written.append(write_report(folder / REPORT, run.model, run.table, shown))
+    record = run_record(run, facts) | {"files": {path.name: _sha256(path) for path in written}}
+    write_json(folder / RECORD, record)
+    return [*written, folder / RECORD]
+
+
+def write_report(path: Path, model: Any, table: Table, facts: Mapping[str, Any]) -> Path:
+    from foldless import report
+
+    return report.write(
+        model,
+        path,
+        y=table.target,
+        feature_names=table.feature_names,
+        sample_names=table.sample_names,
+        groups=table.groups,
+        source=table.source,
+        steps=table.steps,
+        facts=facts,
+    )
+
+
+def report_again(path: Path, model: Any, table: Table) -> Path:
+    """The report of a model that was saved, with the table it was fitted to."""
+    n_fitted = len(getattr(model, "loo_proba_", table.sample_names))
+    if table.shape[0] != n_fitted:
+        raise BadTable(
+            table.path,
+            f"there are {table.shape[0]} samples, and the model was fitted to {n_fitted}.",
+            "A report needs the table of the fit. For other samples, see `foldless predict`.",
+        )
+    return write_report(path, model, table, {"sha256": table.sha256})
+
+
+def write_comparison(
+    folder: Path, table: Table, scores: Sequence[Score], facts: Mapping[str, Any]
+) -> list[Path]:
+    folder.mkdir(parents=True, exist_ok=True)
+    names = [f.name for f in fields(Score)]
+    write_tsv(folder / COMPARISON, [(name, [getattr(s, name) for s in scores]) for name in names])
+    record = record_of(table, facts) | {"files": {COMPARISON: _sha256(folder / COMPARISON)}}
+    write_json(folder / RECORD, record)
+    return [folder / COMPARISON, folder / RECORD]
+
+
+def feature_columns(model: Any, names: Sequence[str]) -> list[Column]:
+    """One row for each feature, the surest first; of several classes, a weight for each."""
+    coef = np.atleast_2d(model.coef_)
+    inclusion = getattr(model, "inclusion_probability_", None)
+    size = np.max(np.abs(coef), axis=0)
+    surest = size if inclusion is None else np.asarray(inclusion).reshape(-1, coef.shape[1]).max(axis=0)
+    order = np.lexsort((np.arange(size.size), -size, -surest))
+    columns: list[Column] = [("feature", [names[j] for j in order]), ("column", order + 1)]
+    if inclusion is not None:
+        columns += _by_class("inclusion_probability", inclusion, model.classes_, order)
+    columns += _by_class("weight", coef, model.classes_, order)
+    deviation = getattr(model, "coef_std_", None)
+    if deviation is not None:
+        deviation = np.atleast_2d(deviation)
+        columns += _by_class("weight_sd", deviation, model.classes_, order)
+        columns += _by_class("lower_90", coef - NORMAL_90 * deviation, model.classes_, order)
+        columns += _by_class("upper_90", coef + NORMAL_90 * deviation, model.classes_, order)
+    selected = np.zeros(size.size, dtype=bool)
+    selected[model.get_support(indices=True)] = True
+    columns.append(("selected", selected[order]))
+    if hasattr(model, "credible_sets_"):
+        member = np.zeros(size.size, dtype=int)
+        for number, found in enumerate(model.credible_sets_, start=1):
+            member[found.columns] = number
+        columns.append(("credible_set", [int(member[j]) or None for j in order]))
+    return columns
+
+
+def left_out_columns(run: Run) -> list[Column]:
+    """What the fit says of each sample from all others, or, with groups, from all other groups."""
+    table, model = run.table, run.model
+    columns: list[Column] = [("sample", table.sample_names)]
+    if table.groups is not None:
+        columns.append(("group", [str(group) for group in table.groups]))
+    columns.append(("label", [str(label) for label in table.labels()]))
+    if hasattr(model, "loo_proba_"):
+        columns += prediction_columns(model.loo_proba_, model.classes_)
+    if hasattr(model, "mislabel_probability_"):
+        columns.append(("mislabel_probability", model.mislabel_probability_))
+    return columns
+
+
+def prediction_columns(proba: Array, classes: Any) -> list[Column]:
+    predicted = [str(label) for label in classes[np.argmax(proba, axis=1)]]
+    return [("predicted", predicted)] + [
+        (f"probability:{label}", proba[:, k]) for k, label in enumerate(classes)
+    ]
+
+
+def run_record(run: Run, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """What somebody needs to know to do it again, and how it went."""
+    model, table = run.model, run.table
+    labels, counts = np.unique(table.labels(), return_counts=True)
+    outcome = getattr(model, "outcome_", None)
+    found = {
+        "outcome": None if outcome is None else str(outcome),
+        "converged": run.converged,
+        "advice": None if outcome is None else outcome.advice,
+        "iterations": getattr(model, "n_iter_", None),
+        "leave_one_out_error": getattr(model, "loo_error_", None),
+        "leave_one_out_log_loss": getattr(model, "loo_log_loss_", None),
+        "selected": int(np.size(model.get_support(indices=True))),
+        "flags": list(getattr(model, "flags_", [])),
+        "warnings": list(run.notes),
+    }
+    return {
+        **record_of(table, facts),
+        "classes": dict(zip([str(label) for label in labels], counts.tolist(), strict=True)),
+        "model": {"class": type(model).__name__, "parameters": _plain(model.get_params(deep=False))},
+        "result": _plain(found),
+        "fit_seconds": run.seconds,
+    }
+
+
+def record_of(table: Table, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a record that every command's has."""
+    return {
+        "foldless": foldless.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "written": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        **_plain(dict(facts)),
+        "table": {
+            "path": str(table.path),
+            "sha256": table.sha256,
+            "samples": table.shape[0],
+            "features": table.shape[1],
+            "target": table.target_name,
+            "steps": list(table.steps),
+        },
+    }
+
+
+def write_json(path: Path, content: Any) -> None:
+    # ASCII only: a name of others cannot steer a terminal that shows the file.
+    text = json.dumps(content, indent=2, ensure_ascii=True, allow_nan=False)
+    write_whole(path, text.encode("ascii") + b"\n")
+
+
+def _by_class(name: str, values: Any, classes: Any, order: Any) -> list[Column]:
+    rows = np.asarray(values).reshape(-1, order.size)
+    if rows.shape[0] == 1:
+        return [(name, rows[0, order])]
+    return [(f"{name}:{label}", row[order]) for label, row in zip(classes, rows, strict=True)]
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON can hold it; objects as they describe themselves."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float):
+        return value if np.isfinite(value) else str(value)
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return str(value)
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,185 @@
+"""The answer of a run in the terminal: a sentence, a short table, and where the rest is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.table import Table as Shown
+from rich.text import Text
+
+from foldless.io import Table, printable
+from foldless.io.budget import free_memory, in_words
+from foldless.runs.check import Findings
+from foldless.runs.compare import Score
+from foldless.runs.fit import Run
+from foldless.runs.predict import Prediction
+from foldless.runs.results import NORMAL_90, RESULTS
+
+N_SHOWN = 10
+N_SUSPECTS = 5
+
+
+def tell_fit(console: Console, run: Run, folder: Path) -> None:
+    model, table = run.model, run.table
+    n_samples, n_features = table.shape
+    classes = " and ".join(repr(printable(label)) for label in model.classes_)
+    console.print(
+        f"{n_samples} samples of {model.classes_.size} classes ({classes}), {counted(n_features)} features; "
+        f"fitted in {run.seconds:.1f} s."
+    )
+    for step in table.steps:
+        console.print(step)
+    selected = np.asarray(model.get_support(indices=True))
+    sentence = f"{_plural(selected.size, 'feature')} selected"
+    if hasattr(model, "inclusion_probability_"):
+        sentence += f" at a false discovery rate of {model.fdr:g}"
+    if hasattr(model, "loo_error_"):
+        left_out = "leave-one-out" if table.groups is None else "leave-one-group-out"
+        sentence += f"; {left_out} error {100 * model.loo_error_:.1f} %"
+    console.print(sentence + ".", style="bold")
+    console.print(_features(model, table.feature_names, selected))
+    suspects = _suspects(model, table.sample_names)
+    if suspects:
+        console.print(suspects)
+    for note in [*run.notes, *getattr(model, "flags_", [])]:
+        console.print(f"Note: {printable(note, longest=600)}")
+    console.print(Text(f"Results: {printable(folder.resolve(), longest=4096)}"), soft_wrap=True)
+    console.print(f"  {', '.join(RESULTS)}")
+
+
+def tell_prediction(console: Console, prediction: Prediction, path: Path) -> None:
+    labels, counts = np.unique(prediction.predicted.astype(str), return_counts=True)
+    shares = ", ".join(f"{count} {printable(label)}" for label, count in zip(labels, counts, strict=True))
+    console.print(f"{_plural(prediction.table.shape[0], 'sample')}: {shares}.", style="bold")
+    if prediction.error is not None:
+        console.print(f"Predicted otherwise than the table says: {100 * prediction.error:.1f} %.")
+    for step in prediction.table.steps:
+        console.print(step)
+    console.print(Text(f"Predictions: {printable(path, longest=4096)}"), soft_wrap=True)
+
+
+def tell_findings(console: Console, findings: Findings) -> None:
+    n_samples, n_features = findings.table.shape
+    kind = "sparse" if hasattr(findings.table.X, "indptr") else str(findings.table.X.dtype)
+    console.print(f"{n_samples} samples, {counted(n_features)} features ({kind}).", style="bold")
+    classes = ", ".join(f"{printable(label)} ({count})" for label, count in findings.classes.items())
+    console.print(f"Classes: {classes}.")
+    for step in findings.table.steps:
+        console.print(step)
+    console.print(
+        f"A fit needs up to {in_words(findings.needed)} of memory; {in_words(free_memory())} are free."
+    )
+    for problem in findings.problems:
+        console.print(f"Note: {problem}")
+    console.print("Nothing stands in the way of a fit." if not findings.problems else "A fit is possible.")
+
+
+def tell_model(console: Console, metadata: dict[str, str], model: Any) -> None:
+    made_by = (
+        f"foldless {printable(metadata.get('foldless', 'unknown'))}, schema {printable(metadata['schema'])}"
+    )
+    console.print(f"{type(model).__name__}, saved by {made_by}.", style="bold")
+    classes = " and ".join(repr(printable(label)) for label in model.classes_[:N_SHOWN])
+    more = f" and {model.classes_.size - N_SHOWN} more" if model.classes_.size > N_SHOWN else ""
+    console.print(f"Classes {classes}{more}; {counted(model.n_features_in_)} features.")
+    changed = {name: value for name, value in model.get_params(deep=False).items() if value is not None}
+    console.print(
+        "Parameters: " + ", ".join(f"{k}={printable(repr(v), longest=60)}" for k, v in changed.items())
+    )
+    if hasattr(model, "outcome_"):
+        console.print(f"The fit {model.outcome_} after {model.n_iter_} iterations.")
+    if hasattr(model, "loo_error_"):
+        console.print(f"Leave-one-out error {100 * model.loo_error_:.1f} %.")
+    if getattr(model, "kernel", None) is None:
+        names = getattr(model, "feature_names_in_", None)
+        shown = (
+            [str(j + 1) for j in range(model.n_features_in_)] if names is None else [str(n) for n in names]
+        )
+        console.print(_features(model, shown, np.asarray(model.get_support(indices=True))))
+    for flag in getattr(model, "flags_", []):
+        console.print(f"Note: {printable(flag, longest=600)}")
+
+
+def tell_comparison(console: Console, table: Table, scores: Sequence[Score], folder: Path | None) -> None:
+    """Means over splits; the standard error says how far they can be trusted."""
+    n_splits = max(score.split for score in scores)
+    console.print(
+        f"{table.shape[0]} samples, {counted(table.shape[1])} features, {n_splits} test parts, each "
+        "predicted by models fitted to the rest."
+    )
+    shown = Shown(box=box.SIMPLE_HEAD, pad_edge=False)
+    shown.add_column("method", no_wrap=True)
+    for heading in ("error", "log loss", "features", "seconds"):
+        shown.add_column(heading, justify="right", no_wrap=True)
+    for method in dict.fromkeys(score.method for score in scores):
+        own = [score for score in scores if score.method == method]
+        errors = np.array([score.error for score in own])
+        spread = errors.std(ddof=1) / np.sqrt(errors.size) if errors.size > 1 else 0.0
+        losses = [score.log_loss for score in own if score.log_loss is not None]
+        shown.add_row(
+            method,
+            f"{100 * errors.mean():.1f} ± {100 * spread:.1f} %",
+            f"{np.mean(losses):.3f}" if losses else "–",
+            f"{np.mean([score.n_features for score in own]):.0f}",
+            f"{np.mean([score.seconds for score in own]):.1f}",
+        )
+    console.print(shown)
+    if folder is not None:
+        console.print(Text(f"Results: {printable(folder.resolve(), longest=4096)}"), soft_wrap=True)
+
+
+def _features(model: Any, names: list[str], selected: Any) -> Shown:
+    """The surest features, selected or not: an empty list says less than a ranking."""
+    coef = np.atleast_2d(model.coef_)
+    largest = np.argmax(np.abs(coef), axis=0)
+    weight = coef[largest, np.arange(coef.shape[1])]
+    inclusion = getattr(model, "inclusion_probability_", None)
+    surest = (
+        np.abs(weight) if inclusion is None else np.asarray(inclusion).reshape(-1, weight.size).max(axis=0)
+    )
+    order = np.lexsort((np.arange(weight.size), -np.abs(weight), -surest))[:N_SHOWN]
+    shown = Shown(box=box.SIMPLE_HEAD, pad_edge=False)
+    shown.add_column("feature", no_wrap=True)
+    headings = ["probability"] if inclusion is not None else []
+    headings += ["weight"] + (["90 % interval"] if hasattr(model, "coef_std_") else [])
+    for heading in headings:
+        shown.add_column(heading, justify="right", no_wrap=True)
+    if coef.shape[0] > 1:
+        shown.add_column("for class", no_wrap=True)
+    shown.add_column("", no_wrap=True)
+    for j in order:
+        cells = [Text(printable(names[j]))]
+        if inclusion is not None:
+            cells.append(Text(f"{surest[j]:.3f}"))
+        cells.append(Text(f"{weight[j]:+.3g}"))
+        if hasattr(model, "coef_std_"):
+            reach = NORMAL_90 * np.atleast_2d(model.coef_std_)[largest[j], j]
+            cells.append(Text(f"{weight[j] - reach:+.3g} to {weight[j] + reach:+.3g}"))
+        if coef.shape[0] > 1:
+            cells.append(Text(printable(model.classes_[largest[j]])))
+        shown.add_row(*cells, "selected" if j in selected else "")
+    return shown
+
+
+def _suspects(model: Any, samples: list[str]) -> str:
+    wrong = getattr(model, "mislabel_probability_", None)
+    if wrong is None:
+        return ""
+    order = [int(i) for i in np.argsort(-wrong, kind="stable")[:N_SUSPECTS] if wrong[i] > 0.5]
+    if not order:
+        return ""
+    named = ", ".join(f"{printable(samples[i])} ({wrong[i]:.2f})" for i in order)
+    return f"Labels that look wrong (probability): {named}."
+
+
+def counted(number: int) -> str:
+    return f"{number:,}".replace(",", " ")
+
+
+def _plural(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

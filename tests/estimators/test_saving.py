@@ -1,0 +1,311 @@
+"""Model files: the same bits in another process, nothing executed, plain words for what is no model."""
+
+from __future__ import annotations
+
+import json
+import struct
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+import foldless
+from foldless.channels import FlippedLabels, Probit
+from foldless.estimators import _saving
+from foldless.estimators.baselines import OneBitCS, RVMClassifier, SBMLRClassifier
+from foldless.priors import Laplace, SpikeAndSlab
+from reference.hostile_names import HOSTILE_NAMES
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((40, 15))
+X[:, 5:] += 1.5 * RNG.standard_normal((40, 1))  # correlated, so that SparseClassifier averages models
+Y = np.where(X[:, 0] - X[:, 1] + 0.5 * RNG.standard_normal(40) > 0, "tumour", "healthy")
+GROUPS = np.arange(40) // 4
+
+# Every public estimator as it comes, and those that hold something special.
+MODELS = {name: getattr(foldless, name)() for name in foldless.__all__ if name.endswith("Classifier")} | {
+    "component": foldless.GAMPClassifier(
+        SpikeAndSlab(Laplace(2.0), 0.1),
+        FlippedLabels(Probit(), 0.02),
+        damping=0.5,
+        class_weight={"tumour": 2.0},
+    ),
+    "kernel": foldless.SMLRClassifier(kernel="rbf"),
+    "kept": foldless.SparseClassifier(always_keep=[2], class_weight="balanced"),
+    "SBMLR": SBMLRClassifier(),
+    "one-bit": OneBitCS(),
+    "RVM": RVMClassifier(),
+}
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return {name: clone(model).fit(X, Y) for name, model in MODELS.items()}
+
+
+def outputs(model, X=X):
+    methods = ("predict", "decision_function", "predict_proba", "predict_log_proba")
+    return {name: getattr(model, name)(X) for name in methods if hasattr(model, name)}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_saved_model_is_the_model(name, fitted, tmp_path):
+    model = fitted[name]
+    loaded = foldless.load(model.save(tmp_path / "model.safetensors"))
+    assert type(loaded) is type(model)
+    assert repr(loaded) == repr(model)
+    left_behind = set(vars(model)) - set(vars(loaded))
+    assert left_behind <= _saving.NOT_SAVED
+    for method, promised in outputs(model).items():
+        assert_array_equal(outputs(loaded)[method], promised, strict=True)
+    for attribute in ("coef_", "inclusion_probability_", "loo_proba_", "mislabel_probability_", "classes_"):
+        if hasattr(model, attribute):
+            assert_array_equal(getattr(loaded, attribute), getattr(model, attribute), strict=True)
+    for attribute in (
+        "outcome_",
+        "n_iter_",
+        "loo_error_",
+        "models_",
+        "flags_",
+        "prior_",
+        "channel_",
+        "history_",
+    ):
+        if hasattr(model, attribute):
+            assert getattr(loaded, attribute) == getattr(model, attribute)
+    # Saved again, it is the same file.
+    again = loaded.save(tmp_path / "again.safetensors")
+    assert foldless.load(again).get_params() == loaded.get_params()
+
+
+def test_another_process_predicts_the_same_bytes(fitted, tmp_path):
+    np.save(tmp_path / "X.npy", X)
+    for name, model in fitted.items():
+        model.save(tmp_path / f"{name}.safetensors")
+    code = """
+import sys, numpy as np, foldless
+from pathlib import Path
+folder = Path(sys.argv[1])
+X = np.load(folder / "X.npy")
+for path in sorted(folder.glob("*.safetensors")):
+    model = foldless.load(path)
+    np.save(path.with_suffix(".npy"), model.decision_function(X))
+    if hasattr(model, "predict_proba"):
+        np.save(path.with_suffix(".proba.npy"), model.predict_proba(X))
+"""
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+    for name, model in fitted.items():
+        assert np.load(tmp_path / f"{name}.npy").tobytes() == model.decision_function(X).tobytes()
+        if hasattr(model, "predict_proba"):
+            assert np.load(tmp_path / f"{name}.proba.npy").tobytes() == model.predict_proba(X).tobytes()
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        np.where(Y == "tumour", 1, -1),
+        (Y == "tumour").astype(np.int8),
+        Y == "tumour",
+        Y.astype(object),
+        np.where(Y == "tumour", 1.0, 0.0),
+        np.where(Y == "tumour", HOSTILE_NAMES[0], HOSTILE_NAMES[1]),
+    ],
+    ids=lambda labels: str(labels.dtype),
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_labels_and_precision_come_back_as_they_were(labels, dtype, tmp_path):
+    model = foldless.GAMPClassifier().fit(X.astype(dtype), labels)
+    loaded = foldless.load(model.save(tmp_path / "m"))
+    assert loaded.classes_.dtype == model.classes_.dtype
+    assert_array_equal(loaded.predict(X.astype(dtype)), model.predict(X.astype(dtype)), strict=True)
+    assert loaded.coef_.dtype == dtype
+
+
+def test_hostile_names_come_back_unchanged(tmp_path):
+    pd = pytest.importorskip("pandas")
+    rng = np.random.default_rng(1)
+    data = pd.DataFrame(rng.standard_normal((30, len(HOSTILE_NAMES))), columns=list(HOSTILE_NAMES))
+    model = foldless.SMLRClassifier(n_rates=5).fit(data, rng.integers(0, 2, 30))
+    loaded = foldless.load(model.save(tmp_path / "m"))
+    assert loaded.feature_names_in_.tolist() == list(HOSTILE_NAMES)
+    assert_array_equal(loaded.predict_proba(data), model.predict_proba(data))
+
+
+def test_groups_credible_sets_and_sparse_kernels(tmp_path):
+    twins = np.column_stack([X, X[:, 0] + 1e-3 * RNG.standard_normal(40)])
+    model = foldless.SparseClassifier().fit(twins, Y, groups=GROUPS)
+    loaded = foldless.load(model.save(tmp_path / "m"))
+    assert [str(s) for s in loaded.credible_sets_] == [str(s) for s in model.credible_sets_]
+    S = sp.csr_matrix(np.where(np.abs(X) > 1, X, 0))
+    kernel = foldless.SMLRClassifier(kernel="linear", n_rates=5).fit(S, Y)
+    loaded = foldless.load(kernel.save(tmp_path / "k"))
+    assert sp.issparse(loaded.basis_)
+    assert_array_equal(loaded.predict_proba(S), kernel.predict_proba(S))
+
+
+def test_what_cannot_be_data_is_named(fitted, tmp_path):
+    with pytest.raises(NotFittedError):
+        foldless.SparseClassifier().save(tmp_path / "m")
+    model = foldless.SMLRClassifier(kernel=lambda a, b: float(a @ b), n_rates=3).fit(X, Y)
+    with pytest.raises(TypeError, match=r"kernel is of type builtins\.function, which cannot be"):
+        model.save(tmp_path / "m")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failing_write_leaves_the_old_file(fitted, tmp_path, monkeypatch):
+    path = fitted["GAMPClassifier"].save(tmp_path / "m")
+    before = path.read_bytes()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        fitted["SMLRClassifier"].save(path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+# ------------------------------------------------------------------ files of others
+
+
+def rewritten(path, change):
+    """The file with its document, metadata or arrays changed."""
+    from safetensors import safe_open
+    from safetensors.numpy import save
+
+    with safe_open(path, framework="numpy") as stored:
+        metadata = stored.metadata()
+        arrays = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
+    document = json.loads(arrays.pop("document").tobytes())
+    document = change(document, metadata, arrays) or document
+    text = document if isinstance(document, bytes) else json.dumps(document).encode()
+    path.write_bytes(save({"document": np.frombuffer(text, np.uint8), **arrays}, metadata=metadata))
+    return path
+
+
+def set_fitted(name, value):
+    return lambda document, *_: document["fitted"].__setitem__(name, value)
+
+
+HOSTILE = {
+    "another program's": lambda d, m, a: m.pop("format") and None,
+    "newer schema": lambda d, m, a: m.__setitem__("schema", "2"),
+    "no schema": lambda d, m, a: m.pop("schema") and None,
+    "unknown class": lambda d, m, a: d.__setitem__("class", "Malware"),
+    "class of another kind": lambda d, m, a: d.__setitem__("class", ["os", "system"]),
+    "a class that is no estimator": lambda d, m, a: d.__setitem__("class", "Saved"),
+    "unknown part": set_fitted("prior_", {"$": "os.system", "fields": {"command": "true"}}),
+    "part that is no name": set_fitted("prior_", {"$": ["Gaussian"], "fields": {}}),
+    "part without fields": set_fitted("prior_", {"$": "Gaussian"}),
+    "part with wrong fields": set_fitted("prior_", {"$": "Gaussian", "fields": {"colour": "red"}}),
+    "part with impossible values": set_fitted("prior_", {"$": "Gaussian", "fields": {"variance": -1}}),
+    "no kind": set_fitted("prior_", {"fields": {}}),
+    "method replaced": set_fitted("predict", "owned"),
+    "dunder replaced": set_fitted("__class__", "owned"),
+    "parameter among attributes": set_fitted("fdr", 2.0),
+    "unknown parameter": lambda d, m, a: d["params"].__setitem__("command", "true"),
+    "params a list": lambda d, m, a: d.__setitem__("params", [1, 2]),
+    "fitted missing": lambda d, m, a: d.pop("fitted") and None,
+    "document a list": lambda d, m, a: [1, 2, 3],
+    "document no JSON": lambda d, m, a: b"{'class': __import__('os')}",
+    "document not UTF-8": lambda d, m, a: b"\xff\xfe\xfd",
+    "document with NaN": lambda d, m, a: b'{"class": NaN}',
+    "document nested": lambda d, m, a: b"[" * 200 + b"]" * 200,
+    "document nested beyond the stack": lambda d, m, a: b"[" * 10**6 + b"]" * 10**6,
+    "array missing": lambda d, m, a: a.pop("array-0") is None,
+    "array of another shape": lambda d, m, a: a.update({k: v.ravel()[:1] for k, v in a.items()}),
+    "classes missing": lambda d, m, a: d["fitted"].pop("classes_") and None,
+    "classes a number": set_fitted("classes_", 3),
+    "one class": set_fitted("classes_", {"$": "texts", "dtype": "str", "shape": [1], "items": ["a"]}),
+    "texts that are none": set_fitted("x_", {"$": "texts", "dtype": "str", "shape": [2], "items": [1, 2]}),
+    "texts of another shape": set_fitted("x_", {"$": "texts", "dtype": "str", "shape": [9], "items": ["a"]}),
+    "type that is none": set_fitted("x_", {"$": "scalar", "dtype": "object", "value": 1}),
+    "outcome that is none": set_fitted("outcome_", {"$": "Outcome", "value": "fine"}),
+    "features as text": set_fitted("n_features_in_", "many"),
+    "names too few": set_fitted(
+        "feature_names_in_", {"$": "texts", "dtype": "object", "shape": [1], "items": ["a"]}
+    ),
+    "sparse beyond itself": set_fitted(
+        "x_",
+        {
+            "$": "sparse", "format": "csr", "matrix": True, "shape": [2, 2],
+            "data": {"$": "array", "name": "array-0", "order": "C"},
+            "indices": {"$": "array", "name": "array-0", "order": "C"},
+            "indptr": {"$": "array", "name": "array-0", "order": "C"},
+        },
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_hostile_documents_are_refused(case, fitted, tmp_path):
+    path = fitted["GAMPClassifier"].save(tmp_path / "m")
+    rewritten(path, HOSTILE[case])
+    with pytest.raises(ValueError, match=r".*/m: .+ .+") as raised:
+        foldless.load(path)
+    assert type(raised.value).__name__ == "BadModelFile"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\0" * 8,
+        b"\x93NUMPY\x01\x00",
+        b"PK\x03\x04" + b"\0" * 100,
+        struct.pack("<Q", 2**63) + b"{}",  # a header of eight exabytes
+        struct.pack("<Q", 99_000_000) + b"{}",
+        struct.pack("<Q", 2) + b"{}",
+        struct.pack("<Q", 60) + b'{"a":{"dtype":"F64","shape":[999999999,999999999],"data_o',
+        b"\x80\x04\x95\x1d\x00\x00\x00\x00\x00\x00\x00\x8c\x05posix\x8c\x06system\x93\x8c\x04true\x85R.",
+        b"cos\nsystem\n(S'true'\ntR.",
+    ],
+    ids=["empty", "zeros", "npy", "zip", "huge", "large", "no metadata", "claims", "pickle", "old pickle"],
+)
+def test_files_that_are_no_models(content, tmp_path):
+    (tmp_path / "m").write_bytes(content)
+    with pytest.raises(ValueError, match=r"/m: this is no (complete )?model"):
+        foldless.load(tmp_path / "m")
+
+
+def test_every_truncation_is_noticed(fitted, tmp_path):
+    path = fitted["GAMPClassifier"].save(tmp_path / "m")
+    content = path.read_bytes()
+    for size in [*range(64), *np.linspace(64, len(content) - 1, 60, dtype=int)]:
+        path.write_bytes(content[:size])
+        with pytest.raises(ValueError, match=r"/m: "):
+            foldless.load(path)
+
+
+def test_a_missing_file_is_missing(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        foldless.load(tmp_path / "nothing")
+
+
+@pytest.fixture(scope="module")
+def content(fitted, tmp_path_factory):
+    return fitted["GAMPClassifier"].save(tmp_path_factory.mktemp("fuzz") / "m").read_bytes()
+
+
+@settings(max_examples=300)
+@given(data=st.data())
+def test_mutated_files_are_refused_or_are_models(content, tmp_path_factory, data):
+    """Bytes changed anywhere, mostly in the header and the document: never anything but a ValueError."""
+    position = data.draw(st.integers(0, len(content) - 1) | st.integers(0, 4000))
+    replacement = data.draw(st.binary(min_size=1, max_size=8))
+    mutated = content[:position] + replacement + content[position + len(replacement) :]
+    path = tmp_path_factory.mktemp("fuzz") / "m"
+    path.write_bytes(mutated)
+    try:
+        loaded = foldless.load(path)
+    except ValueError:
+        return
+    assert isinstance(loaded, foldless.GAMPClassifier)

@@ -1,0 +1,456 @@
+"""The page: it says what the model says, for every estimator, and nothing in it can act."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from base64 import b64decode, b64encode
+from contextlib import suppress
+from hashlib import sha256
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+from jinja2 import StrictUndefined, UndefinedError
+from sklearn.datasets import load_iris
+
+import foldless
+from foldless import GAMPClassifier, SMLRClassifier, SparseClassifier, report
+from foldless.datasets import make_class_means
+from foldless.estimators.baselines import OneBitCS, RVMClassifier, SBMLRClassifier
+from foldless.io import printable
+from foldless.report import features, pictures, samples
+from foldless.report.page import environment
+from foldless.report.wording import listed, named, plural, probability, sentence, signed
+from foldless.selection import CredibleSet
+from foldless.solution import History, Iteration, Outcome
+from reference.hostile_names import HOSTILE_NAMES
+from report.markup import active_nodes, parsed
+
+PNG = b"\x89PNG\r\n\x1a\n"
+ROOM = Path(foldless.__file__).parent / "report"
+
+
+def words(node) -> str:
+    return " ".join(node.text.split())
+
+
+@pytest.fixture(scope="module")
+def data():
+    return make_class_means(60, 300, 4, bayes_error=0.01, mislabelled=0.05, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def model(data):
+    return SparseClassifier().fit(data.X, np.where(data.y > 0, "ill", "well"))
+
+
+@pytest.fixture(scope="module")
+def labels(data):
+    return np.where(data.y > 0, "ill", "well")
+
+
+@pytest.fixture
+def without_ink(monkeypatch):
+    """Pictures as a dot, for tests of words: drawing takes most of a page's time."""
+    dot = pictures.Picture(
+        "data:image/png;base64,iVBORw0KGgo=", "A picture that says nothing. " * 3, "", 1, 1
+    )
+    monkeypatch.setattr(pictures, "drawn", lambda draw, alt, caption, size: dot)
+
+
+@pytest.fixture(scope="module")
+def page(model, labels):
+    return parsed(report.html(model, y=labels, feature_names=[f"gene {j}" for j in range(300)]))
+
+
+def twins_data():
+    """One feature that matters, as two columns that are nearly the same, among correlated others."""
+    rng = np.random.default_rng(0)
+    common = rng.standard_normal((80, 1))
+    X = 0.9 * common + rng.standard_normal((80, 40))
+    y = np.where(X[:, 3] - X[:, 3].mean() + 0.3 * rng.standard_normal(80) > 0, "yes", "no")
+    X[:, 17] = X[:, 3] + 0.02 * rng.standard_normal(80)
+    return X, y
+
+
+def iris():
+    X, y = load_iris(return_X_y=True)
+    return X, np.array(["setosa", "versicolor", "virginica"])[y]
+
+
+def two_classes():
+    X, y = iris()
+    return X[50:], y[50:]
+
+
+ESTIMATORS = {
+    "SparseClassifier, twins": (SparseClassifier(), twins_data),
+    "GAMPClassifier, laplace": (GAMPClassifier(prior="laplace", always_keep=[2]), two_classes),
+    "GAMPClassifier, max-sum": (
+        GAMPClassifier("laplace", rule="max-sum", generative_weight=0.0),
+        two_classes,
+    ),
+    "SMLRClassifier, three classes": (SMLRClassifier(), iris),
+    "SMLRClassifier, kernel": (SMLRClassifier(kernel="rbf", rate=1.0), iris),
+    "SMLRClassifier, as given": (SMLRClassifier(rate=2.0, standardize=False), two_classes),
+    "SBMLRClassifier": (SBMLRClassifier(), iris),
+    "RVMClassifier, kernel": (RVMClassifier(gamma=0.1, tol=0.05), two_classes),
+    "RVMClassifier, features": (RVMClassifier(kernel=None), two_classes),
+    "OneBitCS": (OneBitCS(sparsity=2), two_classes),
+}
+
+
+@pytest.mark.parametrize("case", ESTIMATORS)
+def test_every_estimator_has_a_page(case):
+    estimator, make = ESTIMATORS[case]
+    X, y = make()
+    model = estimator.fit(X, y)
+    page = parsed(report.html(model, y=y))
+    check_structure(page)
+    assert active_nodes(page) == []
+    text = words(page)
+    assert f"by {type(model).__name__} of foldless {foldless.__version__}" in text
+    has_loo = hasattr(model, "loo_proba_")
+    assert ("Recorded class against" in text) == has_loo
+    assert ("Leave-one-out figures" in text) != has_loo
+    assert ("Inclusion probabilities:" in text) != hasattr(model, "inclusion_probability_")
+    assert ("Intervals:" in text) != hasattr(model, "coef_std_")
+    for label in np.unique(y):
+        assert label in text
+
+
+def check_structure(page) -> None:
+    """What a reader by ear needs: headings in order, named tables, described pictures, links that lead."""
+    levels = [int(node.tag[1]) for node in page.every("h1", "h2", "h3")]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in pairwise(levels))
+    (root,) = page.every("html")
+    assert root.attributes["lang"] == "en"
+    for landmark in ("header", "nav", "main", "footer"):
+        assert len(page.every(landmark)) == 1
+    ids = [node.attributes["id"] for node in page.every() if "id" in node.attributes]
+    assert len(ids) == len(set(ids))
+    for node in page.every():
+        for name in ("aria-labelledby", "href"):
+            if name in node.attributes:
+                assert node.attributes[name].lstrip("#") in ids
+    for table in page.every("table"):
+        assert all(head.attributes["scope"] for head in table.every("th"))
+        n_columns = {
+            sum(int(c.attributes.get("colspan", 1)) for c in row.every("th", "td"))
+            for row in table.every("tr")
+        }
+        assert len(n_columns) == 1
+    for image in page.every("img"):
+        assert len(image.attributes["alt"]) > 40
+        assert b64decode(image.attributes["src"].partition(",")[2]).startswith(PNG)
+        assert int(image.attributes["width"]) > 0
+
+
+def test_the_page_says_what_the_model_says(page, model, labels):
+    check_structure(page)
+    text = words(page)
+    chosen = model.get_support(indices=True)
+    assert 0 < chosen.size < 20
+    assert f"{100 * model.loo_error_:.1f} % of labels are missed" in text
+    assert f"{chosen.size} of 300 features tell well from ill" in text
+    (table,) = [t for t in page.every("table") if t.attributes["aria-labelledby"] == "feature-table"]
+    rows = [row for row in table.every("tr") if row.every("td")]
+    assert len(rows) == chosen.size + 10
+    by_name = {words(row.every("th")[0]): [words(cell) for cell in row.every("td")] for row in rows}
+    for j in chosen:
+        shown_probability, towards, weight, interval = by_name[f"gene {j}"]
+        assert shown_probability == probability(model.inclusion_probability_[j])
+        assert towards == ("well" if model.coef_[0, j] > 0 else "ill")
+        deviation = model._scale[j]
+        assert weight == signed(model.coef_[0, j] * deviation)
+        low = (model.coef_[0, j] - 1.645 * model.coef_std_[0, j]) * deviation
+        assert interval.startswith(signed(low))
+    assert len(page.every("img")) == 5
+    assert "tumour" not in text
+
+
+def test_the_confusion_matrix_counts_every_sample_once(page, model, labels):
+    (table,) = [t for t in page.every("table") if t.attributes["aria-labelledby"] == "confusion-table"]
+    counts = np.array([[int(cell.text) for cell in row.every("b")] for row in table.every("tr")[2:]])
+    predicted = model.classes_[np.argmax(model.loo_proba_, axis=1)]
+    expected = [[np.sum((labels == a) & (predicted == b)) for b in model.classes_] for a in model.classes_]
+    np.testing.assert_array_equal(counts, expected)
+    assert counts.sum() == labels.size
+    assert 1 - np.trace(counts) / counts.sum() == pytest.approx(model.loo_error_)
+
+
+def test_suspicious_labels_are_listed_the_most_suspicious_first(page, model, labels):
+    (table,) = [t for t in page.every("table") if t.attributes["aria-labelledby"] == "suspect-table"]
+    order = np.argsort(-model.mislabel_probability_, kind="stable")
+    rows = [[words(cell) for cell in row.every("th", "td")] for row in table.every("tr")[1:]]
+    assert [row[0] for row in rows] == [f"row {i}" for i in order[: len(rows)]]
+    assert [row[1] for row in rows] == list(labels[order[: len(rows)]])
+    assert rows[0][4] == probability(model.mislabel_probability_[order[0]])
+
+
+def test_twins_stand_beside_each_other(without_ink):
+    X, y = twins_data()
+    model = SparseClassifier().fit(X, y)
+    pair = [s for s in model.credible_sets_ if set(s.columns) == {3, 17}]
+    assert len(pair) == 1, model.credible_sets_
+    page = parsed(report.html(model, y=y, feature_names=[f"gene {j}" for j in range(40)]))
+    (sets,) = [t for t in page.every("table") if t.attributes["aria-labelledby"] == "set-table"]
+    assert any(
+        {"gene 3", "gene 17"} <= {words(name) for name in row.every("bdi")} for row in sets.every("tr")
+    )
+    (table,) = [t for t in page.every("table") if t.attributes["aria-labelledby"] == "feature-table"]
+    twins = {
+        words(row.every("th")[0]): words(row.every("td")[-1]) for row in table.every("tr") if row.every("td")
+    }
+    assert twins["gene 3"] == "gene 17"
+    assert twins["gene 17"] == "gene 3"
+
+
+def test_what_was_not_told_is_left_out_and_said(model, without_ink):
+    page = parsed(report.html(model))
+    check_structure(page)
+    assert "the labels were not passed on" in words(page)
+    assert "Learning curve: none was computed" in words(page)
+    assert not [t for t in page.every("table") if t.attributes["aria-labelledby"] == "confusion-table"]
+    assert "column " in words(page)
+
+
+def test_a_learning_curve_has_its_place(model, labels):
+    drawn = []
+
+    class Curve:
+        def plot(self, ax):
+            drawn.append(ax)
+            ax.plot([10, 20], [0.3, 0.2])
+
+    page = parsed(report.html(model, y=labels, learning_curve=Curve()))
+    assert len(drawn) == 1
+    assert "Would more samples help?" in words(page)
+    assert len(page.every("img")) == 6
+    assert "#learning" in [a.attributes["href"] for a in page.every("a")]
+
+
+def test_doubt_is_said_on_top(model, labels, without_ink):
+    doubtful = SimpleNamespace(**{k: getattr(model, k) for k in vars(model)}, get_support=model.get_support)
+    doubtful.outcome_ = Outcome.STALLED
+    doubtful.flags_ = ["Read probabilities as a ranking."]
+    doubtful.loo_proba_ = np.where(np.arange(labels.size)[:, None] == 3, np.nan, model.loo_proba_)
+    page = parsed(report.html(doubtful, y=labels))
+    (caution,) = [n for n in page.every("div") if n.attributes.get("class") == "caution"]
+    assert "did not settle (stalled)" in words(caution)
+    assert Outcome.STALLED.advice in words(caution)
+    assert "Read probabilities as a ranking." in words(caution)
+    assert "broke down for 1 sample;" in words(caution)
+    assert not [n for n in parsed(report.html(model)).every("div") if n.attributes.get("class") == "caution"]
+
+
+def test_classes_that_cannot_be_told_apart_are_said_to_be_so(without_ink):
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((40, 50)), rng.choice(["a", "b"], 40)
+    text = words(parsed(report.html(SparseClassifier().fit(X, y), y=y)))
+    assert "do not show that the classes can be told apart" in text
+
+
+def test_groups_are_told(labels, model, without_ink):
+    text = words(parsed(report.html(model, y=labels, groups=np.arange(labels.size) // 6)))
+    assert "10 groups" in text
+    assert "leave-one-group-out error" in text
+
+
+# ---------------------------------------------------------------------- nothing in it can act
+
+
+def fabricated(n_classes: int):
+    """A model with as many features, classes and samples as there are hostile names, all of them shown."""
+    n = len(HOSTILE_NAMES)
+    rng = np.random.default_rng(0)
+    classes = np.array(HOSTILE_NAMES[:n_classes], dtype=object)
+    codes = np.arange(n) % n_classes
+    everything = CredibleSet(np.arange(n), 0.97, np.full(n, 0.5), 0.8)
+    model = SimpleNamespace(
+        classes_=classes,
+        coef_=rng.standard_normal((1 if n_classes == 2 else n_classes, n)),
+        coef_std_=np.ones((1 if n_classes == 2 else n_classes, n)),
+        inclusion_probability_=np.linspace(0.99, 0.5, n),
+        credible_sets_=[everything],
+        models_=[(name, 1 / n) for name in HOSTILE_NAMES],
+        flags_=list(HOSTILE_NAMES[:3]),
+        loo_proba_=rng.dirichlet(np.ones(n_classes), n),
+        loo_error_=0.5,
+        loo_log_loss_=1.0,
+        mislabel_probability_=np.full(n, 0.9),
+        get_support=lambda fdr: np.ones(n, dtype=bool),
+        fdr=0.1,
+        outcome_=Outcome.CONVERGED,
+        history_=History([Iteration(0.1, 1.0, 0.0, {})]),
+        n_iter_=1,
+        tol=1e-3,
+        class_weight=dict.fromkeys(HOSTILE_NAMES, 1.0),
+    )
+    return model, classes[codes]
+
+
+@pytest.mark.parametrize("n_classes", [2, len(HOSTILE_NAMES)])
+def test_hostile_names_are_only_names(n_classes, monkeypatch):
+    """As names of features, classes, samples, models and files, in every place: no node that could act."""
+    monkeypatch.setattr(samples, "MOST_SUSPECTS", len(HOSTILE_NAMES))
+    monkeypatch.setattr(features, "MOST_SELECTED", len(HOSTILE_NAMES))
+    model, y = fabricated(n_classes)
+    source = report.html(
+        model,
+        y=y,
+        feature_names=HOSTILE_NAMES,
+        feature_descriptions=HOSTILE_NAMES,
+        sample_names=HOSTILE_NAMES,
+        title=HOSTILE_NAMES[0],
+        source=HOSTILE_NAMES[1],
+        steps=HOSTILE_NAMES,
+        facts={name: name for name in HOSTILE_NAMES},
+    )
+    page = parsed(source)
+    assert active_nodes(page) == []
+    check_structure(page)
+    assert not [c for c in source if c != "\n" and not c.isprintable() and c != "\u202f"]
+    shown = [node.text for node in page.every("bdi")]
+    # As feature, member of the set, sample, fact, its value and step; as class where all of them are classes.
+    n_slots = 6 + (n_classes > 2)
+    seen = {name: sum(shown.count(text) for text in {named(name), sentence(name)}) for name in HOSTILE_NAMES}
+    assert [name[:60] for name, count in seen.items() if count < n_slots] == []
+
+
+def test_what_counts_active_nodes_finds_them():
+    """The guard above would notice: markup that is not escaped is found, and so is every other kind of it."""
+    harmful = [name for name in HOSTILE_NAMES if re.match(r"^[^&%]*<[a-zA-Z]+[ >]", name)]
+    assert len(harmful) > 70
+    missed = []
+    for name in harmful:
+        # A name that breaks out of its paragraph is noticed as well, by the parser.
+        with suppress(AssertionError):
+            missed += [name] if not active_nodes(parsed(f"<style></style><p>{name}</p>")) else []
+    assert missed == []
+    assert active_nodes(parsed('<a href="https://evil.example">x</a>'))
+    assert active_nodes(parsed('<img src="data:image/svg+xml,x" alt="">'))
+    assert active_nodes(parsed("<p style='x'>x</p>"))
+    assert not active_nodes(parsed('<a href="#features">x</a>'))
+
+
+def test_real_fits_with_hostile_columns_and_classes(tmp_path, without_ink):
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.standard_normal((40, len(HOSTILE_NAMES))), columns=HOSTILE_NAMES)
+    y = np.array(HOSTILE_NAMES)[(X.iloc[:, 0] > 0).astype(int)]
+    model = SparseClassifier().fit(X, y)
+    path = report.write(model, tmp_path / "<script>alert(1)<script> $x$.html", y=y)
+    page = parsed(path.read_text(encoding="utf-8"))
+    assert active_nodes(page) == []
+    assert printable(HOSTILE_NAMES[0]) in words(page)
+
+
+def test_templates_escape_everything_and_miss_nothing():
+    made = environment()
+    assert made.autoescape is True
+    assert made.undefined is StrictUndefined
+    assert made.from_string("{{ name }}").render(name="<b>'\"&") == "&lt;b&gt;&#39;&#34;&amp;"
+    with pytest.raises(UndefinedError):
+        made.from_string("{{ nothing }}").render()
+    template = (ROOM / "page.html.j2").read_text()
+    assert not re.search(r"\|\s*safe|autoescape|<script|https?://", template)
+    sources = "".join(path.read_text() for path in ROOM.glob("*.py"))
+    assert sources.count("Markup(") == 1
+    assert "Markup(style)" in sources
+    assert not re.search(r"url\(|@import|https?:|expression", (ROOM / "page.css").read_text())
+
+
+def test_the_policy_allows_this_style_and_pictures_only(model, without_ink):
+    page = parsed(report.html(model))
+    (policy,) = [
+        m.attributes["content"]
+        for m in page.every("meta")
+        if m.attributes.get("http-equiv") == "Content-Security-Policy"
+    ]
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    (style,) = page.every("style")
+    digest = b64encode(sha256(style.text.encode()).digest()).decode()
+    assert rules == {
+        "default-src": "'none'",
+        "style-src": f"'sha256-{digest}'",
+        "img-src": "data:",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+    }
+
+
+# ---------------------------------------------------------------------- writing
+
+
+def test_the_same_model_gives_the_same_page(model, labels, tmp_path):
+    first = report.write(model, tmp_path / "a.html", y=labels)
+    second = report.write(model, str(tmp_path / "b.html"), y=labels)
+    assert first.read_bytes() == second.read_bytes()
+    assert first.stat().st_size < 400_000
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.html", "b.html"]
+
+
+def test_a_failed_page_leaves_the_old_one(model, tmp_path, monkeypatch):
+    def broken(*_, **__):
+        raise RuntimeError("no template")
+
+    old = tmp_path / "report.html"
+    old.write_text("old")
+    monkeypatch.setattr("foldless.report.page.rendered", broken)
+    with pytest.raises(RuntimeError):
+        report.write(model, old)
+    assert old.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [old]
+
+
+@pytest.mark.parametrize(
+    ("about", "said"),
+    [
+        ({"y": ["ill"] * 3}, "y has 3 entries for 60 samples"),
+        ({"y": ["else"] * 60}, "'else', which is not among the classes"),
+        ({"feature_names": ["a"]}, "feature_names has 1 entries for 300 features"),
+        ({"feature_descriptions": ["a"]}, "feature_descriptions has 1 entries"),
+        ({"sample_names": ["a"]}, "sample_names has 1 entries for 60 samples"),
+        ({"groups": [1]}, "groups has 1 entries for 60 samples"),
+        ({"steps": "one step"}, "list of sentences"),
+        ({"fdr": 2.0}, "fdr must be between 0 and 1"),
+    ],
+)
+def test_what_does_not_fit_is_told_before_anything_is_written(model, about, said, tmp_path):
+    with pytest.raises(ValueError, match=re.escape(said)):
+        report.write(model, tmp_path / "report.html", **about)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_that_is_not_fitted_has_no_page():
+    with pytest.raises(ValueError, match="Call fit first"):
+        report.html(SparseClassifier())
+
+
+def test_importing_the_report_imports_nothing_slow():
+    code = """
+import foldless.report, sys
+sys.exit(bool({"matplotlib", "jinja2", "sklearn", "PIL"} & set(sys.modules)))
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_numbers_are_worded_for_readers():
+    assert [signed(x) for x in (0.0, 1.234, -1.234, 0.05, -0.001)] == [
+        "0",
+        "+1.23",
+        "−1.23",
+        "+0.050",
+        "−1.0e-03",
+    ]
+    assert [probability(p) for p in (1.0, 0.99949, 0.5, 0.0)] == ["> 0.999", "0.999", "0.500", "< 0.001"]
+    assert listed(["a", "b", "c"]) == "a, b and c"
+    assert plural(1, "label") == "1 label"
+    assert plural(12345, "label") == "12\u202f345 labels"
