@@ -311,7 +311,8 @@ class MessagePassingClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
             del self.mislabel_probability_  # of an earlier fit with another channel
 
     def _inclusion(self, result: Fit) -> Array:
-        posterior, prior = result.solution.posterior, result.solution.problem.prior
+        posterior = result.solution.posterior
+        prior = result.solution.problem.prior.constrained(posterior.cavity_mean, posterior.cavity_var)
         n_features = result.columns.n_features
         if result.max_sum:
             inclusion = (posterior.mean[:n_features] != 0).astype(np.float64)
