@@ -11,6 +11,7 @@ import typer
 
 import foldless
 from foldless.cli.demo import demo
+from foldless.cli.plan import plan
 
 app = typer.Typer(
     name="foldless",
@@ -38,3 +39,4 @@ def main(
 
 
 app.command()(demo)
+app.command()(plan)

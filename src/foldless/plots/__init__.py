@@ -9,6 +9,16 @@ from foldless.plots.bounds import BoundDisplay
 from foldless.plots.convergence import ConvergenceDisplay
 from foldless.plots.files import save
 from foldless.plots.inclusion import InclusionDisplay
+from foldless.plots.learning_curve import LearningCurveDisplay
 from foldless.plots.leave_one_out import LeaveOneOutDisplay
+from foldless.plots.planning import PlanDisplay
 
-__all__ = ["BoundDisplay", "ConvergenceDisplay", "InclusionDisplay", "LeaveOneOutDisplay", "save"]
+__all__ = [
+    "BoundDisplay",
+    "ConvergenceDisplay",
+    "InclusionDisplay",
+    "LearningCurveDisplay",
+    "LeaveOneOutDisplay",
+    "PlanDisplay",
+    "save",
+]

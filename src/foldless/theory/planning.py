@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from math import ceil, sqrt
 from typing import Any
 
-from foldless.theory.study import Study
+from foldless.theory.study import Study, percent
 from foldless.theory.tuned_student import FEWEST_SAMPLES, expected_fit
 
 # Sizes of studies in the table, each so many times the one before, and where the table ends at the latest.
@@ -108,11 +108,11 @@ class Plan:
         stated += [
             "Values are normally distributed with equal variances in both classes, samples are independent "
             "of each other, and new samples come from the same population: no batch effects.",
-            f"{_percent(study.balance)} of the samples are of one class, and "
+            f"{percent(study.balance)} of the samples are of one class, and "
             + (
                 "all labels are right."
                 if study.mislabelled == 0
-                else f"{_percent(study.mislabelled)} of the recorded labels are wrong. Errors are counted on "
+                else f"{percent(study.mislabelled)} of the recorded labels are wrong. Errors are counted on "
                 "right ones."
             ),
             f"The classifier is SparseClassifier; it selects at a false discovery rate of {self.fdr:g}.",
@@ -152,9 +152,9 @@ class Plan:
     def _wishes(self) -> list[str]:
         wishes = []
         if self.target_error is not None:
-            wishes.append(f"to misjudge at most {_percent(self.target_error)} of new samples")
+            wishes.append(f"to misjudge at most {percent(self.target_error)} of new samples")
         if self.target_power is not None:
-            wishes.append(f"to find at least {_percent(self.target_power)} of the markers")
+            wishes.append(f"to find at least {percent(self.target_power)} of the markers")
         return wishes
 
     def _guess(self) -> str:
@@ -172,8 +172,8 @@ class Plan:
             else f"about {row.n_false:.0f} of the {row.n_selected:.0f} selected features would be false"
         )
         return (
-            f"expect {_percent(row.error)} errors (with all markers known it would be "
-            f"{_percent(self.study.best_error)}), and to find about {found:.0f} of the "
+            f"expect {percent(row.error)} errors (with all markers known it would be "
+            f"{percent(self.study.best_error)}), and to find about {found:.0f} of the "
             f"{_about(self.study.n_markers)} markers; {false}"
         )
 
@@ -182,7 +182,7 @@ class Plan:
         if self.target_error is not None and best >= self.target_error:
             return (
                 f"With {self._guess()[0].lower() + self._guess()[1:]}, even a classifier that knows all of "
-                f"them misjudges {_percent(best)} of new samples. More or stronger markers are needed."
+                f"them misjudges {percent(best)} of new samples. More or stronger markers are needed."
             )
         return f"Up to {_counted(LAST_SIZE)} samples were considered."
 
@@ -282,10 +282,6 @@ def _first_that(
 def _require_share(name: str, value: float | None, what: str) -> None:
     if value is not None and not 0 < value < 1:
         raise ValueError(f"{name} must be between 0 and 1: {what}; got {value!r}.")
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.1f} %"
 
 
 def _counted(number: float) -> str:

@@ -135,6 +135,11 @@ class Study:
         return 0.5 * (low + high)
 
 
+def percent(share: float) -> str:
+    """As it is said: two digits are more than a guess is worth."""
+    return f"{100 * share:.0f} %" if share >= 0.095 else f"{100 * share:.1f} %"
+
+
 def two_class_error(overlap: float, estimate_power: float, balance: float, intercept: float) -> float:
     """P(wrong side) for scores N((y - ȳ) overlap/2 + intercept, estimate_power) and y = ±1 with mean ȳ."""
     if estimate_power <= 0.0:

@@ -55,7 +55,7 @@ VARIANCE_NODES, VARIANCE_WEIGHTS = np.polynomial.hermite_e.hermegauss(5)
 GENERATIVE, DISCRIMINATIVE = 1.0, 0.0
 # Variances within classes are estimated from two samples less.
 FEWEST_SAMPLES = 8
-MAX_ITER = 400
+MAX_ITER = 200
 # Relative changes of overlap, power and the like per iteration: far below what a planned study can show.
 TOLERANCE = 1e-5
 # An iteration that has not settled may still be near enough for its three digits.
