@@ -8,13 +8,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from foldless.plots.drawing import BLACK, BLUE, legend_below, tidy_axes
-from foldless.theory.learning_curve import LearningCurve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.collections import FillBetweenPolyCollection
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
+
+    from foldless.theory.learning_curve import LearningCurve
 
 
 class LearningCurveDisplay:

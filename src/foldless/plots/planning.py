@@ -8,12 +8,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from foldless.plots.drawing import BLACK, BLUE, GREY, ORANGE, VERMILION, counted, legend_below, tidy_axes
-from foldless.theory.planning import Plan
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
+
+    from foldless.theory.planning import Plan
 
 
 class PlanDisplay:

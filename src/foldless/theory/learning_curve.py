@@ -30,6 +30,8 @@ from foldless.theory.tuned_student import FEWEST_SAMPLES, FixedPoint, expected_f
 ROUNDS = 3
 # No round changes the number of markers by more than this factor.
 LARGEST_CHANGE = 2.0
+# Of all errors, wrong labels are at most this share: some errors are the classifier's own.
+LARGEST_WRONG_SHARE = 0.8
 # Effects between these, in standard deviations, are searched, to this precision in probits of the error.
 EFFECTS = (0.01, 20.0)
 PROBIT_PRECISION = 2e-3
@@ -150,9 +152,9 @@ def calibrated(guess: Study, seen: Seen, error: float | None = None) -> Study:
         believed = student.inclusion * study.n_features
         change = min(max(seen.n_believed / believed, 1.0 / LARGEST_CHANGE), LARGEST_CHANGE)
         markers = min(max(study.n_markers * change, 1.0), 0.5 * study.n_features)
-        # Labels doubted beyond what right ones would be; never as many as there are errors.
+        # Labels doubted beyond what right ones would be.
         doubted = study.mislabelled + seen.flip_prob - student.flip_prob
-        wrong = min(max(doubted, 0.0), 0.5 * error)
+        wrong = min(max(doubted, 0.0), LARGEST_WRONG_SHARE * error)
         study = replace(study, n_markers=markers, mislabelled=wrong)
     return with_error(study, seen.n_samples, error)
 
