@@ -313,7 +313,8 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
             del self.mislabel_probability_  # of an earlier fit with another channel
 
     def _inclusion(self, result: Fit) -> Array:
-        posterior, prior = result.solution.posterior, result.solution.problem.prior
+        posterior = result.solution.posterior
+        prior = result.solution.problem.prior.constrained(posterior.cavity_mean, posterior.cavity_var)
         n_features = result.columns.n_features
         if result.inclusion is not None:
             inclusion = result.inclusion[:n_features]

@@ -15,6 +15,7 @@ from foldless.priors.elastic_net import ElasticNet
 from foldless.priors.gaussian import Gaussian
 from foldless.priors.gaussian_mixture import GaussianMixture
 from foldless.priors.laplace import Laplace
+from foldless.priors.pruned import Multipliers, Pruned
 from foldless.priors.ridged import Ridged
 from foldless.priors.spike_and_slab import SpikeAndSlab
 
@@ -49,7 +50,9 @@ __all__ = [
     "GaussianMixture",
     "HyperPrior",
     "Laplace",
+    "Multipliers",
     "Prior",
+    "Pruned",
     "Ridged",
     "SpikeAndSlab",
     "SupportsEM",

@@ -60,6 +60,20 @@ class Blocks(Prior):
         """Those of the base, and ``others`` as a whole if they are tuned."""
         return super().tunable_params(on_request) + (("others",) if self.tune_others else ())
 
+    @property
+    def joint(self) -> bool:
+        return self.base.joint
+
+    def constrained(self, cavity_mean: Array, cavity_var: Array, weight: Array | float = 1.0) -> Prior:
+        """With a base that meets its constraints on its own columns."""
+        if not self.joint:
+            return self
+        r, tau = as_cavity(cavity_mean, cavity_var)
+        base_weight = np.array(np.broadcast_to(np.asarray(weight, dtype=r.dtype), r.shape))
+        for columns, _ in self.others:
+            base_weight[columns] = 0.0
+        return replace(self, base=self.base.constrained(r, tau, base_weight))
+
     def tilted(self, cavity_mean: Array, cavity_var: Array) -> Tilted:
         """Each prior's answer on its own columns."""
         return self._scatter(

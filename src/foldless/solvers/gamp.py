@@ -240,7 +240,8 @@ class GAMP(MessagePassing[GAMPState]):
         return cast(ChannelSupportsMaxSum, channel).proximal  # `init` has checked
 
     def _tilt(self, problem: Problem, cavity_mean: Array, cavity_var: Array) -> Tilted:
-        prior = problem.prior
+        # A prior that constrains all weights together (`Pruned`) meets its constraints here, every time.
+        prior = problem.prior.constrained(cavity_mean, cavity_var)
         if self.rule == "sum-product":
             return prior.tilted(cavity_mean, cavity_var)
         return cast(PriorSupportsMaxSum, prior).proximal(cavity_mean, cavity_var)  # `init` has checked
