@@ -1,7 +1,8 @@
 """Estimators: the scikit-learn face of foldless."""
 
+from foldless.estimators.bayes_point import BayesPointClassifier
 from foldless.estimators.classifier import SparseClassifier
 from foldless.estimators.gamp import GAMPClassifier
 from foldless.estimators.smlr import SMLRClassifier
 
-__all__ = ["GAMPClassifier", "SMLRClassifier", "SparseClassifier"]
+__all__ = ["BayesPointClassifier", "GAMPClassifier", "SMLRClassifier", "SparseClassifier"]
