@@ -17,7 +17,7 @@ on samples left out. The average of their histograms is the histogram of the wei
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -123,22 +123,14 @@ def averaged(
     settings = sorted((s for s in settings if s.share > 0.0), key=lambda s: -s.share)
     points = grid(rows.shape[1], machine.n_bins, machine.reach)
     probability: Array = np.zeros_like(points)
-    n_sweeps, converged, bound = 0, True, np.nan
-    for cost in dict.fromkeys(s.cost for s in settings):
-        waiting = [s for s in settings if s.cost == cost]
-        for sweep in machine.sweeps(rows, sample_weight, cost):
-            if watch is not None:
-                watch(sweep)
-            settled = sweep.change <= tol
-            for setting in [s for s in waiting if settled or s.n_sweeps <= sweep.number]:
-                probability += setting.share * sweep.marginals.at(setting.beta).probability
-                waiting.remove(setting)
-                converged &= settled
-                if setting is settings[0]:
-                    bound = sweep.bound()
-            if not waiting:
-                break
-        n_sweeps += sweep.number
+    n_sweeps: dict[float, int] = {}
+    converged, bound = True, np.nan
+    for setting, sweep in sweeps_of(rows, sample_weight, machine, settings, tol, watch):
+        probability += setting.share * sweep.marginals.at(setting.beta).probability
+        n_sweeps[setting.cost] = sweep.number
+        converged &= sweep.change <= tol
+        if setting is settings[0]:
+            bound = sweep.bound()
     total = Histograms(points, probability / probability.sum(axis=-1, keepdims=True))
     error = log_loss = np.nan
     if margins is None:
@@ -150,7 +142,31 @@ def averaged(
         error = float(share @ (margins <= 0))
         log_loss = float(share @ np.logaddexp(0.0, -scale * margins))
     outcome = Outcome.CONVERGED if converged else Outcome.EARLY
-    return KnapsackFit(total, settings, error, log_loss, scale, bound, outcome, n_sweeps)
+    return KnapsackFit(total, settings, error, log_loss, scale, bound, outcome, sum(n_sweeps.values()))
+
+
+def sweeps_of(
+    rows: Array,
+    sample_weight: Array,
+    machine: Machine,
+    settings: Sequence[Setting],
+    tol: float,
+    watch: SweepWatch | None = None,
+) -> Iterator[tuple[Setting, Sweep]]:
+    """Every setting with the sweep that it asks for, or with the last if messages have settled before.
+
+    Settings of one cost share a run.
+    """
+    for cost in dict.fromkeys(s.cost for s in settings):
+        waiting = [s for s in settings if s.cost == cost]
+        for sweep in machine.sweeps(rows, sample_weight, cost):
+            if watch is not None:
+                watch(sweep)
+            for setting in [s for s in waiting if sweep.change <= tol or s.n_sweeps <= sweep.number]:
+                yield setting, sweep
+                waiting.remove(setting)
+            if not waiting:
+                break
 
 
 def weighed(settings: list[Setting], left_out: Array, sample_weight: Array) -> list[Setting]:
@@ -186,16 +202,12 @@ def left_out_margins(
                 margins[c, :, :, inside] = margins[by_cost[n - 1], :, :, inside]
                 continue
             cost = choices.costs[c]
-            for sweep in machine.sweeps(rows[outside], sample_weight[outside], cost):
-                if watch is not None:
-                    watch(sweep)
-                last = sweep.change <= choices.tol or sweep.number >= max(choices.sweeps)
-                for s, n_sweeps in enumerate(choices.sweeps):
-                    if n_sweeps == sweep.number or (last and n_sweeps > sweep.number):
-                        for b, beta in enumerate(choices.betas):
-                            margins[c, s, b, inside] = rows[inside] @ sweep.marginals.mean(beta)
-                if last:
-                    break
+            here = [s for s in choices.settings if s.cost == cost]
+            for setting, sweep in sweeps_of(
+                rows[outside], sample_weight[outside], machine, here, choices.tol, watch
+            ):
+                s, b = choices.sweeps.index(setting.n_sweeps), choices.betas.index(setting.beta)
+                margins[c, s, b, inside] = rows[inside] @ sweep.marginals.mean(setting.beta)
             floor_touched = sweep.lowest <= -cost
     return margins.reshape(-1, len(rows))
 
