@@ -9,8 +9,10 @@ A visit to weight i averages what the factors say of it [Heskes et al. 2003, the
 
     m_{f,i} = message of factor f,   log b_i = u_i + mean_f m_{f,i},   U_{f,i} = log b_i - m_{f,i},
 
-with u_i = log p_i / S. It never raises the bound (exactly so for concave messages), so nothing oscillates and
-nothing needs damping. The max-marginals are  ν_i = log p_i + Σ_f m_{f,i}.
+with u_i = log p_i / S. With w_i at its points a visit never raises the bound (`bound_at`), since a mean of
+maxima is no less than the maximum of the mean; so nothing oscillates and nothing needs damping. Over a whole
+sweep, other weights between their points and hulls anew, the bound falls as long as there is much to gain,
+and close to a fixed point may rise again a little. The max-marginals are  ν_i = log p_i + Σ_f m_{f,i}.
 
 The paper has an outer loop that moves u_i towards log b_i, which would make ν the max-marginals of ordinary
 belief propagation. With it messages do not settle on real data and errors are higher (docs/architecture.md),
@@ -71,17 +73,26 @@ class Diffusion:
     def sweep(self) -> Sweep:
         if self._outer_every and self._sweeps and self._sweeps % self._outer_every == 0:
             self._share = self._log_prior / self._total + (1.0 - 1.0 / self._total) * self._belief
-        change = 0.0
-        for i in range(len(self._points)):
-            messages = self._factors.send(i)
-            change = max(change, float(np.abs(messages - self._messages[i]).max()))
-            self._lowest = min(self._lowest, float(messages.min()))
-            self._messages[i] = messages
-            self._belief[i] = self._share[i] + self._weight @ messages / self._total
-            self._factors.receive(i, self._belief[i] - messages)
+        change = max(self.visit(i) for i in range(len(self._points)))
         self._sweeps += 1
         marginals = Marginals(self._points, self._log_prior + self._said())
         return Sweep(self._sweeps, change / self._cost, self._lowest, marginals, self.bound)
+
+    def visit(self, i: int) -> float:
+        """Average what the factors say of weight i; the largest change of a message."""
+        messages = self._factors.send(i)
+        change = float(np.abs(messages - self._messages[i]).max())
+        self._lowest = min(self._lowest, float(messages.min()))
+        self._messages[i] = messages
+        self._belief[i] = self._share[i] + self._weight @ messages / self._total
+        self._factors.receive(i, self._belief[i] - messages)
+        return change
+
+    def bound_at(self, i: int) -> float:
+        """The bound with weight i at its points and the others anywhere between theirs."""
+        inputs = self._belief[:, np.newaxis] - self._messages
+        peaks = inputs.max(axis=2).sum(axis=0) - inputs[i].max(axis=1)
+        return float(self._weight @ (peaks + (inputs[i] + self._factors.send(i)).max(axis=1)))
 
     def bound(self) -> float:
         """An upper bound of the largest log posterior, if there were no outer updates."""
