@@ -2,5 +2,6 @@
 
 from foldless.estimators.classifier import SparseClassifier
 from foldless.estimators.gamp import GAMPClassifier
+from foldless.estimators.multiclass import MultinomialClassifier
 
-__all__ = ["GAMPClassifier", "SparseClassifier"]
+__all__ = ["GAMPClassifier", "MultinomialClassifier", "SparseClassifier"]

@@ -16,6 +16,7 @@ from foldless.priors.gaussian import Gaussian
 from foldless.priors.gaussian_mixture import GaussianMixture
 from foldless.priors.laplace import Laplace
 from foldless.priors.ridged import Ridged
+from foldless.priors.row_sparse import RowSparse
 from foldless.priors.spike_and_slab import SpikeAndSlab
 
 # Names for command lines and search spaces. Wrappers that need columns or data have none.
@@ -51,6 +52,7 @@ __all__ = [
     "Laplace",
     "Prior",
     "Ridged",
+    "RowSparse",
     "SpikeAndSlab",
     "SupportsEM",
     "SupportsInclusion",

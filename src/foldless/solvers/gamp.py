@@ -11,13 +11,17 @@ Ziniel, Schniter, Sederberg 2014, algorithm 1], S = X∘X, products element-wise
 
 Sum-product and max-sum differ only in what the prior and the channel are asked for (`beliefs`).
 s, τs and the w inside r are damped [Rangan, Schniter, Fletcher 2014]; p and τp are not.
+
+A channel of D classes has D scores for each sample: weights are then (features, D), everything of samples is
+(samples, D), and the same lines are SHyGAMP [Byrne, Schniter 2016], where each score has its own variance and
+only the channel, and a prior that wants to, look at several scores together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -64,15 +68,17 @@ class SquaredNorms:
 
     def score_var(self, weight_var: Array) -> Array:
         """(X∘X) weight_var, approximately."""
-        return self.row * (_dot(self.column, weight_var) / self.total)
+        return along_scores(self.row, weight_var) * (_dot(self.column, weight_var) / self.total)
 
     def score_size(self, weights: Array, n_samples: float) -> float:
         """Root mean square score of these weights if columns were independent."""
-        return float(np.sqrt(_dot(self.column, weights * weights) / n_samples))
+        return float(np.sqrt(np.sum(_dot(self.column, weights * weights)) / n_samples))
 
     def weight_precision(self, weighted_curvature: Array) -> Array:
         """(X∘X)ᵀ curvatures, approximately; curvatures come multiplied by the sample weights."""
-        return self.column * (_dot(self.row, weighted_curvature) / self.total)
+        return along_scores(self.column, weighted_curvature) * (
+            _dot(self.row, weighted_curvature) / self.total
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,8 +97,9 @@ class KeptEvidence:
         assert problem.kept is not None
         positions, values = problem.kept.positions, problem.kept.values
         slopes, precision = slopes.copy(), precision.copy()
-        slopes[positions] = values.T @ (problem.sample_weight * self.slopes)
-        precision[positions] = problem.kept.squares.T @ (problem.sample_weight * self.curvatures)
+        weight = along_scores(problem.sample_weight, self.slopes)
+        slopes[positions] = values.T @ (weight * self.slopes)
+        precision[positions] = problem.kept.squares.T @ (weight * self.curvatures)
         return slopes, precision
 
 
@@ -143,8 +150,9 @@ class GAMP(Solver[GAMPState]):
         self._check_support(problem)
         n_samples, n_features = problem.operator.shape
         norms = self._squared_norms(problem)
-        weights, weight_var = problem.prior.start(n_features)
-        vagueness = _dot(problem.sample_weight, norms.score_var(weight_var)) / float(
+        shape = problem.channel.score_shape
+        weights, weight_var = (_for_scores(part, shape) for part in problem.prior.start(n_features))
+        vagueness = float(np.max(_dot(problem.sample_weight, norms.score_var(weight_var)))) / float(
             problem.sample_weight.sum()
         )
         weight_var = weight_var * min(1.0, VAGUEST_START / max(vagueness, MIN_VARIANCE))
@@ -152,17 +160,17 @@ class GAMP(Solver[GAMPState]):
             weights=weights,
             weight_var=weight_var,
             damped_weights=weights,
-            slopes=np.zeros(n_samples),
-            curvatures=np.zeros(n_samples),
+            slopes=np.zeros((n_samples, *shape)),
+            curvatures=np.zeros((n_samples, *shape)),
             cavity_mean=weights,
             cavity_var=weight_var,
-            score_cavity_mean=np.zeros(n_samples),
+            score_cavity_mean=np.zeros((n_samples, *shape)),
             score_cavity_var=norms.score_var(weight_var),
             kept=None,
             norms=norms,
             iteration=0,
             change=np.inf,
-            move=np.zeros(n_features),
+            move=np.zeros_like(weights),
             step=1.0,
             largest_step=self.damping.first,
             log_evidence=-np.inf,
@@ -179,13 +187,16 @@ class GAMP(Solver[GAMPState]):
         precision = (
             sweep.curvatures
             if sweep.curvatures is not None
-            else state.norms.weight_precision(problem.sample_weight * samples.curvatures)
+            else state.norms.weight_precision(
+                along_scores(problem.sample_weight, samples.curvatures) * samples.curvatures
+            )
         )
         kept = _kept_evidence(problem, state, samples, step)
         slopes = sweep.slopes
         if kept is not None:
             slopes, precision = kept.replaced_in(slopes, precision, problem)
-        precision = np.maximum(precision, MIN_CURVATURE * np.maximum(state.norms.column, 1.0))
+        least = MIN_CURVATURE * np.maximum(state.norms.column, 1.0)
+        precision = np.maximum(precision, along_scores(least, precision))
         damped_weights = state.damped_weights + step * (state.weights - state.damped_weights)
         cavity_var = 1.0 / precision
         cavity_mean = damped_weights + cavity_var * slopes
@@ -243,7 +254,7 @@ class GAMP(Solver[GAMPState]):
 
     def posterior(self, problem: Problem, state: GAMPState) -> Posterior:
         # The cavity is the score less τp s for one row; leave-one-out takes out `loo_weight` rows.
-        rows_kept = 1.0 - problem.loo_weight
+        rows_kept = along_scores(1.0 - problem.loo_weight, state.slopes)
         return Posterior(
             mean=state.weights,
             var=state.weight_var,
@@ -319,7 +330,7 @@ class _SampleSide:
     def row_step(self, rows: slice, scores: Array, score_var: Array | None) -> tuple[Array, Array | None]:
         if score_var is not None:
             self.cavity_var[rows] = np.maximum(score_var, MIN_VARIANCE)
-        cavity_var, weight = self.cavity_var[rows], self.weight[rows]
+        cavity_var = self.cavity_var[rows]
         old_slope, old_curvature = self.previous.slopes[rows], self.previous.curvatures[rows]
 
         correction = cavity_var * old_slope
@@ -331,7 +342,11 @@ class _SampleSide:
         self.cavity_mean[rows] = cavity_mean
         self.slopes[rows] = slope
         self.curvatures[rows] = curvature
-        self.log_evidence += float(weight @ (log_z + 0.5 * correction * old_slope))
+        joint = 0.5 * correction * old_slope
+        self.log_evidence += float(
+            self.weight[rows] @ (log_z + (joint if joint.ndim == 1 else joint.sum(axis=1)))
+        )
+        weight = along_scores(self.weight[rows], slope)
         # A label that contradicts a non-log-concave channel has negative curvature. It may lower the
         # average over samples, but alone it would make the precision of a weight negative.
         return weight * slope, (weight * np.maximum(curvature, 0.0) if self.exact else None)
@@ -360,20 +375,30 @@ def _kept_evidence(
 
 def _growth_and_turn(move: Array, previous: Array, column_norms: Array) -> tuple[float, float]:
     """The size of a move relative to the one before, and the cosine of the angle between them."""
-    square = _dot(column_norms, move * move)
-    previous_square = _dot(column_norms, previous * previous)
+    square = float(np.sum(_dot(column_norms, move * move)))
+    previous_square = float(np.sum(_dot(column_norms, previous * previous)))
     if square == 0 or previous_square == 0:
         return 0.0, 1.0
-    turn = _dot(column_norms, move * previous) / np.sqrt(square * previous_square)
+    turn = np.sum(_dot(column_norms, move * previous)) / np.sqrt(square * previous_square)
     return float(np.sqrt(square / previous_square)), float(turn)
 
 
-def _dot(a: Array, b: Array) -> float:
-    """Inner product of two vectors without BLAS, whose threads cost more here than they save."""
-    return float(np.einsum("i,i->", a, b))
+def along_scores(vector: Array, like: Array) -> Array:
+    """One number for each row, laid out along rows of one or of several scores."""
+    return vector if like.ndim == 1 else vector[:, np.newaxis]
+
+
+def _for_scores(vector: Array, shape: tuple[int, ...]) -> Array:
+    """A number for each weight, repeated for every score."""
+    return np.array(np.broadcast_to(vector[:, np.newaxis], (vector.size, *shape))) if shape else vector
+
+
+def _dot(a: Array, b: Array) -> Any:
+    """Inner products of a with b, one for each score, without BLAS, whose threads cost more."""
+    return float(np.einsum("i,i->", a, b)) if b.ndim == 1 else np.einsum("i,ij->j", a, b)
 
 
 def _weight_evidence(tilted: Tilted, cavity_mean: Array, cavity_var: Array) -> float:
     """The weights' share of the Bethe log evidence; the samples' share is in `_SampleSide`."""
     spread = (tilted.var + (tilted.mean - cavity_mean) ** 2) / (2 * cavity_var)
-    return float(np.sum(tilted.log_z + 0.5 * np.log(2 * np.pi * cavity_var) + spread))
+    return float(np.sum(tilted.log_z) + np.sum(0.5 * np.log(2 * np.pi * cavity_var) + spread))
