@@ -41,6 +41,9 @@ NEGLIGIBLE = 10.0
 LEVEL_STEP = 0.62
 # Numbers of levels are multiples of this, so that samples can be handled together.
 LEVEL_BATCH = 6
+# One sharp factor among wide ones would ask for hundreds of levels. It is met by few samples, in passing, and
+# coarser steps cost it digits, not its sense.
+MOST_BATCHES = 12
 # Up to this variance, Laplace's approximation of F with its first correction is as good as a sum.
 SMALL_VAR = 0.03
 # Then a softened factor needs more nodes the wider its Gaussian: (largest variance, nodes).
@@ -280,7 +283,7 @@ def _levels(mean: Array, var: Array, power: float) -> tuple[Array, Array, Array,
         ends.append(_unstretched(end, mode, power))
     width = np.sqrt(1 + var.min(axis=1))
     batches = np.ceil((ends[1] - ends[0]) / (LEVEL_STEP * LEVEL_BATCH * width))
-    n_levels = LEVEL_BATCH * np.maximum(batches, 2).astype(np.intp)
+    n_levels = LEVEL_BATCH * np.clip(batches, 2, MOST_BATCHES).astype(np.intp)
     return ends[0], ends[1], mode, n_levels
 
 

@@ -114,12 +114,13 @@ class MultinomialClassifier(MessagePassingClassifier):
 
     def decision_function(self, X: Any) -> NDArray[Any]:
         """Posterior mean scores, (n_samples, D); of two classes their difference."""
-        scores, _ = self._many_scores(X, with_var=False)
+        scores = self._many_scores(X)
         scores = scores if self.classes_.size > 2 else scores[:, 1] - scores[:, 0]
         return scores.astype(self.coef_.dtype, copy=False)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of each sample."""
+        check_is_fitted(self)
         return self.classes_[np.argmax(self._log_proba(X), axis=1)]
 
     def predict_proba(self, X: Any) -> NDArray[Any]:
@@ -163,7 +164,7 @@ class MultinomialClassifier(MessagePassingClassifier):
         self.classes_, code = np.unique(y, return_inverse=True)
         if self.classes_.size == 1:
             raise ValueError(
-                f"{type(self).__name__} needs samples of two classes at least, but y contains only one class, "
+                f"{type(self).__name__} needs samples of two classes, but y contains only one class, "
                 f"{self.classes_[0]!r}. Check that the label column is the right one."
             )
         return code + 1.0
@@ -251,17 +252,14 @@ class MultinomialClassifier(MessagePassingClassifier):
         """Log probabilities of the sparse model; max-sum has a mode and no variances to integrate."""
         return log_softmax(mean, axis=1) if self._plug_in else self._softmax.log_proba(mean, var)
 
-    def _many_scores(self, X: Any, *, with_var: bool) -> tuple[Array, Array]:
-        operator = self._standardized(X)
-        if not with_var:
-            coef = (
-                np.tensordot(np.exp(self._log_share[1:]), self._ridge.weights, axes=1) if self._ridge else 0.0
-            )
-            bias = np.exp(self._log_share[1:]) @ self._ridge.intercepts if self._ridge else 0.0
-            mean = operator.scores(np.exp(self._log_share[0]) * self._std_weights + coef)
-            return mean + np.exp(self._log_share[0]) * self._std_intercept + bias, np.zeros_like(mean)
-        mean = operator.scores(self._std_weights) + self._std_intercept
-        return mean, operator.score_variances(self._std_weight_var) + self._intercept_var
+    def _many_scores(self, X: Any) -> Array:
+        """Mean scores of the average of models."""
+        operator, share = self._standardized(X), np.exp(self._log_share)
+        weights, intercept = share[0] * self._std_weights, share[0] * self._std_intercept
+        if self._ridge is not None:
+            weights = weights + np.tensordot(share[1:], self._ridge.weights, axes=1)
+            intercept = intercept + share[1:] @ self._ridge.intercepts
+        return operator.scores(weights) + intercept
 
     def _standardized(self, X: Any) -> Standardized:
         check_is_fitted(self)

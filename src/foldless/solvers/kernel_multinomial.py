@@ -1,17 +1,19 @@
 """Ridge multinomial regression in kernels of samples by samples, with leave-one-out.
 
-Where columns are correlated and all of them share the signal, message passing with diagonal covariances does
-not settle, and sparsity is the wrong belief. With a Gaussian prior N(0, c) on every weight the
-scores of a class are a Gaussian process with kernel K = c X Xᵀ (+ a wide intercept), the posterior is
-log-concave, and Newton's method finds its mode [Rasmussen, Williams 2006, algorithm 3.3]. With B = diag(π) - π πᵀ of a sample, W the
-block-diagonal matrix of weight · B, D its diagonal part, E_k = (K + D_k⁻¹)⁻¹ and R the stacked identity,
+Where columns are correlated and all of them share the signal, message passing with diagonal covariances
+does not settle, and sparsity is the wrong belief. With a Gaussian prior N(0, c) on every weight the scores
+of a class are a Gaussian process with kernel K = c X Xᵀ (+ a wide intercept), the posterior is log-concave,
+and Newton's method finds its mode [Rasmussen, Williams 2006, algorithm 3.3]. With B = diag(π) - π πᵀ of a
+sample, W the block-diagonal matrix of weight · B, D its diagonal part, E_k = (K + D_k⁻¹)⁻¹ and R the
+stacked identity,
 
     (K⁻¹ + W)⁻¹ = K - K [E - E R (Σ_k E_k)⁻¹ Rᵀ E] K,
 
 so that nothing larger than samples by samples is inverted, and never the singular W.
 
-**Leave-one-out.** With V the D x D posterior covariance of a sample's scores at the mode f and
-s = weight (e_y - π), taking the sample's own quadratic out leaves the covariance C = (V⁻¹ - weight B)⁻¹ and the mean f - C s.
+**Leave-one-out.** With V the D x D posterior covariance of a sample's scores at the mode f, and
+s = weight (e_y - π), taking the sample's own quadratic out leaves the covariance C = (V⁻¹ - weight B)⁻¹ and
+the mean f - C s.
 """
 
 from __future__ import annotations
@@ -96,7 +98,7 @@ def _leave_one_out(kernel: Array, indicator: Array, sample_weight: Array, scores
     n_samples, n_classes = scores.shape
     share = softmax(scores, axis=1)
     inverses, joint = _inverses(kernel, sample_weight[:, np.newaxis] * share)
-    cov = np.empty((n_samples, n_classes, n_classes))
+    cov = np.zeros((n_samples, n_classes, n_classes))
     halves = np.empty((n_classes, n_samples, n_samples))
     for k in range(n_classes):
         through = inverses[k] @ kernel

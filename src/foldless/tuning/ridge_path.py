@@ -29,27 +29,31 @@ class RidgePath:
 
 def fit_ridge_path(standardized: Standardized, indicator: Array, sample_weight: Array) -> RidgePath | None:
     """Ridge regressions of every strength; None where there are too many samples. Weight 0 is no sample."""
-    n_samples = indicator.shape[0]
+    counted = sample_weight > 0
+    n_samples = int(counted.sum())
     if n_samples > MOST_SAMPLES:
         return None
-    products = np.zeros((n_samples, n_samples))
+    products = np.zeros((indicator.shape[0], n_samples))
     for _, tile in standardized.dense_columns():
-        products += tile @ tile.T
-    mean_square = float(np.trace(products)) / n_samples
+        products += tile @ tile[counted].T
+    weight = sample_weight[counted]
+    mean_square = float(weight @ np.diag(products[counted])) / float(weight.sum())
     if mean_square == 0:
         return None
-    # What no row has stays zero: a sample without weight must not divide by it.
-    weight = np.maximum(sample_weight, 1e-10)
     found = []
     for score_variance in SCORE_VARIANCES:
         scale = score_variance / mean_square
-        fitted = kernel_multinomial(scale * products + INTERCEPT_VARIANCE, indicator, weight)
+        kernel = scale * products + INTERCEPT_VARIANCE
+        fitted = kernel_multinomial(kernel[counted], indicator[counted], weight)
         if not (fitted.converged and np.isfinite(fitted.loo_scores).all()):
             continue
-        dual = fitted.dual
+        loo_scores = kernel @ fitted.dual
+        loo_scores[counted] = fitted.loo_scores
+        dual = np.zeros_like(indicator)
+        dual[counted] = fitted.dual
         zeros = np.zeros((standardized.shape[1], dual.shape[1]))
         sums = standardized.sweep(zeros, None, lambda rows, scores, var, dual=dual: (dual[rows], None)).slopes
-        found.append((scale * sums, INTERCEPT_VARIANCE * dual.sum(axis=0), fitted.loo_scores))
+        found.append((scale * sums, INTERCEPT_VARIANCE * dual.sum(axis=0), loo_scores))
     if not found:
         return None
     return RidgePath(*(np.stack(parts) for parts in zip(*found, strict=True)))
