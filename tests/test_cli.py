@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 
 import foldless
 from foldless import demo
-from foldless.cli import _console, _exit_codes, app
+from foldless.cli import app
+from foldless.cli.terminal import console, exit_codes
 from foldless.datasets import make_class_means
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -120,14 +121,14 @@ def test_wrong_options_are_usage_errors(arguments):
     ],
 )
 def test_failures_have_exit_codes(failure, code, said, capsys):
-    with pytest.raises(Exception) as raised, _exit_codes():  # noqa: PT011
+    with pytest.raises(Exception) as raised, exit_codes():  # noqa: PT011
         raise failure
     assert raised.value.exit_code == code
     assert said in capsys.readouterr().err
 
 
 def test_bugs_keep_their_traceback():
-    with pytest.raises(ZeroDivisionError), _exit_codes():
+    with pytest.raises(ZeroDivisionError), exit_codes():
         _ = 1 / 0
 
 
@@ -197,7 +198,7 @@ def test_hostile_names_are_shown_as_they_are(study):
 
 
 def test_the_console_of_commands_has_no_markup(capsys):
-    _console().print("[bold]gene[/bold] :smile:")
+    console().print("[bold]gene[/bold] :smile:")
     assert capsys.readouterr().out == "[bold]gene[/bold] :smile:\n"
 
 

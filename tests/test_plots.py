@@ -15,11 +15,12 @@ from matplotlib.figure import Figure
 
 from foldless import SparseClassifier
 from foldless.datasets import make_class_means
+from foldless.io import printable
 from foldless.plots import (
+    BoundDisplay,
     ConvergenceDisplay,
     InclusionDisplay,
     LeaveOneOutDisplay,
-    printable,
     save,
 )
 
@@ -189,3 +190,15 @@ def test_a_failed_write_leaves_the_old_picture_whole(tmp_path: Path):
 def test_plots_import_matplotlib_only_to_draw():
     code = "import foldless.plots, sys; sys.exit(bool({'matplotlib', 'sklearn'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_bounds_are_drawn_as_given():
+    rates = np.array([1.0, 10.0, 100.0])
+    display = BoundDisplay(rates, [0.5, 0.3, 0.4], [0.2, 0.1, 0.2], sample_risk=[0.1, 0.1, 0.3], chosen=10.0)
+    display.plot()
+    np.testing.assert_array_equal(display.bound_.get_ydata(), [0.5, 0.3, 0.4])
+    np.testing.assert_array_equal(display.test_error_.get_xdata(), rates)
+    assert display.sample_risk_ is not None
+    assert display.ax_.get_xscale() == "log"
+    with pytest.raises(ValueError, match="one for each"):
+        BoundDisplay(rates, [0.5], [0.2, 0.1, 0.2])

@@ -19,7 +19,8 @@ from sklearn.exceptions import ConvergenceWarning
 from foldless.beliefs import Array
 from foldless.datasets import Simulated, make_class_means
 from foldless.estimators import SparseClassifier
-from foldless.plots import InclusionDisplay, LeaveOneOutDisplay, printable, save
+from foldless.io import printable
+from foldless.plots import InclusionDisplay, LeaveOneOutDisplay, save
 from foldless.solution import Iteration
 
 if TYPE_CHECKING:

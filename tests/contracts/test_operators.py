@@ -376,6 +376,16 @@ def test_squared_norms_count_rows_by_their_weight(pair: tuple[Operator, np.ndarr
         assert_close(column, weight @ A**2, operator)
 
 
+def test_adjoint_matches_the_explicit_matrix(pair: tuple[Operator, np.ndarray]) -> None:
+    operator, A = pair
+    rng = np.random.default_rng(6)
+    for width in ((), (1,), (3,)):
+        values = rng.normal(size=(A.shape[0], *width))
+        expected = A.T @ values
+        tolerance = TOLERANCE[operator.dtype] * max(float(np.abs(A).max()), 1.0) * 10
+        assert_allclose(operator.adjoint(values), expected, atol=tolerance)
+
+
 def test_weights_and_variances_may_differ_in_width(pair: tuple[Operator, np.ndarray]) -> None:
     operator, A = pair
     w, _, slopes, _ = vectors(A.shape, (2,))

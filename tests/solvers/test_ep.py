@@ -410,8 +410,99 @@ def test_every_matrix_ends_in_an_outcome_with_finite_numbers(channel, prior, sta
         assert np.isfinite(posterior.log_evidence), name
         assert isinstance(solution.outcome, Outcome)
         n_settled += solution.outcome.trustworthy
-    # Four samples, a spike and labels that may be flipped can go round in circles.
-    assert n_settled > (0.55 if standardized else 0.5) * len(matrices)
+    # Measured, of raw matrices and of standardised ones: 0.69 and 1, 0.94 and 0.96, 0.75 and 1. Offsets of
+    # 1e8 leave nothing of raw columns.
+    assert n_settled > (0.92 if standardized else 0.65) * len(matrices)
+
+
+def neighbours_alike(n_samples, n_features, n_active, correlation, seed):
+    """Columns each like the one before, a few true weights of ±1, logistic labels."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n_samples, n_features))
+    for n in range(1, n_features):
+        X[:, n] = correlation * X[:, n - 1] + np.sqrt(1 - correlation**2) * X[:, n]
+    w = np.zeros(n_features)
+    w[rng.permutation(n_features)[:n_active]] = rng.choice([-1.0, 1.0], n_active)
+    labels = np.where(rng.random(n_samples) < 1 / (1 + np.exp(-X @ w)), 1.0, -1.0)
+    return X, labels
+
+
+def assert_is_a_fixed_point(solution, atol):
+    """Every site is what it has to be, whatever scores do; but those without a cavity wait."""
+    state = solution.state
+    tilted = solution.problem.prior.tilted(state.cavity_mean, state.cavity_var)
+    proper = state.weight_cavities.proper
+    assert state.consistent == np.all(proper)
+    assert np.mean(proper) > 0.95
+    assert_allclose(tilted.mean[proper], state.gaussian.mean[proper], atol=atol)
+    assert_allclose(tilted.var[proper], state.gaussian.var[proper], atol=atol)
+    at = state.score_cavities
+    response = solution.problem.channel.respond(at.mean, at.var, solution.problem.labels)
+    assert_allclose(at.mean + at.var * response.slope, state.gaussian.score_mean, atol=10 * atol)
+
+
+# All sites in parallel ran away or in circles on these: 60 to 200 iterations, and no end in a third of them.
+@pytest.mark.parametrize(("shape", "correlation"), [((60, 400), 0.5), ((100, 300), 0.9)], ids=str)
+def test_correlated_neighbours_settle(shape, correlation):
+    for seed in range(3):
+        X, labels = neighbours_alike(*shape, shape[1] // 40, correlation, seed)
+        solution = fitted(
+            X,
+            labels,
+            Logistic(),
+            SpikeAndSlab(Gaussian(1.0), 0.02),
+            stopping=Stopping(tol=1e-7, max_iter=100),
+        )
+        assert solution.outcome is Outcome.CONVERGED
+        assert solution.history.log_evidence.max() < 0
+        assert_is_a_fixed_point(solution, 1e-6)
+
+
+@pytest.mark.parametrize("shape", [(80, 160), (160, 80)], ids=str)
+def test_a_wide_intercept_is_found_at_once(shape):
+    X, _ = sparse_data(*shape, seed=24)
+    labels = np.where(np.random.default_rng(24).random(shape[0]) < 0.85, 1.0, -1.0)
+    prior = Blocks(Gaussian(2 / shape[1]), others=WIDE_INTERCEPT)
+    solution = fitted(WithIntercept(Dense(X)), labels, Logistic(), prior, stopping=Stopping(tol=1e-6))
+    assert solution.outcome is Outcome.CONVERGED
+    assert len(solution.history) < 20
+    # A little more than the log-odds of the classes, as features explain some of it.
+    assert 1.0 < solution.posterior.mean[-1] / np.log(0.85 / 0.15) < 2.0
+
+
+def test_leaps_reach_what_plain_steps_reach(monkeypatch):
+    X, labels = neighbours_alike(60, 150, 5, 0.5, seed=1)
+    prior = SpikeAndSlab(Gaussian(1.0), 0.03)
+    leaps = fitted(X, labels, Logistic(), prior)
+    monkeypatch.setattr("foldless.solvers.ep.NEAR", 0.0)
+    plain = fitted(X, labels, Logistic(), prior)
+    assert len(leaps.history) < 0.7 * len(plain.history)
+    assert_allclose(leaps.posterior.mean, plain.posterior.mean, atol=1e-8)
+
+
+@pytest.mark.parametrize("kind", ["separable (4, 30) 0", "rank 1 (4, 30) 0", "separable (4, 30) 3"])
+def test_circles_are_left(kind, monkeypatch):
+    """Here the real part of an eigenvalue of EP's map is one: no step is short enough."""
+    X, labels = next((X, labels) for name, X, labels in ADVERSARIAL if name == kind)
+    operator = WithIntercept(Standardized.fit(Dense(X)))
+    prior = Blocks(SpikeAndSlab(Laplace(1.0), 0.02), others=WIDE_INTERCEPT)
+
+    def outcome(**stopping):
+        solver = EP(damping=ConstantDamping(0.3))
+        return fitted(
+            operator,
+            labels,
+            FlippedLabels(Probit(), 0.05),
+            prior,
+            solver=solver,
+            stopping=Stopping(**stopping),
+        )
+
+    solution = outcome(tol=1e-9, max_iter=200)
+    assert solution.outcome.trustworthy
+    assert_is_a_fixed_point(solution, 1e-7)
+    monkeypatch.setattr("foldless.solvers.ep.NEAR", 0.0)
+    assert not outcome(tol=1e-6, max_iter=200).outcome.trustworthy
 
 
 @pytest.mark.parametrize("shape", [(2, 1), (2, 2), (2, 9), (1, 1), (1, 4)], ids=str)
@@ -486,6 +577,83 @@ def test_warm_start_continues():
     warm = solve(near, EP(), state=state, stopping=Stopping(tol=1e-8))
     assert len(warm.history) < len(cold.history)
     assert_allclose(warm.posterior.mean, cold.posterior.mean, atol=1e-6)
+
+
+# Another solver's answer
+
+
+def beliefs_of(solution):
+    posterior, state = solution.posterior, solution.state
+    return {
+        "weight_mean": posterior.mean,
+        "weight_var": posterior.var,
+        "cavity_mean": posterior.cavity_mean,
+        "cavity_var": posterior.cavity_var,
+        "score_cavity_mean": state.score_cavity_mean,
+        "score_cavity_var": state.score_cavity_var,
+    }
+
+
+@pytest.mark.parametrize("shape", [(40, 60), (60, 40)], ids=str)
+def test_beliefs_of_ep_are_its_state(shape):
+    X, labels = sparse_data(*shape, seed=22, n_factors=2)
+    problem = problem_of(X, labels, Logistic(), SpikeAndSlab(Gaussian(1.0), 0.1))
+    solution = solve(problem, EP(), stopping=TIGHT)
+    state = EP().from_beliefs(problem, **beliefs_of(solution))
+    assert_allclose(state.gaussian.mean, solution.posterior.mean, atol=1e-8)
+    assert_allclose(state.gaussian.score_var, solution.state.gaussian.score_var, atol=1e-8)
+    assert EP().step(problem, state).change < 1e-8
+
+
+def test_a_sweep_tells_whether_gamp_was_right():
+    moves, errors = {0: [], 3: []}, {0: [], 3: []}
+    for n_factors in moves:
+        for seed in (0, 1, 2, 5):
+            X, labels = sparse_data(150, 200, seed=seed, n_factors=n_factors)
+            problem = problem_of(X, labels, Probit(), SpikeAndSlab(Gaussian(1.0), 0.1))
+            gamp = solve(problem, GAMP(variances="per-coordinate"), stopping=Stopping(tol=1e-6))
+            start = EP().from_beliefs(problem, **beliefs_of(gamp))
+            assert relative_error(start.gaussian.mean, gamp.posterior.mean) < 0.02
+            judged = EP().step(problem, start)
+            moves[n_factors].append(relative_error(judged.gaussian.mean, start.gaussian.mean))
+            truth = solve(problem, EP(), state=judged, stopping=Stopping(tol=1e-6)).posterior.mean
+            errors[n_factors].append(relative_error(gamp.posterior.mean, truth))
+    # Measured: 0.03 to 0.10 with independent columns; 0.36, 0.65, 0.13, 0.81 with three factors, where GAMP's
+    # weights are off by 0.61, 0.42, 0.23, 0.69.
+    assert max(moves[0]) < 0.13
+    assert np.median(moves[3]) > 3 * max(moves[0])
+    assert_allclose(np.r_[moves[0], moves[3]], np.r_[errors[0], errors[3]], rtol=0.6, atol=0.02)
+
+
+def test_ep_goes_on_from_the_answer_of_gamp():
+    X, labels = neighbours_alike(80, 200, 6, 0.5, seed=0)
+    problem = problem_of(X, labels, Logistic(), SpikeAndSlab(Gaussian(1.0), 0.03))
+    gamp = solve(problem, GAMP(), stopping=Stopping(tol=1e-3))
+    cold = solve(problem, EP(), stopping=Stopping(tol=1e-6))
+    state = EP().from_beliefs(problem, **beliefs_of(gamp))
+    warm = solve(problem, EP(), state=state, stopping=Stopping(tol=1e-6))
+    assert warm.outcome is Outcome.CONVERGED
+    assert len(warm.history) < len(cold.history)
+    assert_allclose(warm.posterior.mean, cold.posterior.mean, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(10, 30), (30, 10)], ids=str)
+def test_beliefs_that_make_no_posterior_are_taken_in_part(shape):
+    X, labels = sparse_data(*shape, seed=23)
+    problem = problem_of(X, labels, Logistic(), SpikeAndSlab(Gaussian(1.0), 0.1))
+    beliefs = {
+        "weight_mean": np.full(shape[1], 0.3),
+        "weight_var": np.full(shape[1], 5.0),  # far vaguer than their cavities
+        "cavity_mean": np.zeros(shape[1]),
+        "cavity_var": np.full(shape[1], 0.01),
+        "score_cavity_mean": np.zeros(shape[0]),
+        "score_cavity_var": np.ones(shape[0]),
+    }
+    state = EP().from_beliefs(problem, **beliefs)
+    assert np.all(state.gaussian.var > 0)
+    assert np.max(np.abs(state.gaussian.mean)) > 0
+    solution = solve(problem, EP(), state=state, stopping=TIGHT)
+    assert_allclose(solution.posterior.mean, solve(problem, EP(), stopping=TIGHT).posterior.mean, atol=1e-8)
 
 
 def test_tiles_belong_to_their_matrix():

@@ -12,7 +12,14 @@ from scipy import sparse
 
 from foldless.operators import Dense, MeanRemoved, Operator, Sparse, Standardized, WithIntercept
 from foldless.solvers import gaussian_layer as module
-from foldless.solvers.gaussian_layer import NotPositiveDefinite, Sites, Tiles, gaussian_layer, without_labels
+from foldless.solvers.gaussian_layer import (
+    NotPositiveDefinite,
+    Sites,
+    Tiles,
+    gaussian_layer,
+    opened_layer,
+    without_labels,
+)
 
 SHAPES = [(8, 20), (20, 8), (9, 9), (1, 3), (3, 1), (1, 1)]
 
@@ -76,7 +83,69 @@ def test_moments_and_normaliser_against_the_dense_inverse(shape, n_negative):
     assert checked >= 5
 
 
-# The inertia test for N > M, the Cholesky factor for N <= M: both sides of the border, found without fail.
+@pytest.mark.parametrize("shape", [(8, 20), (9, 30), (1, 3)], ids=str)
+def test_which_weights_are_free_does_not_matter(shape):
+    rng = np.random.default_rng(9)
+    for n_free in (0, 1, shape[0], shape[1]):
+        X = rng.normal(size=shape)
+        sites = random_sites(shape, rng)
+        # Labels that say nothing, next to nothing, and much.
+        sites.label_precision[:3] = [0.0, 1e-9, 1e3][: shape[0]]
+        weight = rng.choice([0.5, 1.0, 2.0], shape[0])
+        free = np.sort(rng.permutation(shape[1])[:n_free])
+        opened = opened_layer(Tiles(Dense(X)), sites, weight, free)
+        assert opened.precision.shape == (n_free, n_free)
+        found = opened.closed(opened.block_of(sites))
+        assert_is_the_gaussian_of(found, X, sites, weight, 1e-8)
+
+
+@pytest.mark.parametrize("shape", [(8, 20), (20, 8)], ids=str)
+def test_opened_weights_may_get_other_sites(shape):
+    rng = np.random.default_rng(10)
+    X, weight = rng.normal(size=shape), np.ones(shape[0])
+    sites, other = random_sites(shape, rng), random_sites(shape, rng)
+    opened = opened_layer(Tiles(Dense(X)), sites, weight, np.array([2, 5, 6]))
+    free = opened.free
+    assert free.size == (3 if shape[1] > shape[0] else shape[1])
+    block = opened.block_of(other)
+    both = sites.with_prior(free, other.prior_precision[free], other.prior_shift[free])
+    assert_is_the_gaussian_of(opened.closed(block), X, both, weight)
+    with pytest.raises(NotPositiveDefinite):
+        opened.block(np.full(free.size, -1e3), other.prior_shift[free])
+
+
+@pytest.mark.parametrize("shape", [(8, 20), (20, 8)], ids=str)
+def test_labels_can_be_exchanged(shape):
+    rng = np.random.default_rng(12)
+    X, weight = rng.normal(size=shape), np.ones(shape[0])
+    sites, other = random_sites(shape, rng), random_sites(shape, rng)
+    without = np.where(np.arange(shape[0]) < 3, 0.0, weight)
+    opened = opened_layer(Tiles(Dense(X)), sites, weight, np.array([2, 5, 6]))
+    both = Sites(sites.prior_precision, sites.prior_shift, other.label_precision, other.label_shift)
+    exchanged = opened.relabelled(both, without)
+    block = exchanged.block_of(sites)
+    found = exchanged.closed(block)
+    assert_is_the_gaussian_of(found, X, both, without)
+    for part, same in zip(
+        exchanged.scores(block), (found.score_mean, found.score_var, found.rest_precision), strict=True
+    ):
+        assert_allclose(part, same, rtol=0)
+
+
+def test_tiles_know_their_columns(monkeypatch):
+    X = np.random.default_rng(11).normal(size=(3, 50))
+    for kept_bytes in (0, 1 << 20):
+        monkeypatch.setattr(module, "KEPT_BYTES", kept_bytes)
+        monkeypatch.setattr(Dense, "dense_columns", lambda self: Operator.dense_columns(self, 8 * 3 * 7))
+        tiles = Tiles(Dense(X))
+        for _ in range(2):
+            for columns in ([], [0], [6, 7, 13, 48, 49], list(range(50))):
+                positions = np.array(columns, dtype=np.intp)
+                assert_allclose(tiles.columns(positions), X[:, positions], rtol=0)
+            assert len(list(tiles)) == 8
+
+
+# One Cholesky factor, of free weights for N > M and of all for N <= M: both sides of the border are found.
 @pytest.mark.parametrize("shape", [(12, 30), (30, 12), (10, 10)], ids=str)
 def test_sites_that_make_no_distribution_are_found(shape):
     rng = np.random.default_rng(1)
@@ -95,22 +164,6 @@ def test_sites_that_make_no_distribution_are_found(shape):
             with pytest.raises(NotPositiveDefinite):
                 gaussian_layer(Tiles(Dense(X)), sites, np.ones(shape[0]))
     assert min(counts.values()) > 10
-
-
-def test_number_of_negative_eigenvalues_and_determinant_by_factorisation():
-    rng = np.random.default_rng(2)
-    for n in (1, 2, 3, 7, 40):
-        for _ in range(30):
-            matrix = rng.normal(size=(n, n))
-            matrix = matrix + matrix.T + rng.choice([0.0, 2.0, -2.0]) * np.eye(n)
-            # Zeros on the diagonal need blocks of two.
-            matrix[np.diag_indices(n)] *= rng.random(n) < 0.5
-            values = np.linalg.eigvalsh(matrix)
-            if np.min(np.abs(values)) < 1e-8:
-                continue
-            negative, log_determinant = module._inertia(matrix)
-            assert negative == np.count_nonzero(values < 0)
-            assert_allclose(log_determinant, np.log(np.abs(values)).sum(), rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("shape", [(8, 20), (20, 8)], ids=str)

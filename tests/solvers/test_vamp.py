@@ -12,7 +12,8 @@ from foldless.priors import Blocks, Gaussian, HyperPrior, Laplace, SpikeAndSlab
 from foldless.problem import KeptColumns, Problem
 from foldless.solution import Outcome
 from foldless.solvers import EP, GAMP, ConstantDamping, Stopping, solve
-from foldless.solvers.vamp import VAMP, TiedSites
+from foldless.solvers.tied_layer import TiedSites
+from foldless.solvers.vamp import VAMP
 from foldless.tuning.em import EM, tunable_names
 from foldless.tuning.loo import loo_log_loss
 

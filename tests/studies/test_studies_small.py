@@ -112,3 +112,37 @@ def test_small_real_says_what_it_needs(arguments, monkeypatch):
     monkeypatch.delenv("FOLDLESS_DATA", raising=False)
     with pytest.raises(SystemExit, match="FOLDLESS_DATA"):
         main(["--quick", *arguments])
+
+
+def test_smlr_table2_runs_on_files_of_the_right_form(tmp_path):
+    folder, out = tmp_path / "data", tmp_path / "out"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 5))
+    y = np.where(X[:, 0] + 0.4 * rng.standard_normal(60) > 0, "F", "M")
+    np.savez(folder / "crabs.npz", X=X, y=y, split=np.repeat(["train", "test"], 30))
+    wide = rng.standard_normal((60, 40))
+    label = np.where(wide[:, 0] + 0.4 * rng.standard_normal(60) > 0, "ALL", "AML")
+    np.savez(folder / "leukemia.npz", X=wide, y=label, split=np.repeat(["train", "test"], 30))
+    main = importlib.import_module("benchmarks.studies.smlr_table2.run").main
+    main(["--quick", "--out", str(out), "--data", str(folder), "--only", "crabs", "leukemia"])
+    assert (out / "figure.png").stat().st_size > 10_000
+    results = pd.read_csv(out / "results.csv")
+    assert set(results.method) >= {"SMLR", "RMLR", "RVM", "SVM", "SMLR features"}
+    assert (results.wrong <= results.tested / 2).all()
+    assert (results.seconds > 0).all()
+
+
+def test_smlr_checks_run_and_bounds_hold(tmp_path):
+    rng = np.random.default_rng(0)
+    wide = rng.standard_normal((60, 40))
+    label = np.where(wide[:, 0] + 0.4 * rng.standard_normal(60) > 0, "ALL", "AML")
+    for name in ("colon", "leukemia"):
+        np.savez(tmp_path / f"{name}.npz", X=wide, y=label, split=np.repeat(["train", "test"], 30))
+    main = importlib.import_module("benchmarks.studies.smlr_table2.checks").main
+    main(["--quick", "--out", str(tmp_path), "--data", str(tmp_path), "--part", "loo", "bounds"])
+    assert (tmp_path / "bounds.png").stat().st_size > 5_000
+    loo = pd.read_csv(tmp_path / "check_loo.csv")
+    assert (loo.difference.abs() < 0.02).all()
+    held = pd.read_csv(tmp_path / "check_bounds.csv")
+    assert (held[held.what.str.contains("held of 5")].ours == 5).all()

@@ -1,4 +1,4 @@
-"""Many classes: SHyGAMP against the binary solver and the lasso, class means, SURE, the ridge in kernels."""
+"""Many classes: SHyGAMP against the binary solver and the lasso, class means, SURE."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from foldless.priors import Blocks, Gaussian, HyperPrior, Laplace, RowSparse, Sp
 from foldless.problem import Problem
 from foldless.solution import Outcome
 from foldless.solvers import GAMP, Stopping, solve
-from foldless.solvers.kernel_multinomial import kernel_multinomial
 from foldless.tuning.many_classes import Choices, fit, many_means, starting_count
 from foldless.tuning.sure import mixture_threshold, sure_threshold
 
@@ -142,31 +141,3 @@ def test_sure_by_sorting_is_the_minimum_and_the_mixture_is_near():
     assert sure(best) <= brute * (1 + 1e-6)
     assert sure(mixture_threshold(r, q)) <= brute * 1.05
     assert sure_threshold(rng.standard_normal(4000), 1.0) == pytest.approx(universal)
-
-
-def test_ridge_in_kernels_is_the_mode_and_leaves_out_as_refits_do():
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((50, 12))
-    y = np.argmax(X @ rng.standard_normal((12, 3)) + rng.gumbel(size=(50, 3)), axis=1)
-    indicator, kernel = np.eye(3)[y], 0.3 * X @ X.T
-    fitted = kernel_multinomial(kernel, indicator, np.ones(50))
-    direct = LogisticRegression(C=0.3, fit_intercept=False, tol=1e-10, max_iter=5000).fit(X, y)
-    assert fitted.converged
-    centred = fitted.scores - fitted.scores.mean(axis=1, keepdims=True)
-    assert_allclose(centred, direct.decision_function(X), atol=0.01)
-    refits = np.empty_like(fitted.scores)
-    for m in range(50):
-        others = np.arange(50) != m
-        without = kernel_multinomial(kernel[np.ix_(others, others)], indicator[others], np.ones(49))
-        refits[m] = kernel[m, others] @ without.dual
-    own = np.arange(50), y
-    loss, refit_loss = (-log_softmax(scores, axis=1)[own].mean() for scores in (fitted.loo_scores, refits))
-    assert loss == pytest.approx(refit_loss, abs=0.02)
-    # A row of weight 2 is the row twice.
-    weight = np.ones(50)
-    weight[0] = 2.0
-    twice = np.append(np.arange(50), 0)
-    weighted = kernel_multinomial(kernel, indicator, weight)
-    repeated = kernel_multinomial(kernel[np.ix_(twice, twice)], indicator[twice], np.ones(51))
-    assert_allclose(weighted.scores, repeated.scores[:50], atol=1e-3)
-    assert_allclose(weighted.loo_scores, repeated.loo_scores[:50], atol=2e-2)

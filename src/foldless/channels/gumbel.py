@@ -22,38 +22,44 @@ with the Lambert function w of q e^x:  log F ≈ -(w² + 2w)/2q - ½ log(1 + w).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh_tridiagonal
-from scipy.special import expit, gammaln
+from scipy.special import erfcx, expit, gammaln
 
 from foldless.beliefs import Array, Response
-from foldless.special import mills
+from foldless.special import SQRT_2_OVER_PI, SQRT_HALF
 
-# The aim is 1e-4 in slopes, a hundredth of what sampling with 10 000 draws would give: message passing damps
-# and iterates, and does not notice. An integrand this far below its maximum (in logarithms) is negligible.
-NEGLIGIBLE = 10.0
+# The aim is 1e-3 in slopes times standard deviations, a tenth of what anything downstream could notice:
+# message passing damps and iterates. An integrand this far below its maximum (in logarithms) is negligible.
+NEGLIGIBLE = 9.0
 # Steps of the sum over levels, in units of the sharpest factor's width. For sharp factors the errors are
-# those of the Gamma function, |Γ(1 + 2πi/step)| in log_z and |Γ(3 + 2πi/step)| ~ 1e-4 in curvatures.
-LEVEL_STEP = 0.62
+# those of the Gamma function, |Γ(1 + 2πi/step)| ~ 1e-5 in log_z and |Γ(3 + 2πi/step)| ~ 1e-3 in curvatures.
+LEVEL_STEP = 0.68
 # Numbers of levels are multiples of this, so that samples can be handled together.
 LEVEL_BATCH = 6
 # One sharp factor among wide ones would ask for hundreds of levels. It is met by few samples, in passing, and
 # coarser steps cost it digits, not its sense.
 MOST_BATCHES = 12
 # Up to this variance, Laplace's approximation of F with its first correction is as good as a sum.
-SMALL_VAR = 0.03
+SMALL_VAR = 0.1
 # Then a softened factor needs more nodes the wider its Gaussian: (largest variance, nodes).
-NODES = ((0.15, 10), (0.5, 12), (1.5, 16), (4.0, 24))
-# Beyond the last of these variances it is smoother than Gumbel noise, and that is what is summed over.
-GUMBEL_NODES = 12
+NODES = ((0.4, 6), (1.2, 9), (2.5, 13))
+# Beyond the last of these variances it is smoother than Gumbel noise, and that is what is summed over, with
+# fewer nodes the wider the Gaussian: (largest variance, nodes).
+GUMBEL_NODES = ((6.0, 10), (20.0, 8), (np.inf, 6))
+# Scores wider than this are counted in larger units: there a softmax is a step but for a hundredth of them.
+WIDEST = 1e4
 # Newton steps to the mode and to the ends of the range; both converge from one side, so none can fail.
 MODE_STEPS, END_STEPS = 6, 3
 # Numbers handled at a time; they should stay in the cache.
 PIECE = 1 << 17
+# Beyond so many standard deviations the normal cdf is one.
+CERTAIN = 8.0
 
 
 class Softened(NamedTuple):
@@ -69,42 +75,89 @@ def gumbel_response(mean: Array, var: Array, classes: NDArray[np.intp], power: f
 
     mean and var are (samples, D); log_z is (samples,).
     """
+    if power == 1.0 and var.max(initial=0.0) > 1.01 * WIDEST:
+        return _as_a_race(mean, var, classes)
     out = Response(np.empty(mean.shape[0]), np.empty(mean.shape), np.empty(mean.shape))
     shifted = mean.copy()
     own = np.arange(mean.shape[0]), classes
     shifted[own] += var[own]
-    lowest, highest, mode, n_levels = _levels(shifted, var, power)
-    for levels in np.unique(n_levels):
-        alike = np.flatnonzero(n_levels == levels)
-        rows_at_once = max(PIECE // (int(levels) * mean.shape[1] * NODES[0][1]), 1)
-        for start in range(0, alike.size, rows_at_once):
-            rows = alike[start : start + rows_at_once]
-            part = _over_levels(
-                shifted[rows],
-                var[rows],
-                classes[rows],
-                power,
-                lowest[rows],
-                highest[rows],
-                mode[rows],
-                levels,
-            )
-            for whole, values in zip(out, part, strict=True):
-                whole[rows] = values
+    for rows, levels in _batches(*_range_of_levels(shifted, var, power), mean.shape[1]):
+        part = _over_levels(_Levels.of(shifted[rows], var[rows], power, *levels), classes[rows], power)
+        for whole, values in zip(out, part, strict=True):
+            whole[rows] = values
     out.log_z[...] += mean[own] + 0.5 * var[own] - gammaln(power)
     return out
 
 
-def _over_levels(
-    mean: Array,
-    var: Array,
-    classes: NDArray[np.intp],
-    power: float,
-    lowest: Array,
-    highest: Array,
-    mode: Array,
-    n_levels: int,
-) -> Response:
+def _as_a_race(mean: Array, var: Array, classes: NDArray[np.intp]) -> Response:
+    """Scores so uncertain that the softmax is a step, which has no unit: they are counted in larger ones.
+
+    (The shift of class y by q_y would be so many standard deviations that no range of levels is found.)
+    """
+    unit = np.sqrt(np.maximum(var.max(axis=1, keepdims=True) / WIDEST, 1.0))
+    log_z, slope, curvature = gumbel_response(mean / unit, var / unit**2, classes)
+    return Response(log_z, slope / unit, curvature / unit**2)
+
+
+def gumbel_log_proba(mean: Array, var: Array) -> Array:
+    """log E[softmax_k] of all classes at once, (samples, D).
+
+    e^(z_k - u) exp(-e^(z_k - u)) is minus the derivative of exp(-e^(z_k - u)) in z_k, so that class k has the
+    probability  ∫ (-f_k) Π F du,  f = ∂ log F, and all of them the same factors. Together they integrate a
+    derivative from 0 to 1.
+    """
+    out = np.empty_like(mean)
+    # The level is now the largest of D perturbed scores: no lower than any of them, and hardly higher than
+    # all, each a Gaussian plus Gumbel noise with the quantiles below.
+    reach = np.sqrt(2 * NEGLIGIBLE * var)
+    lowest = (mean - reach).max(axis=1) - np.log(NEGLIGIBLE)
+    highest = (mean + reach).max(axis=1) + NEGLIGIBLE + np.log(mean.shape[1])
+    n_levels = _enough_levels(highest - lowest, var)
+    for rows, levels in _batches(lowest, highest, np.zeros_like(lowest), n_levels, mean.shape[1]):
+        at = _Levels.of(mean[rows], var[rows], 0.0, *levels)
+        with np.errstate(divide="ignore"):
+            of_class = at.log_weight[:, np.newaxis, :] + np.log(-at.factor.first)
+        out[rows] = np.logaddexp.reduce(of_class, axis=2)
+    return np.asarray(out - np.logaddexp.reduce(out, axis=1, keepdims=True))
+
+
+def _batches(
+    lowest: Array, highest: Array, mode: Array, n_levels: NDArray[np.intp], n_classes: int
+) -> Iterator[tuple[NDArray[np.intp], tuple[Array, Array, Array, int]]]:
+    """Rows that are summed over as many levels, a few at a time, with their range and mode."""
+    for levels in np.unique(n_levels):
+        alike = np.flatnonzero(n_levels == levels)
+        rows_at_once = max(PIECE // (int(levels) * n_classes * NODES[0][1]), 1)
+        for start in range(0, alike.size, rows_at_once):
+            rows = alike[start : start + rows_at_once]
+            yield rows, (lowest[rows], highest[rows], mode[rows], int(levels))
+
+
+def _enough_levels(reach: Array, var: Array) -> NDArray[np.intp]:
+    """How many levels resolve a range of this size."""
+    width = np.sqrt(1 + var.min(axis=1))
+    batches = np.ceil(reach / (LEVEL_STEP * LEVEL_BATCH * width))
+    return LEVEL_BATCH * np.clip(batches, 2, MOST_BATCHES).astype(np.intp)
+
+
+class _Levels(NamedTuple):
+    """Levels of each row, the log of what is summed over them, and the factors of the classes there."""
+
+    log_weight: Array  # (rows, levels), steps included
+    factor: Softened  # (rows, D, levels)
+
+    @classmethod
+    def of(
+        cls, mean: Array, var: Array, power: float, lowest: Array, highest: Array, mode: Array, n_levels: int
+    ) -> _Levels:
+        along = np.linspace(lowest, highest, n_levels, axis=-1)
+        level, stretch = _stretched(along, mode[:, np.newaxis], power if power else 1.0)
+        factor = log_softened(mean[:, :, np.newaxis] - level[:, np.newaxis, :], var)
+        step = np.log((highest - lowest) / (n_levels - 1))[:, np.newaxis]
+        return cls(factor.log.sum(axis=1) - power * level + np.log(stretch) + step, factor)
+
+
+def _over_levels(at: _Levels, classes: NDArray[np.intp], power: float) -> Response:
     """The trapezoidal sum over levels. With ⟨·⟩ the average under the integrand, and f = ∂ log F:
 
         slope_k = [k = y] + ⟨f_k⟩,    curvature_k = -⟨∂f_k⟩ - Var f_k.
@@ -113,15 +166,11 @@ def _over_levels(
     curvatures of any row of the full matrix, with off-diagonal entries -Cov(f_k, f_j), to zero. The own
     class is computed from these sums: for a sample that is classified well, 1 + ⟨f_y⟩ would cancel.
     """
-    along = np.linspace(lowest, highest, n_levels, axis=-1)  # (rows, levels)
-    level, stretch = _stretched(along, mode[:, np.newaxis], power)
-    factor = log_softened(mean[:, :, np.newaxis] - level[:, np.newaxis, :], var)
-    log_weight = factor.log.sum(axis=1) - power * level + np.log(stretch)
+    log_weight, factor = at
     largest = log_weight.max(axis=1, keepdims=True)
     weight = np.exp(log_weight - largest)
     total = weight.sum(axis=1)
-    step = (highest - lowest) / (n_levels - 1)
-    log_z = largest[:, 0] + np.log(total * step)
+    log_z = largest[:, 0] + np.log(total)
 
     weight = (weight / total[:, np.newaxis])[:, np.newaxis, :]
     average = (weight * factor.first).sum(axis=2)
@@ -139,17 +188,17 @@ def _over_levels(
 def log_softened(x: Array, var: Array) -> Softened:
     """log F(x, q) with derivatives; x is (rows, D, levels), q is (rows, D)."""
     out = Softened(np.empty_like(x), np.empty_like(x), np.empty_like(x))
-    limits = np.array([SMALL_VAR, *(largest for largest, _ in NODES)])
+    limits = np.array([SMALL_VAR, *(largest for largest, _ in NODES), *(v for v, _ in GUMBEL_NODES)])
     regime = np.searchsorted(limits, var)
     for which in np.unique(regime):
         inside = regime == which
         arguments = x[inside], var[inside][:, np.newaxis]
         if which == 0:
             part = _by_expansion(*arguments)
-        elif which < limits.size:
+        elif which <= len(NODES):
             part = _over_scores(*arguments, NODES[which - 1][1])
         else:
-            part = _over_gumbel_noise(*arguments)
+            part = _over_gumbel_noise(*arguments, GUMBEL_NODES[which - 1 - len(NODES)][1])
         for whole, values in zip(out, part, strict=True):
             whole[inside] = values
     return out
@@ -179,76 +228,63 @@ def _by_expansion(x: Array, var: Array) -> Softened:
 
 
 def _over_scores(x: Array, var: Array, n_nodes: int) -> Softened:
-    """The sum over ξ around the maximum of -e^(x + √q ξ) - ξ²/2.
+    """Gauss-Hermite about the maximum of -e^(x + √q ξ) - ξ²/2.
 
     With w = W(q e^x), the maximum is at ξ = -w/√q, where the exponential is w/q; with δ = √q ζ, the
-    exponent falls from there by  (w/q) (e^δ - 1 - δ) + ζ²/2.  With e the exponential, and averages under the
-    integrand:  ∂ log F = -⟨e⟩,  ∂² log F = Var e - ⟨e⟩.
+    exponent falls from there by  (w/q) (e^δ - 1 - δ) + ζ²/2,  of which (1 + w) ζ²/2 is Hermite's. With e the
+    exponential, and averages under the integrand:  ∂ log F = -⟨e⟩,  ∂² log F = Var e - ⟨e⟩.
     """
+    nodes, log_mass = hermite_rule(n_nodes)
     log_w = _log_lambert(x + np.log(var))
     w = np.exp(log_w)
-    root = np.sqrt(var)
-    at_mode = np.exp(log_w - np.log(var))
-    # Ends beyond which the fall exceeds what is negligible, from e^δ - 1 - δ >= |δ| - 1 on the left,
-    # >= δ²/2 and >= (e^δ)/2 - 1 on the right.
-    b = w / root
-    left = np.minimum(
-        (2 * NEGLIGIBLE + 2 * at_mode) / (b + np.sqrt(b * b + 2 * NEGLIGIBLE + 2 * at_mode)),
-        np.sqrt(2 * NEGLIGIBLE),
-    )
-    right = np.minimum(
-        np.sqrt(2 * NEGLIGIBLE / (1 + w)), np.log(2 + 2 * NEGLIGIBLE / np.maximum(at_mode, 1e-300)) / root
-    )
-    along = np.linspace(0.0, 1.0, n_nodes)
-    zeta = (left + right)[..., np.newaxis] * along
-    zeta -= left[..., np.newaxis]
-    delta = root[..., np.newaxis] * zeta
+    at_mode = np.exp(log_w - np.log(var))[..., np.newaxis]
+    delta = np.sqrt(var / (1 + w))[..., np.newaxis] * nodes
     growth = np.exp(delta)
-    exponential = at_mode[..., np.newaxis] * growth
-    fall = at_mode[..., np.newaxis] * (growth - 1 - delta)
-    fall += 0.5 * zeta * zeta
-    weight = np.exp(-fall)
+    # The Gaussian part of the fall is in the masses: (w/q) δ²/2 of it is taken out again.
+    weight = np.exp(log_mass - at_mode * (growth - 1 - delta - 0.5 * delta * delta))
     total = weight.sum(axis=-1)
     weight /= total[..., np.newaxis]
-    first = np.einsum("...j,...j->...", weight, exponential)
-    exponential -= first[..., np.newaxis]
-    variance = np.einsum("...j,...j,...j->...", weight, exponential, exponential)
-    log_f = np.log(total * (left + right) / ((n_nodes - 1) * np.sqrt(2 * np.pi)))
-    log_f -= at_mode * (1 + 0.5 * w)
+    growth *= at_mode
+    first = np.einsum("...j,...j->...", weight, growth)
+    growth -= first[..., np.newaxis]
+    variance = np.einsum("...j,...j,...j->...", weight, growth, growth)
+    log_f = np.log(total) - 0.5 * np.log1p(w) - at_mode[..., 0] * (1 + 0.5 * w)
     return Softened(log_f, -first, np.minimum(variance - first, 0.0))
 
 
-def _over_gumbel_noise(x: Array, var: Array) -> Softened:
+def _over_gumbel_noise(x: Array, var: Array, n_nodes: int) -> Softened:
     """exp(-e^z) = P(c > z) for a mirrored Gumbel variable c, so that F = E_c Φ((c - x)/√q).
 
     A Gauss rule for the distribution of c is exact for polynomials of twice its size, and Φ over a wide
-    Gaussian is nearly one. With h the inverse Mills ratio at b = (c - x)/√q:
+    Gaussian is nearly one. With h = φ/Φ the inverse Mills ratio at b = (c - x)/√q:
         ∂ log F = -⟨h⟩/√q,    ∂² log F = -(⟨h (b + h)⟩ - Var h)/q.
     """
-    nodes, weights = _gumbel_rule()
+    nodes, weights = _gumbel_rule(n_nodes)
     root = np.sqrt(var)[..., np.newaxis]
-    log_cdf, hazard, mean, _ = mills((nodes - x[..., np.newaxis]) / root)
-    log_terms = log_cdf + np.log(weights)
+    b = np.minimum((nodes - x[..., np.newaxis]) / root, CERTAIN)
+    # What `special.mills` has in full relative precision; here differences of h are of the order of one.
+    scaled = erfcx(-SQRT_HALF * b)
+    log_terms = np.log(scaled) - 0.5 * b * b + np.log(0.5 * weights)
+    hazard = SQRT_2_OVER_PI / scaled
     largest = log_terms.max(axis=-1, keepdims=True)
     share = np.exp(log_terms - largest)
     total = share.sum(axis=-1)
     share /= total[..., np.newaxis]
-    first = (share * hazard).sum(axis=-1)
-    bend = (share * hazard * mean).sum(axis=-1) - (share * (hazard - first[..., np.newaxis]) ** 2).sum(
-        axis=-1
-    )
+    first = np.einsum("...j,...j->...", share, hazard)
+    # ⟨h (b + h)⟩ - ⟨h²⟩ + ⟨h⟩²
+    bend = np.einsum("...j,...j,...j->...", share, hazard, b) + first * first
     return Softened(largest[..., 0] + np.log(total), -first / root[..., 0], -np.maximum(bend, 0.0) / var)
 
 
-@lru_cache(maxsize=1)
-def _gumbel_rule() -> tuple[Array, Array]:
+@lru_cache(maxsize=4)
+def _gumbel_rule(n_nodes: int) -> tuple[Array, Array]:
     """Gauss rule for the density e^c exp(-e^c), from its trapezoidal sum by Lanczos [Gragg, Harwood 1984]."""
     fine = np.linspace(-45.0, 4.5, 4000)
     mass = np.exp(fine - np.exp(fine))
     mass /= mass.sum()
     basis = [np.sqrt(mass)]
     diagonal, beside = [], []
-    for _ in range(GUMBEL_NODES):
+    for _ in range(n_nodes):
         vector = fine * basis[-1]
         diagonal.append(float(vector @ basis[-1]))
         # Orthogonal to all earlier vectors, twice: Lanczos alone loses that.
@@ -261,7 +297,14 @@ def _gumbel_rule() -> tuple[Array, Array]:
     return nodes, np.square(vectors[0])
 
 
-def _levels(mean: Array, var: Array, power: float) -> tuple[Array, Array, Array, NDArray[np.intp]]:
+@lru_cache(maxsize=8)
+def hermite_rule(n_nodes: int) -> tuple[Array, Array]:
+    """Nodes and log weights of the Gauss-Hermite rule for the unit normal."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(n_nodes)
+    return nodes, np.log(weights / weights.sum())
+
+
+def _range_of_levels(mean: Array, var: Array, power: float) -> tuple[Array, Array, Array, NDArray[np.intp]]:
     """For each sample the range of levels that matters, its mode, and how many levels resolve it.
 
     The log integrand φ(u) = -power u + Σ_k log F(p_k - u) is concave, with its mode at the `balance_level`.
@@ -281,10 +324,7 @@ def _levels(mean: Array, var: Array, power: float) -> tuple[Array, Array, Array,
             end = end + (highest - NEGLIGIBLE - value) / slope
             end = np.maximum(end, mode) if side > 0 else np.minimum(end, mode)
         ends.append(_unstretched(end, mode, power))
-    width = np.sqrt(1 + var.min(axis=1))
-    batches = np.ceil((ends[1] - ends[0]) / (LEVEL_STEP * LEVEL_BATCH * width))
-    n_levels = LEVEL_BATCH * np.clip(batches, 2, MOST_BATCHES).astype(np.intp)
-    return ends[0], ends[1], mode, n_levels
+    return ends[0], ends[1], mode, _enough_levels(ends[1] - ends[0], var)
 
 
 def balance_level(mean: Array, log_var: Array, power: float, n_steps: int) -> Array:

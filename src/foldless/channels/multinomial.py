@@ -18,7 +18,7 @@ from scipy.special import logsumexp, ndtri, softmax
 
 from foldless.beliefs import Array, Response
 from foldless.channels.base import Channel
-from foldless.channels.gumbel import balance_level, gumbel_response, pulls_at
+from foldless.channels.gumbel import balance_level, gumbel_log_proba, gumbel_response, pulls_at
 from foldless.channels.margin import SMALLEST_VAR, cast, require_between, score_dtype
 from foldless.channels.softmax_estimators import (
     gaussian_response,
@@ -101,6 +101,9 @@ class Multinomial(Channel):
 
     def log_proba(self, mean: Array, var: Array) -> Array:
         """Log probability of every class, (samples, D), for independent Gaussian scores."""
+        mean, var, _ = self._read(mean, var, np.ones(len(mean)))
+        if self.estimator == "gumbel":
+            return gumbel_log_proba(mean, var)
         columns = [
             self.respond(mean, var, np.full(mean.shape[0], k + 1.0)).log_z for k in range(self.n_classes)
         ]

@@ -2,6 +2,6 @@
 
 from foldless.estimators.classifier import SparseClassifier
 from foldless.estimators.gamp import GAMPClassifier
-from foldless.estimators.multiclass import MultinomialClassifier
+from foldless.estimators.smlr import SMLRClassifier
 
-__all__ = ["GAMPClassifier", "MultinomialClassifier", "SparseClassifier"]
+__all__ = ["GAMPClassifier", "SMLRClassifier", "SparseClassifier"]

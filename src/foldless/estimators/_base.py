@@ -28,6 +28,7 @@ from foldless.solution import Iteration, Outcome
 from foldless.solvers.solve import Watch
 from foldless.tuning.fit import Choices, Columns, Fit, fit
 from foldless.tuning.loo import log_label_odds, loo_log_densities, loo_log_odds
+from foldless.tuning.many_classes import Fit as ManyFit
 
 # These are used as they are: any layout, both precisions, both sparse formats, both index widths. What else
 # scikit-learn accepts (integers, frames, other sparse formats) it converts first.
@@ -75,20 +76,9 @@ class MessagePassingClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
         operator = operator_from(X)
         columns = self._columns(operator.shape[1], self._kept_positions(operator.shape[1]))
 
-        warm = self._warm_state(operator.shape[0], columns)
         with one_blas_thread():
-            result = fit(
-                Standardized.fit(operator, weight),
-                labels,
-                weight,
-                columns,
-                choices,
-                left_out=left_out,
-                warm=warm,
-                watch=self._watch(),
-            )
-        self._publish(result, operator.dtype)
-        self._tell(result)
+            standardized = Standardized.fit(operator, weight)
+            self._solve(standardized, labels, weight, columns, choices, left_out)
         return self
 
     def decision_function(self, X: Any) -> NDArray[Any]:
@@ -98,22 +88,20 @@ class MessagePassingClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The more probable class of each sample."""
-        mean, _ = self._scores(X, with_var=False)
-        return self.classes_[(mean > 0).astype(np.intp)]
+        positive = self.decision_function(X) > 0
+        return self.classes_[positive.astype(np.intp)]
 
     def predict_proba(self, X: Any) -> NDArray[Any]:
         """Class probabilities, integrated over the posterior of the weights.
 
         If label noise is part of the model, these are probabilities of the label as it would be recorded.
         """
-        mean, var = self._scores(X, with_var=True)
-        positive = expit(log_label_odds(self.channel_.predictive(), mean, var))
+        positive = expit(self._label_log_odds(X))
         return np.column_stack([1.0 - positive, positive]).astype(self.coef_.dtype, copy=False)
 
     def predict_log_proba(self, X: Any) -> NDArray[Any]:
         """Logarithms of the class probabilities, exact far out where the probabilities round to zero."""
-        mean, var = self._scores(X, with_var=True)
-        log_odds = log_label_odds(self.channel_.predictive(), mean, var)
+        log_odds = self._label_log_odds(X)
         log_proba = -np.logaddexp(0.0, np.column_stack([log_odds, -log_odds]))
         return log_proba.astype(self.coef_.dtype, copy=False)
 
@@ -148,6 +136,37 @@ class MessagePassingClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
         return tags
 
     # ------------------------------------------------------------------ from data to the engine
+
+    def _solve(
+        self,
+        standardized: Standardized,
+        labels: Array,
+        weight: Array,
+        columns: Columns,
+        choices: Choices,
+        left_out: Array,
+    ) -> None:
+        """Fit, publish the attributes, and say how it went."""
+        warm = self._warm_state(labels.size, columns)
+        result = fit(
+            standardized,
+            labels,
+            weight,
+            columns,
+            choices,
+            left_out=left_out,
+            warm=warm,
+            watch=self._watch(),
+        )
+        self._conclude(self._finished(result), standardized.dtype)
+
+    def _finished(self, result: Fit) -> Fit:
+        """A last word on a fit, before it is published."""
+        return result
+
+    def _conclude(self, result: Fit, dtype: Any) -> None:
+        self._publish(result, dtype)
+        self._tell(result)
 
     def _encoded(self, y: NDArray[Any]) -> Array:
         """Labels as -1 and +1."""
@@ -280,7 +299,8 @@ class MessagePassingClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
         log_odds = loo_log_odds(result.solution)[samples]
         positive = expit(log_odds)
         self.loo_proba_ = np.column_stack([1.0 - positive, positive]).astype(dtype)
-        self.loo_error_ = float(share @ (problem.labels[samples] * log_odds <= 0))
+        # Shares add up to one but for rounding.
+        self.loo_error_ = min(float(share @ (problem.labels[samples] * log_odds <= 0)), 1.0)
         self.loo_log_loss_ = -float(share @ loo_log_densities(result.solution)[samples])
         if isinstance(self.channel_, FlippedLabels):
             self.mislabel_probability_ = self.channel_.mislabel_probability(
@@ -305,7 +325,7 @@ class MessagePassingClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
         inclusion[list(result.columns.always_kept)] = 1.0
         return inclusion
 
-    def _tell(self, result: Fit) -> None:
+    def _tell(self, result: Fit | ManyFit) -> None:
         outcome = result.solution.outcome
         if outcome is Outcome.INTERRUPTED:
             raise KeyboardInterrupt(
@@ -315,14 +335,23 @@ class MessagePassingClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
             warnings.warn(
                 f"{type(self).__name__}: {outcome} after {self.n_iter_} iterations. {outcome.advice}",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=5,
             )
+
+    def _standardized(self, X: Any) -> Standardized:
+        """New samples in the units of the fit."""
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, **_STORAGE)
+        return Standardized(operator_from(X), self._center, self._scale)
+
+    def _label_log_odds(self, X: Any) -> Array:
+        """Log-odds of ``classes_[1]``, integrated over the posterior of the weights."""
+        mean, var = self._scores(X, with_var=True)
+        return log_label_odds(self.channel_.predictive(), mean, var)
 
     def _scores(self, X: Any, *, with_var: bool) -> tuple[Array, Array]:
         """Posterior mean and variance of the scores of new samples."""
-        check_is_fitted(self)
-        X = validate_data(self, X, reset=False, **_STORAGE)
-        operator = Standardized(operator_from(X), self._center, self._scale)
+        operator = self._standardized(X)
         mean = operator.scores(self._std_weights) + self._std_intercept
         if not with_var:
             return mean, np.zeros_like(mean)

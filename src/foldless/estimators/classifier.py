@@ -2,28 +2,69 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
-from foldless.channels import FlippedLabels, Logistic
-from foldless.estimators._base import MessagePassingClassifier
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit, log_expit
+from sklearn.utils import check_consistent_length, column_or_1d
+
+from foldless.beliefs import Array
+from foldless.channels import FlippedLabels, Logistic, Multinomial
+from foldless.estimators._many import ManyClassesClassifier
+from foldless.estimators._threads import one_blas_thread
 from foldless.estimators.gamp import checked_generative_weight, checked_stopping
-from foldless.priors import HyperPrior
+from foldless.operators import Standardized
+from foldless.priors import HyperPrior, SupportsInclusion
+from foldless.selection import CredibleSet, credible_sets
+from foldless.solution import Solution
 from foldless.solvers import GAMP
-from foldless.tuning.fit import Choices, Columns
+from foldless.tuning.average import Average
+from foldless.tuning.correlated import fit_correlated
+from foldless.tuning.fit import Choices, Columns, Fit
+from foldless.tuning.many_classes import Choices as ManyChoices
+from foldless.tuning.many_classes import fit as fit_many
+from foldless.tuning.many_correlated import average_of_one, fit_many_correlated
+from foldless.tuning.polish import polished
+from foldless.tuning.spectrum import spectral_excess
+
+# What `flags_` may say: why inclusion probabilities should be read with care.
+NOT_SPARSE = (
+    "Models with many small weights predict left-out labels clearly better than a sparse one. Inclusion "
+    "probabilities assume that few features matter: read them as a ranking."
+)
+TOO_LARGE_FOR_ITS_CORRELATIONS = (
+    "Columns are correlated, and the table is too large for exact covariances. Inclusion probabilities of "
+    "features that resemble each other may be wrong: read them as a ranking."
+)
+CLEAR_STANDARD_ERRORS = 2.0
+# Up to here diagonal covariances do: AR(0.5) columns, at 1.1, are fitted alike by both solvers.
+TOLERATED_EXCESS = 1.25
+# Exact covariances cost O(smaller side² x larger side) an iteration; up to here, about half a second.
+LARGEST_EXACT_COST = 1e10
+# Up to here, about ten milliseconds: what message passing found is finished with exact covariances.
+LARGEST_POLISH_COST = 2e8
 
 
-class SparseClassifier(MessagePassingClassifier):
+class SparseClassifier(ManyClassesClassifier):
     """Find the few features that decide a class, and classify with them.
 
     One fit without folds gives a tuned classifier, an inclusion probability and an interval for every
-    feature, a selection at a stated false discovery rate, class probabilities, the leave-one-out error, and
-    for every training sample the probability that its label is wrong. The same data give the same answer
-    every time, in any units and any order. Two classes for now.
+    feature, a selection at a stated false discovery rate, class probabilities, the leave-one-out error, and,
+    of two classes, for every training sample the probability that its label is wrong. The same data give the
+    same answer every time, in any units and any order.
 
-    The model: a logistic likelihood in which a small, estimated share of labels may be wrong, blended
-    with what class means say about features as far as that predicts left-out samples better, and a
-    spike-and-slab prior whose sparsity and scale are learnt. `GAMPClassifier` opens every choice.
+    The model: a logistic likelihood in which a small share of labels may be wrong, and a spike-and-slab prior
+    whose sparsity and scale are learnt. Where columns are independent (their largest eigenvalue says so), it
+    is solved by message passing, blended with what class means say about features as far as that predicts
+    left-out samples better; `GAMPClassifier` opens every choice of this. Where columns are correlated, as
+    genes and voxels are, it is solved with exact covariances, and class probabilities are averaged over this
+    model and dense ones, each weighted by how well it predicts left-out samples.
+
+    More than two classes are fitted jointly: a score for each, the softmax of the scores, and row-sparse
+    weights, so that a feature matters for all classes or for none and has one inclusion probability.
 
     Parameters
     ----------
@@ -41,7 +82,18 @@ class SparseClassifier(MessagePassingClassifier):
 
     Attributes
     ----------
-    See `GAMPClassifier`; they are the same.
+    models_ : list of (name, weight)
+        What predictions are averaged over, the weightiest first.
+    credible_sets_ : list of CredibleSet
+        Features that resemble each other, at least one of which is in with a stated probability: "one of
+        these 4 features, probability 0.97". Empty if columns are independent: there each speaks for itself.
+    solver_ : 'GAMP' or 'EP'
+        Message passing with diagonal covariances, or with exact ones.
+    flags_ : list of str
+        Why inclusion probabilities should be read with care, if they should.
+    Others are those of `GAMPClassifier`. Of D > 2 classes, `coef_` and `coef_std_` are (D, n_features),
+    `intercept_` is (D,) and `loo_proba_` (n_samples, D); `credible_sets_` is empty, and labels are taken to
+    be right: there is no `mislabel_probability_`.
 
     Examples
     --------
@@ -74,6 +126,45 @@ class SparseClassifier(MessagePassingClassifier):
         self.warm_start = warm_start
         self.verbose = verbose
 
+    def fit(
+        self,
+        X: Any,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> Self:
+        """Fit to data of two or more classes.
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix of shape (n_samples, n_features)
+            Any units: columns are centred and scaled inside, without a copy. float32 stays float32.
+        y : array of shape (n_samples,)
+            Labels, of any type, with at least two different values.
+        sample_weight : array of shape (n_samples,), optional
+            How often each sample counts: weight 2 is the same as the row twice.
+        groups : array of shape (n_samples,), optional
+            Samples that belong together (of one subject, run or batch) and are left out together: models
+            are then chosen, and `loo_error_` and its kin computed, by leaving out a group at a time.
+        """
+        self._groups = None if groups is None else self._checked_groups(groups, y)
+        super().fit(X, y, sample_weight)
+        del self._groups
+        return self
+
+    def decision_function(self, X: Any) -> NDArray[Any]:
+        """Log-odds of ``classes_[1]``; linear in X unless several models are averaged (`models_`)."""
+        if getattr(self, "_average", None) is None:
+            return super().decision_function(X)
+        return self._label_log_odds(X).astype(self.coef_.dtype, copy=False)
+
+    def _label_log_odds(self, X: Any) -> Array:
+        average = getattr(self, "_average", None)
+        if average is None:
+            return super()._label_log_odds(X)
+        with one_blas_thread():
+            return np.asarray(average.log_odds(self._standardized(X)))
+
     def _choices(self) -> Choices:
         channel = FlippedLabels(Logistic())
         return Choices(
@@ -88,3 +179,150 @@ class SparseClassifier(MessagePassingClassifier):
 
     def _columns(self, n_features: int, always_keep: tuple[int, ...]) -> Columns:
         return Columns(n_features, always_keep, intercept=True, means_removed=False)
+
+    def _solve(
+        self,
+        standardized: Standardized,
+        labels: Array,
+        weight: Array,
+        columns: Columns,
+        choices: Choices,
+        left_out: Array,
+    ) -> None:
+        """GAMP where columns are independent, exact covariances where they are not and cost allows it."""
+        self._average: Average | None = None
+        self.models_ = [("sparse", 1.0)]
+        self.credible_sets_: list[CredibleSet] = []
+        self.flags_: list[str] = []
+        excess = spectral_excess(standardized, labels, weight)
+        groups = getattr(self, "_groups", None)
+        many = self.classes_.size > 2
+        cost = _exact_cost(*standardized.shape) * (self.classes_.size if many else 1)
+        affordable = cost <= LARGEST_EXACT_COST
+        independent = excess <= TOLERATED_EXCESS and groups is None
+        if groups is not None and not affordable:
+            warnings.warn(
+                f"{type(self).__name__}: leaving groups out needs exact covariances, which are too "
+                f"costly for {standardized.shape[0]} x {standardized.shape[1]}. Samples are left out "
+                "one by one; loo_error_ is optimistic if samples of a group resemble each other.",
+                UserWarning,
+                stacklevel=4,
+            )
+        if many:
+            exact = affordable and not independent
+            self._solve_many(standardized, labels, weight, columns, choices, left_out, exact=exact)
+            if excess > TOLERATED_EXCESS and not affordable:
+                self.flags_.append(TOO_LARGE_FOR_ITS_CORRELATIONS)
+            return
+        if not affordable or independent:
+            self.solver_ = "GAMP"
+            super()._solve(standardized, labels, weight, columns, choices, left_out)
+            if excess > TOLERATED_EXCESS:
+                self.flags_.append(TOO_LARGE_FOR_ITS_CORRELATIONS)
+            return
+        result = fit_correlated(
+            standardized,
+            labels,
+            weight,
+            columns,
+            choices,
+            left_out=left_out,
+            group=groups,
+            watch=self._watch(),
+        )
+        self.solver_ = "EP"
+        self._publish(result.sparse, standardized.dtype)
+        self._publish_average(result.average, labels, standardized.dtype)
+        self._publish_sets(result.sparse.solution, standardized.constant, standardized.dtype)
+        if result.dense_lead > CLEAR_STANDARD_ERRORS:
+            self.flags_.append(NOT_SPARSE)
+        self._tell(result.sparse)
+
+    def _solve_many(
+        self,
+        standardized: Standardized,
+        labels: Array,
+        weight: Array,
+        columns: Columns,
+        choices: Choices,
+        left_out: Array,
+        *,
+        exact: bool,
+    ) -> None:
+        """The same for more than two classes: SHyGAMP, or EP with exact covariances within each class."""
+        channel = Multinomial(self.classes_.size)
+        many = ManyChoices(
+            "row-sparse", channel, GAMP(), choices.generative_weight, choices.stopping, choices.hyper
+        )
+        kept, watch = columns.always_kept, self._watch()
+        if exact:
+            result = fit_many_correlated(
+                standardized,
+                labels,
+                weight,
+                kept,
+                many,
+                left_out=left_out,
+                group=getattr(self, "_groups", None),
+                watch=watch,
+            )
+            sparse, average = result.sparse, result.average
+            if result.dense_lead > CLEAR_STANDARD_ERRORS:
+                self.flags_.append(NOT_SPARSE)
+        else:
+            sparse = fit_many(standardized, labels, weight, kept, many, left_out=left_out, watch=watch)
+            average = average_of_one(sparse)
+        self.solver_ = "EP" if exact else "GAMP"
+        self._publish_many(sparse, average, standardized.dtype)
+        self._tell(sparse)
+
+    def _finished(self, result: Fit) -> Fit:
+        if self.warm_start or _exact_cost(*result.standardized.shape) > LARGEST_POLISH_COST:
+            return result
+        return polished(result, self._watch())
+
+    def _publish_average(self, average: Average, labels: Array, dtype: Any) -> None:
+        """What prediction uses: attributes of the average instead of those of the sparse model alone."""
+        self._average = average
+        self.models_ = sorted(((name, weight) for name, _, weight in average.tried), key=lambda m: -m[1])
+        coef = average.mean / self._scale
+        self.coef_ = coef[np.newaxis].astype(dtype)
+        self.coef_std_ = (np.sqrt(average.var) / self._scale)[np.newaxis].astype(dtype)
+        self.intercept_ = np.array([average.intercept - self._center @ coef], dtype=dtype)
+        share = self._label_weight / self._label_weight.sum()
+        positive = expit(average.loo_log_odds)
+        self.loo_proba_ = np.column_stack([1.0 - positive, positive]).astype(dtype)
+        self.loo_error_ = min(float(share @ (labels * average.loo_log_odds <= 0)), 1.0)
+        self.loo_log_loss_ = -float(share @ log_expit(labels * average.loo_log_odds))
+        self.mislabel_probability_ = average.mislabel_probability.astype(dtype)
+
+    def _publish_sets(self, solution: Solution, constant: NDArray[np.bool_], dtype: Any) -> None:
+        """Credible sets, and what the joint posterior of twins says of each of them."""
+        posterior, prior = solution.posterior, solution.problem.prior
+        if not (solution.outcome.trustworthy and isinstance(prior, SupportsInclusion)):
+            return
+        inclusion = prior.inclusion_probability(posterior.cavity_mean, posterior.cavity_var)
+        found = credible_sets(solution.problem, solution.state.sites, inclusion)
+        self.credible_sets_ = list(found.sets)
+        free = ~constant
+        free[self._always_kept] = False
+        refined = np.where(free, found.inclusion[: free.size], self.inclusion_probability_)
+        self.inclusion_probability_ = refined.astype(dtype)
+
+    @staticmethod
+    def _checked_groups(groups: ArrayLike, y: ArrayLike) -> NDArray[np.intp]:
+        given = column_or_1d(groups, warn=False)
+        check_consistent_length(given, y)
+        names, numbers = np.unique(given, return_inverse=True)
+        if names.size < 2:
+            raise ValueError(
+                f"groups has only one group, {names[0]!r}: nothing would be left when it is left out. "
+                "Leave groups out, or give at least two."
+            )
+        return np.asarray(numbers, dtype=np.intp)
+
+
+def _exact_cost(n_samples: int, n_features: int) -> float:
+    """Operations of one iteration with exact covariances."""
+    small, large = sorted((n_samples, n_features))
+    return float(small) ** 2 * (large + small)

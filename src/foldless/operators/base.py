@@ -68,6 +68,12 @@ class Operator(ABC):
     def scores(self, weights: Array) -> Array:
         """X weights."""
 
+    def adjoint(self, row_values: Array) -> Array:
+        """Xᵀ row_values, for (rows,) or (rows, d) values: a sweep without scores."""
+        values = np.asarray(row_values, dtype=np.float64)
+        nothing = np.zeros((self.shape[1], *values.shape[1:]))
+        return self.sweep(nothing, None, lambda rows, scores, score_var: (values[rows], None)).slopes
+
     @abstractmethod
     def score_variances(
         self, weight_var: Array, *, center: Array | None = None, scale: Array | None = None

@@ -118,6 +118,10 @@ class Standardized(Operator):
         inner_weights = _divided(weights, self.scale)
         return self.operator.scores(inner_weights) - self.center @ inner_weights
 
+    def adjoint(self, row_values: Array) -> Array:
+        total = np.sum(row_values, axis=0, dtype=np.float64)
+        return _divided(self.operator.adjoint(row_values) - np.multiply.outer(self.center, total), self.scale)
+
     def score_variances(
         self, weight_var: Array, *, center: Array | None = None, scale: Array | None = None
     ) -> Array:

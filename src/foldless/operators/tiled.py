@@ -134,6 +134,14 @@ class Tiled(Operator):
             out[rows] = self._forth(values, rows, weights)
         return out
 
+    def adjoint(self, row_values: Array) -> Array:
+        values = self._values()
+        row_values = np.asarray(row_values, dtype=np.float64)
+        total = np.zeros((self.shape[1], *row_values.shape[1:]))
+        for rows in self._unbuffered_row_blocks:
+            self._back(values, rows, row_values[rows], total)
+        return total
+
     def score_variances(
         self, weight_var: Array, *, center: Array | None = None, scale: Array | None = None
     ) -> Array:

@@ -1,11 +1,22 @@
-"""Damping: how far each iteration goes towards its proposal."""
+"""Damping: how far each iteration goes towards its proposal, and how that is judged."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 
+import numpy as np
+
+from foldless.beliefs import Array
 from foldless.component import Component
+
+# Scores within a hundredth of a logit of zero count as settled: relative change alone never settles when the
+# answer is that nothing matters.
+SETTLED_SCORE = 1e-2
+# Restarting a diverged iteration takes this share of the step, and none below the smallest: that would need
+# thousands of sweeps.
+CALMER = 0.25
+CALMEST_STEP = 0.01
 
 
 @dataclass(frozen=True)
@@ -67,3 +78,60 @@ def damping_from(choice: str | float | Damping) -> Damping:
     if isinstance(choice, Real) and not isinstance(choice, bool):
         return ConstantDamping(float(choice))
     raise ValueError(f"damping must be 'adaptive' or a step in (0, 1]; got {choice!r}.")
+
+
+@dataclass(frozen=True, eq=False)
+class Pace:
+    """How an iteration goes: how far its last move was, and how far the next may go.
+
+    Moves are measured before damping, in the metric of `weight`: their squares count by it.
+    """
+
+    step: float
+    largest_step: float
+    move: Array
+    square: float = 0.0
+    # Size of the last move relative to that of what moves.
+    change: float = np.inf
+
+    @classmethod
+    def first(cls, damping: Damping, shape: int | tuple[int, ...]) -> Pace:
+        return cls(damping.first, damping.first, np.zeros(shape))
+
+    def after(
+        self,
+        damping: Damping,
+        *,
+        position: Array,
+        move: Array,
+        taken: float | None,
+        weight: Array,
+        total: float,
+    ) -> Pace:
+        """After a step of the size `taken` to this position, where a whole one would have been this move.
+
+        None stands for a leap, which says nothing about how steps go.
+        """
+        square = _dot(weight, move * move)
+        size = np.sqrt(_dot(weight, position * position) / total)
+        change = float(np.sqrt(square / total) / (size + SETTLED_SCORE))
+        if taken is None:
+            return Pace(self.step, self.largest_step, np.zeros_like(move), 0.0, change)
+        growth, turn = 0.0, 1.0
+        if square > 0 and self.square > 0:
+            growth = float(np.sqrt(square / self.square))
+            turn = _dot(weight, move * self.move) / float(np.sqrt(square * self.square))
+        step = min(damping.following(max(taken, self.step / 2), growth, turn), self.largest_step)
+        return Pace(step, self.largest_step, move, square, change)
+
+    def calmer(self) -> Pace | None:
+        """A more careful pace, if there is one."""
+        largest = self.largest_step * CALMER
+        if largest < CALMEST_STEP:
+            return None
+        return replace(self, step=min(self.step, largest), largest_step=largest)
+
+
+def _dot(a: Array, b: Array) -> float:
+    """Inner product with a vector, or with all columns of several, without BLAS, whose threads cost more."""
+    return float(np.einsum("i,i->", a, b if b.ndim == 1 else b.sum(axis=1)))

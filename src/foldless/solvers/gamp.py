@@ -29,8 +29,8 @@ from foldless.beliefs import Array, Posterior, Response, Tilted
 from foldless.channels.base import SupportsMaxSum as ChannelSupportsMaxSum
 from foldless.priors.base import SupportsMaxSum as PriorSupportsMaxSum
 from foldless.problem import Problem
-from foldless.solvers.base import Solver
-from foldless.solvers.damping import AdaptiveDamping, Damping
+from foldless.solvers.damping import AdaptiveDamping, Damping, Pace
+from foldless.solvers.message_passing import MessagePassing, PacedState
 
 Rule = Literal["sum-product", "max-sum"]
 Variances = Literal["rank-one", "uniform", "per-coordinate"]
@@ -43,15 +43,8 @@ VARIANCES: tuple[Variances, ...] = ("rank-one", "uniform", "per-coordinate")
 MIN_CURVATURE = 1e-12
 # Variances below this are zero for every purpose and would only divide badly.
 MIN_VARIANCE = 1e-30
-# Weights whose scores are within a hundredth of a logit of zero count as settled: relative change alone
-# never settles when the answer is that nothing matters.
-SETTLED_SCORE = 1e-2
 # A start with scores vaguer than this (log-odds squared) makes the first labels look uninformative.
 VAGUEST_START = 10.0
-# Restarting a diverged iteration with steps below this would need thousands of sweeps.
-CALMEST_STEP = 0.01
-# The Bethe evidence of labels is an approximation and may exceed one by a little.
-EVIDENCE_SLACK = 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,10 +62,6 @@ class SquaredNorms:
     def score_var(self, weight_var: Array) -> Array:
         """(X∘X) weight_var, approximately."""
         return along_scores(self.row, weight_var) * (_dot(self.column, weight_var) / self.total)
-
-    def score_size(self, weights: Array, n_samples: float) -> float:
-        """Root mean square score of these weights if columns were independent."""
-        return float(np.sqrt(np.sum(_dot(self.column, weights * weights)) / n_samples))
 
     def weight_precision(self, weighted_curvature: Array) -> Array:
         """(X∘X)ᵀ curvatures, approximately; curvatures come multiplied by the sample weights."""
@@ -104,7 +93,7 @@ class KeptEvidence:
 
 
 @dataclass(frozen=True, eq=False)
-class GAMPState:
+class GAMPState(PacedState):
     """Everything the next iteration needs."""
 
     weights: Array
@@ -118,16 +107,10 @@ class GAMPState:
     score_cavity_var: Array
     kept: KeptEvidence | None
     norms: SquaredNorms
-    iteration: int
-    change: float
-    move: Array
-    step: float
-    largest_step: float
-    log_evidence: float
 
 
 @dataclass(frozen=True)
-class GAMP(Solver[GAMPState]):
+class GAMP(MessagePassing[GAMPState]):
     """Message passing with diagonal covariances; exact in the limit for matrices with independent entries.
 
     variances
@@ -169,10 +152,7 @@ class GAMP(Solver[GAMPState]):
             kept=None,
             norms=norms,
             iteration=0,
-            change=np.inf,
-            move=np.zeros_like(weights),
-            step=1.0,
-            largest_step=self.damping.first,
+            pace=Pace.first(self.damping, weights.shape),
             log_evidence=-np.inf,
         )
 
@@ -204,9 +184,15 @@ class GAMP(Solver[GAMPState]):
 
         # Damped slopes move the weights by about a step's share of the way; what matters is the whole way.
         move = (tilted.mean - state.weights) / step
-        size = state.norms.score_size(tilted.mean, problem.n_samples)
-        move_size = state.norms.score_size(move, problem.n_samples)
-        next_step = self.damping.following(step, *_growth_and_turn(move, state.move, state.norms.column))
+        # Root mean squares of scores, as though columns were independent.
+        pace = state.pace.after(
+            self.damping,
+            position=tilted.mean,
+            move=move,
+            taken=step,
+            weight=state.norms.column,
+            total=problem.n_samples,
+        )
         return GAMPState(
             weights=tilted.mean,
             weight_var=np.maximum(tilted.var, MIN_VARIANCE),
@@ -220,37 +206,16 @@ class GAMP(Solver[GAMPState]):
             kept=kept,
             norms=state.norms,
             iteration=state.iteration + 1,
-            change=move_size / (size + SETTLED_SCORE),
-            move=move,
-            step=min(next_step, state.largest_step),
-            largest_step=state.largest_step,
+            pace=pace,
             log_evidence=samples.log_evidence + _weight_evidence(tilted, cavity_mean, cavity_var),
-        )
-
-    def calmer(self, state: GAMPState) -> GAMPState | None:
-        largest = state.largest_step / 4
-        if largest < CALMEST_STEP:
-            return None
-        return replace(state, step=min(state.step, largest), largest_step=largest)
-
-    def resumed(self, state: GAMPState) -> GAMPState:
-        """The same messages for a neighbouring problem, with the step and its memory reset."""
-        return replace(
-            state,
-            change=np.inf,
-            move=np.zeros_like(state.move),
-            step=self.damping.first,
-            largest_step=self.damping.first,
         )
 
     def transferred(self, problem: Problem, state: GAMPState) -> GAMPState:
         return replace(self.resumed(state), norms=self._squared_norms(problem))
 
     def plausible(self, problem: Problem, state: GAMPState) -> bool:
-        # The probability of labels is at most one: more is what a runaway iteration claims. Max-sum and
-        # tempered channels have no probability to go by.
-        is_probability = self.rule == "sum-product" and problem.channel.normalised
-        return not is_probability or state.log_evidence < EVIDENCE_SLACK
+        # Max-sum has no probability to go by.
+        return self.rule == "max-sum" or super().plausible(problem, state)
 
     def posterior(self, problem: Problem, state: GAMPState) -> Posterior:
         # The cavity is the score less τp s for one row; leave-one-out takes out `loo_weight` rows.
@@ -371,16 +336,6 @@ def _kept_evidence(
         slopes = state.kept.slopes + step * (slopes - state.kept.slopes)
         curvatures = state.kept.curvatures + step * (curvatures - state.kept.curvatures)
     return KeptEvidence(slopes, curvatures)
-
-
-def _growth_and_turn(move: Array, previous: Array, column_norms: Array) -> tuple[float, float]:
-    """The size of a move relative to the one before, and the cosine of the angle between them."""
-    square = float(np.sum(_dot(column_norms, move * move)))
-    previous_square = float(np.sum(_dot(column_norms, previous * previous)))
-    if square == 0 or previous_square == 0:
-        return 0.0, 1.0
-    turn = np.sum(_dot(column_norms, move * previous)) / np.sqrt(square * previous_square)
-    return float(np.sqrt(square / previous_square)), float(turn)
 
 
 def along_scores(vector: Array, like: Array) -> Array:

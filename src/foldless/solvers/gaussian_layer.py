@@ -1,41 +1,58 @@
 """The Gaussian that sites make: means, variances and normaliser, with exact covariances.
 
-Precision  Λ = diag(λ) + G,  G = Xᵀ T X,  and shift  Λ μ = γ + Xᵀ ν, for M samples and N weights. With N > M
-all is done in M x M matrices,
+Precision  Λ = diag(λ) + G,  G = Xᵀ T X,  and shift  Λ μ = γ + Xᵀ ν, for M samples and N weights.
 
-    K = X diag(1/λ) Xᵀ,   B = I + T^½ K T^½,   W = T^½ B⁻¹ T^½,   r = ν - W (X γ/λ + K ν),
-    μ = (γ + Xᵀ r)/λ,   score mean = X γ/λ + K r,   e = diag Xᵀ W X,   var = (1 - e/λ)/λ,
-    score var = diag(K - K W K) = (1 - diag B⁻¹)/T,   log|Λ| = Σ log|λ| + log|B|,
+Weights come in two kinds. What a prior site says of a *held* weight is at least of the order of what labels
+say, λ > 0, and so its inverse is harmless. The sites of *free* weights are weak or negative; they are few.
+With N > M the held weights H are integrated in M x M matrices,
 
-else Λ itself is factored. Negative λ are allowed: Λ is positive definite if and only if B has as many
-negative eigenvalues as λ has negative entries (inertia of the two Schur complements of one matrix).
+    K = X_H diag(1/λ) X_Hᵀ,    B = I + T^½ K T^½ = L Lᵀ,
+    P = L⁻¹ T^½ X,    r = ν - T^½ B⁻¹ T^½ (X_H γ/λ + K ν),
+
+which leaves of the free weights F a small Gaussian of their own (`Opened`), to which their sites are added:
+
+    Λ_F = diag(λ_F) + P_Fᵀ P_F,    Λ_F μ_F = γ_F + X_Fᵀ r.
+
+Λ is positive definite if and only if Λ_F is, so that two Cholesky factors are all that is ever needed. With
+Q = Λ_F^-½ P_Fᵀ P and the residual ρ = r - T^½ L⁻ᵀ P_F μ_F, a held weight has
+
+    e = |P_i|² - |Q_i|²,    var = (1 - e/λ)/λ,    mean = (γ + X_iᵀ ρ)/λ,
+
+and scores have mean X_H γ/λ + K ρ + X_F μ_F and variance (1 - b)/T, b = diag L⁻ᵀ (I - P_F Λ_F⁻¹ P_Fᵀ) L⁻¹.
+With N <= M all weights are free: P_Fᵀ P_F is G itself.
 
 Expectation propagation needs marginals without their own site. Subtracting the site again would leave
 nothing of a weight that its prior is sure of, so what is left is computed directly:
 
-    of a weight   precision a = 1/var - λ = e / (1 - e/λ) = (G Λ⁻¹)_ii / var,    mean μ + (Xᵀ r)_i / a
-    of a score    precision c = 1/var - T = T b / (1 - b)  with  b = (B⁻¹)_mm
+    of a weight   precision a = 1/var - λ = e / (1 - e/λ) = (G Λ⁻¹)_ii / var,    mean μ + (Xᵀ ρ)_i / a
+    of a score    precision c = 1/var - T = b / var
 
 X is visited in dense tiles of a few MB; nothing of its size is formed unless it is small.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import lapack
+from numpy.typing import NDArray
+from scipy.linalg import blas, lapack
 
 from foldless.beliefs import Array
 from foldless.operators.base import Operator
+
+Positions = NDArray[np.intp]
 
 # Up to this size a dense float64 copy of X is kept during a solve: less than what BLAS and NumPy take up
 # themselves, and making the tiles anew would be most of the work of an iteration. Above it, tiles are remade.
 KEPT_BYTES = 64 << 20
 # 1 - e/λ is the share of its prior variance that a weight retains. A share of this size is rounding error.
 LEAST_RETAINED = 8 * np.finfo(np.float64).eps
+# 1 - b is what a label says of its score, relative to the rest. Below this it is not taken as a difference.
+WEAK_LABEL = 1e-4
 
 
 class NotPositiveDefinite(ValueError):
@@ -64,6 +81,19 @@ class Tiles:
         self._kept = list(made)
         return iter(self._kept)
 
+    def columns(self, positions: Positions) -> Array:
+        """A few columns, in ascending order of their positions."""
+        if not (self.by_columns and self._kept is not None):
+            return self.operator.columns(positions)
+        ends = np.searchsorted(positions, [columns.stop for columns, _ in self._kept])
+        starts = [0, *ends[:-1]]
+        return np.hstack(
+            [
+                tile[:, positions[start:end] - columns.start]
+                for (columns, tile), start, end in zip(self._kept, starts, ends, strict=True)
+            ]
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class Sites:
@@ -86,6 +116,31 @@ class Sites:
             self.label_shift + step * (other.label_shift - self.label_shift),
         )
 
+    def as_vector(self) -> Array:
+        return np.concatenate(
+            [self.prior_precision, self.prior_shift, self.label_precision, self.label_shift]
+        )
+
+    @classmethod
+    def from_vector(cls, vector: Array, n_samples: int, n_weights: int) -> Sites:
+        """Sites as `as_vector` has them; label sites that are not positive say nothing."""
+        parts = np.split(vector, [n_weights, 2 * n_weights, 2 * n_weights + n_samples])
+        return cls(parts[0], parts[1], np.maximum(parts[2], 0.0), parts[3])
+
+    def with_prior(self, positions: Positions, precision: Array, shift: Array) -> Sites:
+        """With other prior sites of some weights."""
+        prior_precision, prior_shift = self.prior_precision.copy(), self.prior_shift.copy()
+        prior_precision[positions], prior_shift[positions] = precision, shift
+        return Sites(prior_precision, prior_shift, self.label_precision, self.label_shift)
+
+
+class Scores(NamedTuple):
+    """Marginals of scores, and their precisions without any of their sample's sites."""
+
+    mean: Array
+    var: Array
+    rest_precision: Array
+
 
 @dataclass(frozen=True, eq=False)
 class Gaussian:
@@ -96,20 +151,31 @@ class Gaussian:
     score_mean: Array
     score_var: Array
     log_normaliser: float
-    # What labels alone say to a weight: precision a and Xᵀ r, the slope of their log density at its mean.
+    # What labels alone say to a weight: precision a and Xᵀ ρ, the slope of their log density at its mean.
     data_precision: Array
     data_slope: Array
     # The precision c of a score without any of its sample's sites.
     rest_precision: Array
 
+    @property
+    def scores(self) -> Scores:
+        return Scores(self.score_mean, self.score_var, self.rest_precision)
+
 
 def gaussian_layer(tiles: Tiles, sites: Sites, sample_weight: Array) -> Gaussian:
     """The Gaussian of these sites; raises NotPositiveDefinite if there is none."""
-    label_precision = sample_weight * sites.label_precision
-    label_shift = sample_weight * sites.label_shift
+    opened = opened_layer(tiles, sites, sample_weight, np.flatnonzero(sites.prior_precision <= 0))
+    return opened.closed(opened.block_of(sites))
+
+
+def opened_layer(tiles: Tiles, sites: Sites, sample_weight: Array, free: Positions) -> Opened:
+    """All but the prior sites of the free weights, which must include every site that is not positive.
+
+    With more samples than weights all weights are free, whatever is asked for.
+    """
     if tiles.by_columns:
-        return _by_samples(tiles, sites, label_precision, label_shift)
-    return _by_weights(tiles, sites, label_precision, label_shift)
+        return _HeldIntegrated(_Held(tiles, sites, free), sites, sample_weight)
+    return _AllFree(tiles, sites, sample_weight)
 
 
 def without_labels(operator: Operator, prior_precision: Array, prior_shift: Array) -> Gaussian:
@@ -130,116 +196,231 @@ def without_labels(operator: Operator, prior_precision: Array, prior_shift: Arra
     )
 
 
-def _by_samples(tiles: Tiles, sites: Sites, label_precision: Array, label_shift: Array) -> Gaussian:
-    """All in M x M matrices, for N > M."""
-    n_samples, n_weights = tiles.shape
-    spread = 1.0 / sites.prior_precision
-    prior_mean = spread * sites.prior_shift
-    n_negative = int(np.count_nonzero(spread < 0))
-    kernel, prior_scores = np.zeros((n_samples, n_samples)), np.zeros(n_samples)
-    root_spread, negative = np.sqrt(np.abs(spread)), spread < 0
-    for columns, tile in tiles:
-        prior_scores += tile @ prior_mean[columns]
-        scaled = tile * root_spread[columns]
-        # Of one array with itself only a triangle is computed. Negative sites are few at a fixed point.
-        kernel += scaled @ scaled.T
-        if n_negative and negative[columns].any():
-            wrong_sign = scaled[:, negative[columns]]
-            kernel -= 2.0 * (wrong_sign @ wrong_sign.T)
-    prior_scores += kernel @ label_shift
+@dataclass(frozen=True, eq=False)
+class Block:
+    """The free weights under their sites: exp(-½ wᵀ Λ w + (γ + h)ᵀ w) with Λ = diag λ + H."""
 
-    inner = _Inverse(kernel, label_precision, n_negative)
-    residual = label_shift - inner.times(prior_scores)
-    data_slope, explained = np.empty(n_weights), np.empty(n_weights)
-    for columns, tile in tiles:
-        data_slope[columns] = residual @ tile
-        explained[columns] = inner.norms(tile)
-    mean = spread * (sites.prior_shift + data_slope)
-    retained = 1.0 - spread * explained
-    if n_negative == 0:
-        retained = np.maximum(retained, LEAST_RETAINED)
-    var = spread * retained
+    site_precision: Array
+    site_shift: Array
+    mean: Array
+    var: Array
+    data_precision: Array
+    data_slope: Array
+    root: Array  # L of Λ = L Lᵀ
+    log_determinant: float
 
-    # Two forms of the scores' variance, each exact where the other cancels.
-    diagonal = np.diag(kernel)
-    score_var = np.maximum(diagonal - inner.norms(kernel), LEAST_RETAINED * np.abs(diagonal))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        strong = label_precision * np.abs(diagonal) > 1.0 + np.abs(inner.diagonal)
-        left = np.maximum(1.0 - inner.diagonal, LEAST_RETAINED)
-        score_var = np.where(strong, left / label_precision, score_var)
-        rest_precision = np.where(
-            strong,
-            label_precision * inner.diagonal / left,
-            1.0 / _floored(score_var) - label_precision,
+
+class Opened(ABC):
+    """What labels and held weights say of the free weights, exp(-½ wᵀ H w + hᵀ w), before their sites."""
+
+    free: Positions
+    precision: Array  # H
+    shift: Array  # h
+
+    def block(self, site_precision: Array, site_shift: Array) -> Block:
+        """The free weights with these sites; raises NotPositiveDefinite if there is no such Gaussian."""
+        matrix = self.precision.copy()
+        matrix.flat[:: self.free.size + 1] += site_precision
+        root, log_determinant = _cholesky(matrix)
+        covariance = _inverse_of(root)
+        mean = covariance @ (site_shift + self.shift)
+        var = covariance.diagonal().copy()
+        if not np.all(var > 0):
+            raise NotPositiveDefinite("a marginal variance is not positive")
+        # What labels say: without cancellation where the prior is the stronger, or where it is the weaker.
+        sure = site_precision > self.precision.diagonal()
+        data_precision = 1.0 / var - site_precision
+        data_slope = site_precision * mean - site_shift
+        if sure.any():
+            said = np.einsum("ij,ij->i", self.precision, covariance) / var
+            data_precision = np.where(sure, said, data_precision)
+            data_slope = np.where(sure, self.shift - self.precision @ mean, data_slope)
+        return Block(site_precision, site_shift, mean, var, data_precision, data_slope, root, log_determinant)
+
+    def block_of(self, sites: Sites) -> Block:
+        return self.block(sites.prior_precision[self.free], sites.prior_shift[self.free])
+
+    @abstractmethod
+    def relabelled(self, sites: Sites, sample_weight: Array) -> Opened:
+        """The same prior sites with other label sites, without another visit of held columns."""
+
+    @abstractmethod
+    def scores(self, block: Block) -> Scores:
+        """The scores under all sites, with these of the free weights."""
+
+    @abstractmethod
+    def closed(self, block: Block) -> Gaussian:
+        """The Gaussian of all sites, with these of the free weights."""
+
+
+class _Held:
+    """What the prior sites of held weights make of scores: mean and covariance, and the columns left open."""
+
+    def __init__(self, tiles: Tiles, sites: Sites, free: Positions) -> None:
+        self.tiles, self.free = tiles, free
+        precision = sites.prior_precision.copy()
+        precision[free] = np.inf
+        self.spread = 1.0 / precision
+        prior_mean, root_spread = self.spread * sites.prior_shift, np.sqrt(self.spread)
+        n_samples = tiles.shape[0]
+        self.kernel, self.scores = np.zeros((n_samples, n_samples)), np.zeros(n_samples)
+        for columns, tile in tiles:
+            self.scores += tile @ prior_mean[columns]
+            scaled = tile * root_spread[columns]
+            # Of one array with itself only a triangle is computed.
+            self.kernel += scaled @ scaled.T
+        self.free_columns = tiles.columns(free)
+
+
+class _HeldIntegrated(Opened):
+    """Held weights integrated in M x M matrices, for N > M."""
+
+    def __init__(self, held: _Held, sites: Sites, sample_weight: Array) -> None:
+        self.held, self.sites, self.free = held, sites, held.free
+        self.label_precision = sample_weight * sites.label_precision
+        self.label_shift = sample_weight * sites.label_shift
+        kernel, root = held.kernel, np.sqrt(self.label_precision)
+        matrix = root[:, np.newaxis] * kernel * root
+        matrix.flat[:: root.size + 1] += 1.0
+        self.lower, self.log_determinant = _cholesky(matrix)
+        before = held.scores + kernel @ self.label_shift
+        self.residual = self.label_shift - root * _solve(self.lower, root * before)
+        self.label_root = root
+        # P_F, in Fortran's order as LAPACK leaves it.
+        self.free_half = _half(self.lower, root[:, np.newaxis] * held.free_columns)
+        self.precision = self.free_half.T @ self.free_half
+        self.shift = self.residual @ held.free_columns
+
+    def relabelled(self, sites: Sites, sample_weight: Array) -> Opened:
+        return _HeldIntegrated(self.held, sites, sample_weight)
+
+    def scores(self, block: Block) -> Scores:
+        held = self.held
+        mean = held.scores + held.kernel @ self._residual(block) + held.free_columns @ block.mean
+        return Scores(mean, *self._score_variances(block))
+
+    def closed(self, block: Block) -> Gaussian:
+        sites, held, free = self.sites, self.held, self.free
+        residual, explained_by_free = self._residual(block), self._explained_by(block)
+        n_weights = held.tiles.shape[1]
+        data_slope, explained = np.empty(n_weights), np.empty(n_weights)
+        for columns, tile in held.tiles:
+            data_slope[columns] = residual @ tile
+            half = _half(self.lower, self.label_root[:, np.newaxis] * tile, overwrite=True)
+            explained[columns] = _squares(half) - _squares(explained_by_free @ half)
+        mean = held.spread * (sites.prior_shift + data_slope)
+        retained = np.maximum(1.0 - held.spread * explained, LEAST_RETAINED)
+        var = held.spread * retained
+        data_precision = explained / retained
+        mean[free], var[free] = block.mean, block.var
+        data_precision[free], data_slope[free] = block.data_precision, block.data_slope
+
+        scores = self.scores(block)
+        held_precision = sites.prior_precision.copy()
+        held_precision[free] = 1.0
+        log_determinant = float(np.sum(np.log(held_precision))) + self.log_determinant + block.log_determinant
+        shift = sites.prior_shift.copy()
+        shift[free] = block.site_shift
+        return _checked(
+            Gaussian(
+                mean,
+                var,
+                scores.mean,
+                scores.var,
+                _log_normaliser(shift, self.label_shift, mean, scores.mean, log_determinant),
+                data_precision,
+                data_slope,
+                scores.rest_precision,
+            )
         )
-    score_mean = prior_scores - kernel @ (label_shift - residual)
-    log_determinant = float(np.sum(np.log(np.abs(sites.prior_precision)))) + inner.log_determinant
-    return _checked(
-        mean=mean,
-        var=var,
-        score_mean=score_mean,
-        score_var=score_var,
-        log_normaliser=_log_normaliser(sites, label_shift, mean, score_mean, log_determinant),
-        data_precision=explained / retained,
-        data_slope=data_slope,
-        rest_precision=rest_precision,
-    )
+
+    def _residual(self, block: Block) -> Array:
+        """ρ, the slope of the labels' log density in the scores, at their mean."""
+        return self.residual - self.label_root * _back(self.lower, self.free_half @ block.mean)
+
+    def _explained_by(self, block: Block) -> Array:
+        """(P_F Λ_F^-½)ᵀ: what free weights explain of P."""
+        return _half(block.root, self.free_half.T)
+
+    def _score_variances(self, block: Block) -> tuple[Array, Array]:
+        """Variances of scores, and their precisions without their own labels."""
+        kernel = self.held.kernel
+        inverse = lapack.dtrtri(self.lower, lower=1)[0]
+        retained = _squares(inverse) - _squares(self._explained_by(block) @ inverse)
+        diagonal, label_precision = kernel.diagonal(), self.label_precision
+        weak = label_precision * diagonal < WEAK_LABEL
+        with np.errstate(divide="ignore", invalid="ignore"):
+            score_var: Array = np.maximum(1.0 - retained, LEAST_RETAINED) / label_precision
+        if weak.any():
+            # 1 - b would cancel: K - K W K and what free weights add, both without it.
+            half = _half(self.lower, self.label_root[:, np.newaxis] * kernel[:, weak])
+            held_var = np.maximum(diagonal[weak] - _squares(half), LEAST_RETAINED * diagonal[weak])
+            columns = self.held.free_columns[weak] - half.T @ self.free_half
+            score_var[weak] = held_var + _squares(_half(block.root, columns.T))
+        score_var = _floored(score_var)
+        rest_precision = np.where(weak, 1.0 / score_var - label_precision, retained / score_var)
+        return score_var, rest_precision
 
 
-def _by_weights(tiles: Tiles, sites: Sites, label_precision: Array, label_shift: Array) -> Gaussian:
-    """All in N x N matrices, for N <= M."""
-    n_samples, n_weights = tiles.shape
-    gram, shift = np.zeros((n_weights, n_weights)), np.zeros(n_weights)
-    root = np.sqrt(label_precision)
-    for rows, tile in tiles:
-        scaled = tile * root[rows, np.newaxis]
-        gram += scaled.T @ scaled
-        shift += label_shift[rows] @ tile
-    precision = gram + np.diag(sites.prior_precision)
-    inverse_root, log_determinant = _inverse_cholesky(precision)
-    mean = (inverse_root @ (sites.prior_shift + shift)) @ inverse_root
-    covariance = inverse_root.T @ inverse_root
-    var = np.diag(covariance)
+class _AllFree(Opened):
+    """All weights in N x N matrices, for N <= M."""
 
-    score_mean, spread = np.empty(n_samples), np.empty(n_samples)
-    for rows, tile in tiles:
-        score_mean[rows] = tile @ mean
-        half = tile @ inverse_root.T
-        spread[rows] = np.einsum("ij,ij->i", half, half)
-    score_var = _floored(spread)
+    def __init__(self, tiles: Tiles, sites: Sites, sample_weight: Array) -> None:
+        self.tiles = tiles
+        self.label_precision = sample_weight * sites.label_precision
+        self.label_shift = sample_weight * sites.label_shift
+        n_weights = tiles.shape[1]
+        self.free = np.arange(n_weights)
+        self.precision, self.shift = np.zeros((n_weights, n_weights)), np.zeros(n_weights)
+        root = np.sqrt(self.label_precision)
+        for rows, tile in tiles:
+            scaled = tile * root[rows, np.newaxis]
+            self.precision += scaled.T @ scaled
+            self.shift += self.label_shift[rows] @ tile
 
-    # What labels say: without cancellation where the prior is the stronger, or where it is the weaker.
-    sure = sites.prior_precision > np.diag(gram)
-    data_precision = np.where(
-        sure, np.einsum("ij,ij->i", gram, covariance) / var, 1.0 / var - sites.prior_precision
-    )
-    data_slope = np.where(sure, shift - gram @ mean, sites.prior_precision * mean - sites.prior_shift)
-    return _checked(
-        mean=mean,
-        var=var,
-        score_mean=score_mean,
-        score_var=score_var,
-        log_normaliser=_log_normaliser(sites, label_shift, mean, score_mean, log_determinant),
-        data_precision=data_precision,
-        data_slope=data_slope,
-        rest_precision=1.0 / score_var - label_precision,
-    )
+    def relabelled(self, sites: Sites, sample_weight: Array) -> Opened:
+        return _AllFree(self.tiles, sites, sample_weight)
+
+    def scores(self, block: Block) -> Scores:
+        n_samples = self.tiles.shape[0]
+        mean, spread = np.empty(n_samples), np.empty(n_samples)
+        for rows, tile in self.tiles:
+            mean[rows] = tile @ block.mean
+            spread[rows] = _squares(_half(block.root, tile.T))
+        var = _floored(spread)
+        return Scores(mean, var, 1.0 / var - self.label_precision)
+
+    def closed(self, block: Block) -> Gaussian:
+        scores = self.scores(block)
+        return _checked(
+            Gaussian(
+                block.mean,
+                block.var,
+                scores.mean,
+                scores.var,
+                _log_normaliser(
+                    block.site_shift, self.label_shift, block.mean, scores.mean, block.log_determinant
+                ),
+                block.data_precision,
+                block.data_slope,
+                scores.rest_precision,
+            )
+        )
 
 
 def _log_normaliser(
-    sites: Sites, label_shift: Array, mean: Array, score_mean: Array, log_determinant: float
+    prior_shift: Array, label_shift: Array, mean: Array, score_mean: Array, log_determinant: float
 ) -> float:
     """½ (shiftᵀ μ - log|Λ| + N log 2π), with (γ + Xᵀν)ᵀ μ = γᵀ μ + νᵀ X μ."""
-    square = float(sites.prior_shift @ mean + label_shift @ score_mean)
+    square = float(prior_shift @ mean + label_shift @ score_mean)
     return 0.5 * (square - log_determinant + mean.size * float(np.log(2 * np.pi)))
 
 
-def _checked(**parts: Any) -> Gaussian:
-    found = Gaussian(**parts)
+def _checked(found: Gaussian) -> Gaussian:
     finite = (found.mean, found.score_mean, found.data_precision, found.data_slope)
     if not (np.all(found.var > 0) and all(np.all(np.isfinite(values)) for values in finite)):
         raise NotPositiveDefinite("a marginal variance is not positive")
-    return replace(found, score_var=_floored(found.score_var))
+    return found
 
 
 def _floored(score_var: Array) -> Array:
@@ -247,63 +428,48 @@ def _floored(score_var: Array) -> Array:
     return np.clip(score_var, 1e-300, 1e300)
 
 
-class _Inverse:
-    """W = T^½ B⁻¹ T^½ of B = I + T^½ K T^½, by Cholesky, or by LDLᵀ where prior sites are negative."""
-
-    def __init__(self, kernel: Array, label_precision: Array, n_negative: int) -> None:
-        root = np.sqrt(label_precision)
-        matrix = root[:, np.newaxis] * kernel * root
-        matrix.flat[:: root.size + 1] += 1.0
-        self._half: Array | None = None
-        if n_negative == 0:
-            inverse_root, self.log_determinant = _inverse_cholesky(matrix)
-            self.diagonal = np.einsum("ij,ij->j", inverse_root, inverse_root)
-            self._half = inverse_root * root
-            return
-        negative, self.log_determinant = _inertia(matrix)
-        if negative != n_negative:
-            raise NotPositiveDefinite("prior sites of negative precision outweigh the labels")
-        inverse = np.linalg.inv(matrix)
-        self.diagonal = np.diag(inverse)
-        self._whole = root[:, np.newaxis] * (0.5 * (inverse + inverse.T)) * root
-
-    def times(self, vector: Array) -> Array:
-        return self._whole @ vector if self._half is None else (self._half @ vector) @ self._half
-
-    def norms(self, columns: Array) -> Array:
-        """xᵀ W x for every column x."""
-        if self._half is None:
-            return np.einsum("ij,ij->j", self._whole @ columns, columns)
-        half = self._half @ columns
-        return np.einsum("ij,ij->j", half, half)
+def _squares(columns: Array) -> Array:
+    """The squared length of every column."""
+    return np.einsum("ij,ij->j", columns, columns)
 
 
-def _inverse_cholesky(matrix: Array) -> tuple[Array, float]:
-    """L⁻¹ of a matrix L Lᵀ, and the log determinant of the matrix."""
-    lower, info = lapack.dpotrf(matrix, lower=1, clean=1)
+# Cholesky factors. LAPACK refuses matrices without rows, which are what no free weight leaves.
+
+
+def _cholesky(matrix: Array) -> tuple[Array, float]:
+    """L of a matrix L Lᵀ, which is overwritten, and the log determinant of the matrix."""
+    if matrix.size == 0:
+        return matrix, 0.0
+    lower, info = lapack.dpotrf(matrix.T, lower=1, clean=1, overwrite_a=1)
     # A matrix with NaN passes LAPACK, and a pivot of infinity leaves zeros.
-    if info != 0 or not np.all(np.isfinite(pivots := np.diag(lower))):
+    if info != 0 or not np.all(np.isfinite(pivots := lower.diagonal())):
         raise NotPositiveDefinite("a pivot is not positive")
-    inverse, _ = lapack.dtrtri(lower, lower=1)
-    return inverse, 2 * float(np.sum(np.log(pivots)))
+    return lower, 2 * float(np.sum(np.log(pivots)))
 
 
-def _inertia(matrix: Array) -> tuple[int, float]:
-    """The number of negative eigenvalues of a symmetric matrix, and the log of its determinant's size.
+def _half(lower: Array, columns: Array, *, overwrite: bool = False) -> Array:
+    """L⁻¹ columns."""
+    if columns.size == 0:
+        return columns
+    # In C's order columns are the transpose of what BLAS wants, so the system is solved from the right.
+    return blas.dtrsm(1.0, lower, columns.T, side=1, lower=1, trans_a=1, overwrite_b=overwrite).T
 
-    From LDLᵀ with D of blocks of 1 and 2 (Bunch and Kaufman), for an eighth of the cost of the eigenvalues.
-    A block of 2 is only made where it has one eigenvalue of each sign.
-    """
-    if not np.all(np.isfinite(matrix)):
-        raise NotPositiveDefinite("the kernel of the prior sites is not finite")
-    work, _ = lapack.dsytrf_lwork(matrix.shape[0], lower=1)
-    factor, pivots, info = lapack.dsytrf(matrix, lower=1, lwork=int(work))
-    if info != 0:
-        raise NotPositiveDefinite("the sites leave some direction without any precision")
-    diagonal = np.diag(factor)
-    single = pivots > 0
-    # The two entries of a block of 2 carry the same negative pivot; its first is at an even place of its run.
-    first = np.flatnonzero(~single)[::2]
-    blocks = diagonal[first] * diagonal[first + 1] - factor[first + 1, first] ** 2
-    log_determinant = float(np.sum(np.log(np.abs(diagonal[single]))) + np.sum(np.log(np.abs(blocks))))
-    return int(np.count_nonzero(diagonal[single] < 0)) + first.size, log_determinant
+
+def _back(lower: Array, vector: Array) -> Array:
+    """L⁻ᵀ vector."""
+    return blas.dtrsv(lower, vector, lower=1, trans=1)
+
+
+def _solve(lower: Array, vector: Array) -> Array:
+    """(L Lᵀ)⁻¹ vector."""
+    return _back(lower, blas.dtrsv(lower, vector, lower=1))
+
+
+def _inverse_of(lower: Array) -> Array:
+    """(L Lᵀ)⁻¹."""
+    if lower.size == 0:
+        return lower
+    inverse = lapack.dpotri(lower, lower=1)[0]
+    # Only a triangle is made; the other is that of L.
+    below = np.tril(inverse, -1)
+    return np.diag(inverse.diagonal()) + below + below.T

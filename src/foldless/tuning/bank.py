@@ -2,25 +2,25 @@
 
 Sparse models lose to ridge regression where many correlated features share the signal, as genes and voxels
 do, and ridge regression loses where few features matter. Between them lie Gaussian priors whose variances
-follow what the class means say of a feature (`Contrasts`):  variance ∝ relevance^a,  where a = 0 is ridge, and
-a = 1 and 2 concentrate on fewer and fewer features. Which of them, on which scale, with or without wrong
-labels, is left to the leave-one-out loss (`stacking`), since all are cheap: EP in kernels of samples.
+follow what the class means say of a feature (`Contrasts`):  variance ∝ relevance^a,  where a = 0 is ridge,
+and a = 1 and 2 concentrate on fewer and fewer features. Which of them, with or without wrong labels, is left
+to the leave-one-out loss (`stacking`), since all are cheap: EP in kernels of samples.
 
 Columns are centred at the middle between the class means, c, and the intercept has a narrow prior at the log
 odds of the classes: before it knows any covariances, the model has its boundary where linear discriminant
 analysis has it. An intercept without prior follows the larger class when weights are shrunk.
 
-**Leave-one-out must not count a label twice.** Variances D and centres c are made of labels, and the cavities of
-EP do not know that. Let D' and c' be made without the left-out samples, X' = X - 1 c'ᵀ, and let r' and W' be the
-dual weights and matrix downdated by these samples' labels. To first order in what changes, the prediction from
-all other samples, variances and centres included, is
+**Leave-one-out must not count a label twice.** Variances D and centres c are made of labels, and the
+cavities of EP do not know that. Let D' and c' be made without the left-out samples, X' = X - 1 c'ᵀ, and let
+r' and W' be the dual weights and matrix downdated by these samples' labels. To first order in what changes,
+the prediction from all other samples, variances and centres included, is
 
     k'ᵀ (r' - W' ΔK r'),   k' = X' D' x',   ΔK = X' D' X'ᵀ - X D Xᵀ,
 
-for O(M²N) in all: no refit, and no M x M matrix for each sample. Against true refits it is off by some
-thousandths of a nat (tests/tuning/test_bank.py), where ignoring D' is off by tenths. A group of samples changes
-D too much for the first order; groups are few, and theirs is the kernel without them, with label sites as they
-are: the fit is not repeated.
+for O(M²N) in all: no refit, and no M x M matrix for each sample. Against true refits it is off by a few
+per cent (tests/tuning/test_bank.py), where ignoring D' is off by tenths. A group of samples
+changes D too much for the first order; groups are few, and theirs is the kernel without them, with label
+sites as they are: the fit is not repeated.
 
 **Certainty.** Under an isotropic prior with far more features than samples, a new sample's score is mostly
 uncertain, because most of its features point where no sample has been. Real data do not fill that space, and
@@ -44,8 +44,10 @@ from foldless.solvers.kernel_ep import KernelFits, dual_weights, kernel_ep
 from foldless.tuning.relevance import Contrasts
 
 EXPONENTS = (0, 1, 2)
-# Of the scores of samples, in squared log-odds: from weak signals to classes that are all but separated.
-SCORE_VARIANCES = (1.0, 10.0, 100.0, 1000.0)
+# Of the scores of samples, in squared log-odds. With more features than samples any labels can be separated;
+# a prior this wide leaves it to them how far, as a Bayes point machine does, and it is wrong labels and the
+# certainty below that make predictions more or less timid.
+SCORE_VARIANCE = 1000.0
 FLIP_PROBS = (0.0, 0.1)
 LEAST_SCORE_VARIANCE = 1e-6
 LEAST = float(np.finfo(float).tiny)
@@ -60,11 +62,18 @@ class Recipe:
     flip_prob: float
 
     @property
+    def name(self) -> str:
+        """As a reader would say it."""
+        kind = ("ridge", "informed", "strongly informed")[self.exponent]
+        noise = ", labels may be wrong" if self.flip_prob else ""
+        return f"{kind}, score variance {self.score_variance:g}{noise}"
+
+    @property
     def channel(self) -> Channel:
         return FlippedLabels(Logistic(), self.flip_prob) if self.flip_prob else Logistic()
 
 
-RECIPES = tuple(Recipe(*choice) for choice in product(EXPONENTS, SCORE_VARIANCES, FLIP_PROBS))
+RECIPES = tuple(Recipe(a, SCORE_VARIANCE, flip_prob) for a, flip_prob in product(EXPONENTS, FLIP_PROBS))
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,11 +96,17 @@ class Base:
 class Penalised:
     """The penalised columns of a matrix, in dense tiles; visited a few times."""
 
-    def __init__(self, tiles: Iterable[tuple[slice, Array]], free: NDArray[np.bool_]) -> None:
-        self._tiles, self.free = tiles, free
+    def __init__(
+        self,
+        tiles: Iterable[tuple[slice, Array]],
+        free: NDArray[np.bool_],
+        rows: NDArray[np.bool_] | None = None,
+    ) -> None:
+        self._tiles, self.free, self._rows = tiles, free, rows
 
     def __iter__(self) -> Iterator[tuple[Any, Array]]:
-        for columns, tile in self._tiles:
+        for columns, whole in self._tiles:
+            tile = whole if self._rows is None else whole[self._rows]
             inside = self.free[columns]
             if inside.all():
                 yield columns, tile
@@ -178,7 +193,7 @@ def bank_weights(
 
 @dataclass(frozen=True, eq=False)
 class _Kernels:
-    """X D Xᵀ for D ∝ relevance^exponent with ΣD = 1; and its rows with D and centres made without their group."""
+    """X D Xᵀ for D ∝ relevance^exponent, ΣD = 1; and its rows with D and c made without their group."""
 
     whole: dict[int, Array]
     left: dict[int, Array]
@@ -191,7 +206,7 @@ class _Kernels:
         whole = {a: np.zeros((n_samples, n_samples)) for a in exponents}
         left = {a: np.zeros((n_samples, n_samples)) for a in exponents}
         total = dict.fromkeys(exponents, 0.0)
-        left_total = {a: np.zeros((contrasts.n_groups, 1)) for a in exponents}
+        left_total: dict[int, Array] = {a: np.zeros((contrasts.n_groups, 1)) for a in exponents}
         for _, tile in columns:
             all_in, without = contrasts.of(tile), contrasts.without_groups(tile)
             centred, own_middle = tile - all_in.middle, without.middle[group]
@@ -205,7 +220,8 @@ class _Kernels:
                 # Row m is (X - 1 c'ᵀ) D' (x_m - c').
                 row = power[group] * (tile - own_middle)
                 left[a] += row @ tile.T - np.einsum("ij,ij->i", row, own_middle)[:, np.newaxis]
-        left_total = {a: np.maximum(sums, LEAST) for a, sums in left_total.items()}
+        for sums in left_total.values():
+            np.maximum(sums, LEAST, out=sums)
         return cls(
             {a: whole[a] / max(total[a], LEAST) for a in exponents},
             {a: left[a] / left_total[a][group] for a in exponents},

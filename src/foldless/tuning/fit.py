@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from foldless.priors import Blocks, Gaussian, HyperPrior, Prior
 from foldless.problem import KeptColumns, Problem
 from foldless.solution import Outcome, Solution
 from foldless.solvers import GAMP, Stopping, solve
-from foldless.solvers.gamp import GAMPState
+from foldless.solvers.base import Solver
 from foldless.solvers.solve import Watch
 from foldless.tuning.em import EM, checked_names, tunable_names
 from foldless.tuning.generative import BlendTuner, Candidate, blended, can_blend, descend, unblended
@@ -50,7 +51,7 @@ class Choices:
 
     prior: str | Prior
     channel: Channel
-    solver: GAMP
+    solver: Solver[Any]
     tune: frozenset[str] | None  # None: everything that can be learnt; empty: nothing
     generative_weight: float | None  # None: by leave-one-out
     stopping: Stopping
@@ -127,7 +128,7 @@ def fit(
     choices: Choices,
     *,
     left_out: Array | None = None,
-    warm: GAMPState | None = None,
+    warm: Any = None,
     watch: Watch | None = None,
 ) -> Fit:
     """Fit, tuned, without folds. `left_out` is the weight that leave-one-out takes out of each sample."""
@@ -142,6 +143,7 @@ def fit(
     assert isinstance(problem.prior, Blocks)
     problem = problem.but(prior=replace(problem.prior, base=prior))
     solver, n_iter = choices.solver, 0
+    max_sum = isinstance(solver, GAMP) and solver.rule == "max-sum"
 
     def solve_at(weight: float, previous: Solution | None, stopping: Stopping) -> Solution:
         nonlocal n_iter
@@ -155,7 +157,7 @@ def fit(
             _names(choices.tune, at_weight),
             hyper=choices.hyper,
             delay=1 if state is None else 0,
-            every=1 if solver.rule == "sum-product" else MAX_SUM_EM_PERIOD,
+            every=MAX_SUM_EM_PERIOD if max_sum else 1,
         )
         solution = solve(
             at_weight, solver, stopping=stopping, tuner=BlendTuner(tuner, means), state=state, watch=watch
@@ -196,7 +198,7 @@ def fit(
         weight,
         candidates,
         n_iter,
-        solver.rule == "max-sum",
+        max_sum,
     )
 
 

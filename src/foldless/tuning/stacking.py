@@ -13,14 +13,14 @@ MAX_ITER = 5000
 TOLERANCE = 1e-6
 
 
-def stacking_weights(log_density: Array, sample_weight: Array, prior: Array | None = None) -> Array:
+def stacking_weights(log_density: Array, sample_weight: Array) -> Array:
     """Mixture weights w that maximise  Σ_m weight_m log Σ_c w_c p_c(m)  and a Dirichlet log prior.
 
-    log_density is (models, samples): log p_c(m), of left-out labels. `prior` are the weights without data.
-    The problem is convex; EM climbs it from the prior, the same every time.
+    log_density is (models, samples): log p_c(m), of left-out labels. The problem is convex; EM climbs it
+    from equal weights, the same every time.
     """
     n_models = log_density.shape[0]
-    prior = np.full(n_models, 1.0 / n_models) if prior is None else prior / prior.sum()
+    prior = np.full(n_models, 1.0 / n_models)
     density = np.exp(log_density - log_density.max(axis=0))
     weights = prior.copy()
     total = float(sample_weight.sum()) + PSEUDO_SAMPLES

@@ -1,0 +1,3 @@
+from foldless.cli import app
+
+app()

@@ -1,0 +1,29 @@
+"""`foldless demo`: a simulated study, fitted and told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from foldless.cli.terminal import ExitCode, console, exit_codes
+
+
+def demo(
+    out: Annotated[
+        Path, typer.Option(help="The folder for the picture.", file_okay=False, writable=True)
+    ] = Path("foldless-demo"),
+    seed: Annotated[int, typer.Option(help="Another seed is another study.", min=0)] = 0,
+    fdr: Annotated[
+        float, typer.Option(help="The false discovery rate of the selection.", min=0, max=1)
+    ] = 0.1,
+) -> None:
+    """Fit a simulated study of which the truth is known, and show how near the answer comes."""
+    with exit_codes():
+        terminal = console()
+        with terminal.status("Starting"):
+            from foldless.demo import run
+        study = run(terminal, out, seed=seed, fdr=fdr)
+        if not study.model.outcome_.trustworthy:
+            raise typer.Exit(ExitCode.NOT_CONVERGED)

@@ -1,0 +1,306 @@
+"""Baselines that papers compare with and no well-kept library has: SBMLR, OneBitCS, and the RVM.
+
+Small and correct rather than fast. What scikit-learn has (SVM, LDA, liblinear) is used from there.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import cho_factor, cho_solve
+from scipy.optimize import brentq
+from scipy.special import expit, log_expit
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics.pairwise import pairwise_kernels
+from sklearn.utils import check_scalar
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from foldless.beliefs import Array
+from foldless.estimators._threads import one_blas_thread
+from foldless.estimators.smlr import SMLRClassifier
+
+# A basis function whose prior precision has grown this far beyond the data's is out [Tipping 2001].
+PRUNED_PRECISION = 1e9
+NEWTON_STEPS = 50
+
+
+class SBMLRClassifier(SMLRClassifier):
+    """Sparse Bayesian multinomial logistic regression [Cawley, Talbot, Girolami 2007].
+
+    L1 with the rate integrated out under the prior 1/λ: `SMLRClassifier` with tuning='bayes'.
+
+    Parameters
+    ----------
+    kernel, gamma, fit_intercept, tol, max_iter : as in `SMLRClassifier`
+    """
+
+    def __init__(
+        self,
+        *,
+        kernel: str | Callable[[Any, Any], float] | None = None,
+        gamma: float | None = None,
+        fit_intercept: bool = True,
+        tol: float = 1e-6,
+        max_iter: int = 10_000,
+    ) -> None:
+        super().__init__(
+            tuning="bayes",
+            kernel=kernel,
+            gamma=gamma,
+            fit_intercept=fit_intercept,
+            tol=tol,
+            max_iter=max_iter,
+        )
+
+
+class _Binary(ClassifierMixin, BaseEstimator):
+    """Labels of two classes as -1 and +1, and decisions back to labels."""
+
+    def _checked(self, X: Any, y: ArrayLike) -> tuple[Array, Array]:
+        X, targets = validate_data(self, X, y, ensure_min_samples=2, dtype=np.float64)
+        check_classification_targets(targets)
+        self.classes_, code = np.unique(targets, return_inverse=True)
+        if self.classes_.size != 2:
+            kind = "only one class" if self.classes_.size == 1 else f"{self.classes_.size} classes"
+            raise ValueError(
+                f"Only binary classification is supported. y has {kind}; wrap {type(self).__name__} in "
+                "sklearn.multiclass.OneVsRestClassifier for more than two."
+            )
+        return X, np.where(code == 1, 1.0, -1.0)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The class on whose side each sample lies."""
+        positive = self.decision_function(X) > 0
+        return self.classes_[positive.astype(np.intp)]
+
+    def decision_function(self, X: Any) -> Array:
+        raise NotImplementedError
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+
+class OneBitCS(_Binary):
+    """One-bit compressed sensing by convex programming [Plan, Vershynin 2013].
+
+    Labels are signs of measurements x·w of a sparse w of unit length. The estimate maximises Σ y x·w over
+    ‖w‖₂ ≤ 1 and ‖w‖₁ ≤ √s. The solution is the correlation X'y, soft-thresholded so far that the second
+    constraint holds, and scaled to unit length.
+
+    Parameters
+    ----------
+    sparsity : float, default=10
+        s: how many features matter.
+    """
+
+    def __init__(self, *, sparsity: float = 10) -> None:
+        self.sparsity = sparsity
+
+    def fit(self, X: Any, y: ArrayLike) -> Self:
+        """Fit to data of two classes; columns are standardised."""
+        check_scalar(self.sparsity, "sparsity", Real, min_val=1.0)
+        X, labels = self._checked(X, y)
+        center, scale = X.mean(axis=0), X.std(axis=0)
+        scale[scale == 0] = 1.0
+        weights = one_bit_weights((X - center).T @ labels / scale, float(self.sparsity))
+        self.coef_ = (weights / scale)[np.newaxis]
+        self.intercept_ = -self.coef_ @ center
+        return self
+
+    def decision_function(self, X: Any) -> Array:
+        """Measurements of the estimate."""
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=np.float64)
+        return X @ self.coef_[0] + self.intercept_[0]
+
+
+def one_bit_weights(correlation: Array, sparsity: float) -> Array:
+    """The maximum of correlation·w over ‖w‖₂ ≤ 1, ‖w‖₁ ≤ √sparsity."""
+    size = np.sort(np.abs(correlation))[::-1]
+    if size[0] == 0:
+        return np.zeros_like(correlation)
+    # Scale is free: without it squares of very small or large correlations would leave float64.
+    unit = correlation / size[0]
+    top = np.flatnonzero(np.abs(unit) == 1.0)
+
+    def thresholded(by: float) -> Array:
+        return np.sign(unit) * np.maximum(np.abs(unit) - by, 0.0)
+
+    def spread(by: float) -> float:
+        w = thresholded(by)
+        return float(np.abs(w).sum() / np.linalg.norm(w)) - np.sqrt(sparsity)
+
+    last = float(np.nextafter(1.0, 0.0))
+    if spread(0.0) <= 0:
+        w = thresholded(0.0)
+    elif top.size >= sparsity or spread(last) >= 0:
+        # Ties at the top that no threshold parts: the constraint cuts their common length.
+        w = np.zeros_like(unit)
+        w[top] = np.sign(unit[top]) * np.sqrt(sparsity) / top.size
+        return w
+    else:
+        w = thresholded(float(brentq(spread, 0.0, last, xtol=1e-15)))
+    found: Array = w / np.linalg.norm(w)
+    return found
+
+
+class RVMClassifier(_Binary):
+    """Relevance vector machine for two classes [Tipping 2001].
+
+    Weights of basis functions have Gaussian priors with a precision each. Given precisions, the posterior is
+    approximated at its mode; given that, a precision becomes γ/w², γ being how far the data determine the
+    weight. Precisions that run away take their basis functions with them.
+
+    Parameters
+    ----------
+    kernel : None, str or callable, default='rbf'
+        None for the features themselves.
+    gamma : float, optional
+        Of the kernel; 1/(n_features · variance of X) if not given.
+    fit_intercept : bool, default=True
+        The intercept has a precision of its own, like a basis function.
+    tol : float, default=1e-3
+        Change of the log precisions at which the iteration ends.
+    max_iter : int, default=500
+
+    Attributes
+    ----------
+    coef_, intercept_, precision_, n_kept_, n_iter_, classes_
+    basis_, basis_indices_ : the relevance vectors and their positions, with a kernel
+    """
+
+    def __init__(
+        self,
+        *,
+        kernel: str | Callable[[Any, Any], float] | None = "rbf",
+        gamma: float | None = None,
+        fit_intercept: bool = True,
+        tol: float = 1e-3,
+        max_iter: int = 500,
+    ) -> None:
+        self.kernel = kernel
+        self.gamma = gamma
+        self.fit_intercept = fit_intercept
+        self.tol = tol
+        self.max_iter = max_iter
+
+    def fit(self, X: Any, y: ArrayLike) -> Self:
+        """Fit to data of two classes."""
+        check_scalar(self.tol, "tol", Real, min_val=0.0)
+        check_scalar(self.max_iter, "max_iter", Integral, min_val=1)
+        X, labels = self._checked(X, y)
+        variance = float(np.var(X))
+        self._gamma = self.gamma or (1.0 / (X.shape[1] * variance) if variance > 0 else 1.0)
+        columns = X if self.kernel is None else self._basis(X, X)
+        if self.fit_intercept:
+            columns = np.column_stack([columns, np.ones(X.shape[0])])
+        with one_blas_thread():
+            kept, weights, precision, self.n_iter_, settled = relevance(
+                columns, labels, float(self.tol), int(self.max_iter)
+            )
+        if not settled:
+            warnings.warn(
+                "RVMClassifier: max_iter was reached before the precisions settled.",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        last = columns.shape[1] - 1
+        is_intercept = (kept == last) if self.fit_intercept else np.zeros(kept.size, dtype=bool)
+        functions = kept[~is_intercept]
+        self.intercept_ = np.array([weights[is_intercept].sum()])
+        self.precision_, self.n_kept_ = precision[~is_intercept], functions.size
+        if self.kernel is None:
+            self.coef_ = np.zeros((1, X.shape[1]))
+            self.coef_[0, functions] = weights[~is_intercept]
+        else:
+            self.basis_indices_, self.basis_ = functions, X[functions]
+            self.coef_ = weights[~is_intercept][np.newaxis]
+        return self
+
+    def decision_function(self, X: Any) -> Array:
+        """Log-odds of ``classes_[1]`` at the mode of the weights."""
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=np.float64)
+        if self.kernel is not None:
+            if self.n_kept_ == 0:
+                return np.full(X.shape[0], self.intercept_[0])
+            X = self._basis(X, self.basis_)
+        return X @ self.coef_[0] + self.intercept_[0]
+
+    def predict_proba(self, X: Any) -> Array:
+        """Class probabilities at the mode of the weights."""
+        score = self.decision_function(X)
+        return expit(np.column_stack([-score, score]))
+
+    def _basis(self, X: Array, samples: Array) -> Array:
+        if callable(self.kernel):
+            return np.asarray(pairwise_kernels(X, samples, metric=self.kernel))
+        return np.asarray(
+            pairwise_kernels(X, samples, metric=self.kernel, filter_params=True, gamma=self._gamma)
+        )
+
+
+def relevance(
+    columns: Array, labels: Array, tol: float, max_iter: int
+) -> tuple[NDArray[np.intp], Array, Array, int, bool]:
+    """Kept columns, their weights and precisions, rounds, and whether the precisions settled."""
+    kept = np.arange(columns.shape[1])
+    # As in Tipping's own programme: weak enough that smooth kernels, whose weights are large, get a start.
+    precision = np.full(kept.size, 1.0 / labels.size**2)
+    weights: Array = np.zeros(kept.size)
+    for iteration in range(1, max_iter + 1):
+        used = columns[:, kept]
+        weights, spread = posterior_mode(used, labels, precision, weights)
+        determined = np.clip(1.0 - precision * spread, np.finfo(float).tiny, 1.0)
+        updated = determined / np.maximum(np.square(weights), np.finfo(float).tiny)
+        stays = updated < PRUNED_PRECISION
+        settled = bool(np.all(np.abs(np.log(updated / precision)[stays]) < tol)) and bool(stays.all())
+        if not stays.any():
+            # Without any signal the last function to stay is the one the data determine best.
+            return kept[:0], weights[:0], precision[:0], iteration, True
+        kept, weights, precision = kept[stays], weights[stays], updated[stays]
+        if settled:
+            return kept, weights, precision, iteration, True
+    return kept, weights, precision, max_iter, False
+
+
+def posterior_mode(columns: Array, labels: Array, precision: Array, start: Array) -> tuple[Array, Array]:
+    """The mode of the weights by Newton with halved steps, and their variances in Laplace's approximation."""
+
+    def objective(w: Array) -> float:
+        return float(-log_expit(labels * (columns @ w)).sum() + 0.5 * precision @ np.square(w))
+
+    weights = start.copy()
+    value = objective(weights)
+    for _ in range(NEWTON_STEPS):
+        factor, slope = _expansion(columns, labels, precision, weights)
+        step = cho_solve(factor, slope)
+        length = 1.0
+        while (trial := objective(weights + length * step)) > value and length > 1e-10:
+            length *= 0.5
+        if length <= 1e-10:
+            break
+        weights = weights + length * step
+        gained, value = value - trial, trial
+        if gained <= 1e-12 * abs(value):
+            break
+    factor, _ = _expansion(columns, labels, precision, weights)
+    return weights, np.diag(cho_solve(factor, np.eye(weights.size)))
+
+
+def _expansion(columns: Array, labels: Array, precision: Array, weights: Array) -> tuple[Any, Array]:
+    """The factored curvature of the log posterior, and its gradient."""
+    margin = labels * (columns @ weights)
+    bend = expit(margin) * expit(-margin)
+    curvature = (columns * bend[:, np.newaxis]).T @ columns + np.diag(precision)
+    slope = columns.T @ (labels * expit(-margin)) - precision * weights
+    return cho_factor(curvature), slope

@@ -1,0 +1,414 @@
+"""SMLRClassifier: sparse multinomial logistic regression, exact, certified, tuned without folds."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import log_softmax, softmax
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.feature_selection import SelectorMixin
+from sklearn.metrics.pairwise import pairwise_kernels
+from sklearn.utils import check_scalar, compute_sample_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from foldless.beliefs import Array
+from foldless.estimators._threads import one_blas_thread
+from foldless.operators import Operator, Standardized, operator_from
+from foldless.solution import Outcome
+from foldless.solvers.smlr import ALGORITHMS, L1, PENALTIES, Labels, Regression, RegressionFit, Stop
+from foldless.solvers.smlr.row_space import row_space
+from foldless.theory.bounds import bounds, operator_vote
+from foldless.tuning.alo import leave_one_out
+from foldless.tuning.rate import (
+    Task,
+    Tuned,
+    by_criterion,
+    by_folds,
+    by_integration,
+    by_leave_one_out,
+    rate_grid,
+)
+
+_STORAGE = {"accept_sparse": ("csr", "csc"), "accept_large_sparse": True, "dtype": (np.float64, np.float32)}
+TUNINGS = ("alo", "bayes", "bound", "cv")
+# Of the PAC-Bayes bound that tuning='bound' minimises; where its minimum lies hardly depends on it.
+BOUND_DELTA = 0.05
+
+
+class SMLRClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
+    """Sparse multinomial logistic regression [Krishnapuram, Carin, Figueiredo, Hartemink 2005].
+
+    The classifier that minimises log loss plus a penalty, for any number of classes, on the features
+    themselves or on kernels around the training samples. The optimum is unique but for ties and is found
+    to a stated duality gap; the rate of the penalty is chosen in one fit, without folds.
+
+    Parameters
+    ----------
+    penalty : {'l1', 'l2', 'group', 'none'}, default='l1'
+        'l1' is SMLR, 'l2' is RMLR, 'group' keeps or drops a feature for all classes together, 'none' is
+        maximum likelihood. The intercept carries no penalty.
+    rate : 'auto' or float, default='auto'
+        λ in Σ log loss + λ Σ|w| (or λ/2 Σw², or λ Σ‖wᵢ‖), w being weights of standardised columns.
+    tuning : {'alo', 'bayes', 'bound', 'cv'}, default='alo'
+        How rate='auto' is chosen: by approximate leave-one-out log loss; by integrating it out (SBMLR; 'l1'
+        only); by the smallest PAC-Bayes bound (two classes and 'l1' only; for thousands of samples); by
+        cross-validated log loss.
+    kernel : None, str or callable, default=None
+        None fits the features. Otherwise the basis functions are k(x, xₘ) for every training sample xₘ, of
+        which few are kept: 'rbf', 'poly', 'sigmoid', 'linear' or any other name that scikit-learn's
+        ``pairwise_kernels`` knows, or a function of two samples, a Mercer kernel or not.
+    gamma, degree, coef0
+        Parameters of kernels; gamma is 1/(n_features · variance of X) if None.
+    algorithm : {'auto', 'component-wise', 'block'}, default='auto'
+        'auto' is proximal Newton. The paper's own two find the same optimum, more slowly.
+    standardize : bool, default=True
+        Whether the penalty sees columns of mean zero and unit variance (never copied) or X as it is.
+    fit_intercept : bool, default=True
+    reference_class : label, optional
+        Gives this class no weights of its own, as in the paper. By default all classes of three or more
+        have weights, so that no class is special. Two classes have one set of weights either way.
+    class_weight : dict or 'balanced', optional
+    n_rates : int, default=50
+        Rates on the path that 'alo', 'bound' and 'cv' choose from.
+    n_folds : int, default=10
+        Folds of tuning='cv'.
+    tol : float, default=1e-6
+        Duality gap at which a fit ends, relative to the objective.
+    max_iter : int, default=10000
+        Newton steps, block updates or sweeps, of each fit.
+
+    Attributes
+    ----------
+    coef_, intercept_ : arrays of shape (1 or n_classes, n_features) and (1 or n_classes,)
+        In the units of X. With a kernel, of the basis functions in `basis_`.
+    rate_ : float
+        The rate used; `rate_path_` has the rates looked at and the criterion there.
+    n_kept_ : int
+        Features, or basis functions, with a weight that is not zero.
+    basis_, basis_indices_ : the kept training samples and their positions, with a kernel
+    objective_, duality_gap_, kkt_residual_ : float
+        Loss plus penalty; how far above the minimum it can be; the largest violation of the optimality
+        conditions over all weights.
+    loo_proba_, loo_error_, loo_log_loss_
+        Class probabilities of each training sample from all others (approximately), their error and mean
+        log loss. NaN where the approximation breaks down.
+    outcome_, n_iter_, classes_, n_features_in_, feature_names_in_
+
+    Examples
+    --------
+    >>> from foldless import SMLRClassifier
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = SMLRClassifier().fit(X, y)
+    >>> bool(model.loo_error_ < 0.05)
+    True
+    """
+
+    def __init__(
+        self,
+        *,
+        penalty: Literal["l1", "l2", "group", "none"] = "l1",
+        rate: float | str = "auto",
+        tuning: Literal["alo", "bayes", "bound", "cv"] = "alo",
+        kernel: str | Callable[[Any, Any], float] | None = None,
+        gamma: float | None = None,
+        degree: float = 3,
+        coef0: float = 1,
+        algorithm: str = "auto",
+        standardize: bool = True,
+        fit_intercept: bool = True,
+        reference_class: Any = None,
+        class_weight: dict[Any, float] | str | None = None,
+        n_rates: int = 50,
+        n_folds: int = 10,
+        tol: float = 1e-6,
+        max_iter: int = 10_000,
+    ) -> None:
+        self.penalty = penalty
+        self.rate = rate
+        self.tuning = tuning
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.algorithm = algorithm
+        self.standardize = standardize
+        self.fit_intercept = fit_intercept
+        self.reference_class = reference_class
+        self.class_weight = class_weight
+        self.n_rates = n_rates
+        self.n_folds = n_folds
+        self.tol = tol
+        self.max_iter = max_iter
+
+    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit to data of two classes or more.
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix of shape (n_samples, n_features)
+        y : array of shape (n_samples,)
+        sample_weight : array of shape (n_samples,), optional
+            How often each sample counts: weight 2 is the same as the row twice.
+        """
+        self._check_choices()
+        X, targets = validate_data(self, X, y, ensure_min_samples=2, **_STORAGE)
+        check_classification_targets(targets)
+        self.classes_, code = np.unique(targets, return_inverse=True)
+        if self.classes_.size == 1:
+            raise ValueError(
+                f"SMLRClassifier needs samples of two classes or more, but y contains only one class, "
+                f"{self.classes_[0]!r}. Check that the label column is the right one."
+            )
+        weight, left_out, label_weight = self._weights(targets, sample_weight)
+        labels = Labels.of(code, self.classes_.size, weight, self._reference())
+        with one_blas_thread():
+            basis = self._fitted_basis(X, weight)
+            self._fit_basis(basis, labels, left_out, label_weight)
+        if self.outcome_ is not Outcome.CONVERGED:
+            warnings.warn(
+                f"SMLRClassifier: {self.outcome_} after {self.n_iter_} iterations, with a duality gap of "
+                f"{self.duality_gap_:.1e}. {self.outcome_.advice}",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        return self
+
+    def decision_function(self, X: Any) -> NDArray[Any]:
+        """Scores: for two classes the log-odds of ``classes_[1]``, else one score per class."""
+        scores = self._class_scores(X)
+        return scores[:, 1] - scores[:, 0] if self.classes_.size == 2 else scores
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most probable class of each sample."""
+        likeliest = np.argmax(self._class_scores(X), axis=1)
+        return self.classes_[likeliest]
+
+    def predict_proba(self, X: Any) -> NDArray[Any]:
+        """Class probabilities."""
+        return softmax(self._class_scores(X), axis=1)
+
+    def predict_log_proba(self, X: Any) -> NDArray[Any]:
+        """Logarithms of the class probabilities, exact far out where the probabilities round to zero."""
+        return log_softmax(self._class_scores(X), axis=1)
+
+    def get_support(self, indices: bool = False) -> NDArray[Any]:
+        """The features that the classifier uses; with a kernel all of them (see `basis_indices_`)."""
+        check_is_fitted(self)
+        mask = (
+            np.any(self.coef_ != 0, axis=0)
+            if self.kernel is None
+            else np.ones(self.n_features_in_, dtype=bool)
+        )
+        return np.flatnonzero(mask) if indices else mask
+
+    def _get_support_mask(self) -> NDArray[np.bool_]:
+        return self.get_support()
+
+    def penalised_basis(self, X: Any) -> tuple[Operator, Array, float]:
+        """For two classes: the columns as the penalty sees them, their weights, and the intercept.
+
+        Of a kernel, only the kept basis functions; the others have weight zero and are forgotten.
+        """
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, **_STORAGE)
+        return self._operator(X), self._weights_inside[:, 0], float(self._intercept_inside[0])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    # ------------------------------------------------------------------ choices
+
+    def _check_choices(self) -> None:
+        for name, known in (
+            ("penalty", tuple(PENALTIES)),
+            ("tuning", TUNINGS),
+            ("algorithm", tuple(ALGORITHMS)),
+        ):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name} must be one of {list(known)}; got {getattr(self, name)!r}.")
+        if isinstance(self.rate, str):
+            if self.rate != "auto":
+                raise ValueError(f"rate must be 'auto' or a positive number; got {self.rate!r}.")
+        else:
+            check_scalar(self.rate, "rate", Real, min_val=0.0, include_boundaries="neither")
+        check_scalar(self.n_rates, "n_rates", Integral, min_val=2)
+        check_scalar(self.n_folds, "n_folds", Integral, min_val=2)
+        check_scalar(self.tol, "tol", Real, min_val=0.0)
+        check_scalar(self.max_iter, "max_iter", Integral, min_val=1)
+        if self.kernel == "precomputed":
+            raise ValueError(
+                "kernel='precomputed' is what kernel=None does: the columns of X are the basis functions."
+            )
+
+    def _reference(self) -> int | None:
+        if self.reference_class is None:
+            return None
+        found = np.flatnonzero(self.classes_ == self.reference_class)
+        if found.size == 0:
+            raise ValueError(
+                f"reference_class={self.reference_class!r} is not among the classes {list(self.classes_)}."
+            )
+        # Two classes have the one score of the second, whoever is the reference.
+        return None if self.classes_.size == 2 else int(found[0])
+
+    def _weights(self, y: NDArray[Any], sample_weight: ArrayLike | None) -> tuple[Array, Array, Array]:
+        """How much each sample counts, how much of that leave-one-out takes out, and as how many samples."""
+        given = None if sample_weight is None else np.asarray(sample_weight)
+        weight = np.asarray(_check_sample_weight(given, y, dtype=np.float64, ensure_non_negative=True))
+        for label in self.classes_:
+            if not np.any(weight[y == label] > 0):
+                raise ValueError(
+                    f"After removing samples of weight zero, class {label!r} has no samples left. "
+                    "Give a sample of each class a positive weight."
+                )
+        of_class = np.ones(y.size)
+        if self.class_weight is not None:
+            of_class = compute_sample_weight(self.class_weight, y)
+        # Equal rows are left out one at a time, but a class weight is no row and goes with its sample.
+        return weight * of_class, np.minimum(weight, 1.0) * of_class, weight
+
+    # ------------------------------------------------------------------ basis functions
+
+    def _fitted_basis(self, X: Any, weight: Array) -> Operator:
+        """The columns that carry weights, standardised by the training samples."""
+        if self.kernel is not None:
+            self._kernel_gamma = self._default_gamma(X)
+            columns: Any = self._kernel(X, X)
+        else:
+            columns = X
+        operator = operator_from(columns)
+        self._training = X if self.kernel is not None else None
+        if not self.standardize:
+            self._center, self._scale = _nothing_done(operator.shape[1])
+            return operator
+        standardized = Standardized.fit(operator, weight)
+        self._center, self._scale = standardized.center, standardized.scale
+        return standardized
+
+    def _default_gamma(self, X: Any) -> float:
+        if self.gamma is not None:
+            return float(self.gamma)
+        variance = (
+            X.multiply(X).mean() - X.mean() ** 2 if hasattr(X, "multiply") else np.var(X, dtype=np.float64)
+        )
+        return 1.0 / (X.shape[1] * float(variance)) if variance > 0 else 1.0
+
+    def _kernel(self, X: Any, samples: Any) -> NDArray[Any]:
+        """Basis functions around `samples`, at the rows of X."""
+        if callable(self.kernel):
+            return np.asarray(pairwise_kernels(X, samples, metric=self.kernel), dtype=np.float64)
+        options = {"gamma": self._kernel_gamma, "degree": self.degree, "coef0": self.coef0}
+        kernel = pairwise_kernels(X, samples, metric=self.kernel, filter_params=True, **options)
+        return np.asarray(kernel.toarray() if hasattr(kernel, "toarray") else kernel, dtype=np.float64)
+
+    def _operator(self, X: Any) -> Operator:
+        """The basis of a new sample, as the fit saw it."""
+        operator = operator_from(X if self.kernel is None else self._kernel(X, self.basis_))
+        return Standardized(operator, self._center, self._scale) if self.standardize else operator
+
+    def _class_scores(self, X: Any) -> NDArray[Any]:
+        """One score per class; that of a class without weights is zero."""
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, **_STORAGE)
+        scores = np.zeros((X.shape[0], self.classes_.size))
+        inside: Array = np.tile(self._intercept_inside, (X.shape[0], 1))
+        if self._weights_inside.shape[0]:
+            inside = inside + self._operator(X).scores(self._weights_inside)
+        scores[:, self._free] = inside
+        return scores.astype(self.coef_.dtype, copy=False)
+
+    # ------------------------------------------------------------------ the fit
+
+    def _fit_basis(self, basis: Operator, labels: Labels, left_out: Array, label_weight: Array) -> None:
+        kind = PENALTIES[self.penalty]
+        n_rows, n_columns = basis.shape
+        reduced = None if kind.sparse or n_columns <= n_rows else row_space(basis)
+        problem = Regression(reduced.basis if reduced else basis, labels, bool(self.fit_intercept))
+        task = Task(problem, kind, Stop(float(self.tol), int(self.max_iter)), self.algorithm)
+        tuned = self._tuned(task, left_out, label_weight)
+        fitted = tuned.fitted
+        penalty = kind(fitted.rate)
+        loo = leave_one_out(problem, penalty, fitted, left_out, label_weight)
+        weights = fitted.coef(problem.operator.shape[1])
+        if reduced is not None:
+            weights = basis.adjoint(reduced.back @ weights)
+
+        self.rate_ = fitted.rate
+        self.rate_path_ = list(zip(tuned.rates.tolist(), tuned.criterion.tolist(), strict=True))
+        self.objective_, self.duality_gap_ = fitted.objective, fitted.duality_gap
+        self.kkt_residual_, self.outcome_ = fitted.kkt_residual, fitted.outcome
+        self.n_iter_ = max(tuned.n_iter, 1)
+        self.loo_proba_ = np.exp(loo.log_proba).astype(basis.dtype)
+        self.loo_log_loss_, self.loo_error_ = loo.log_loss, loo.error
+        self._publish_weights(weights, fitted.intercept, labels, basis.dtype)
+
+    def _publish_weights(self, weights: Array, intercept: Array, labels: Labels, dtype: Any) -> None:
+        if self.kernel is not None:
+            self.basis_indices_ = np.flatnonzero(np.any(weights != 0, axis=1))
+            assert self._training is not None
+            self.basis_ = self._training[self.basis_indices_]
+            self._center, self._scale = self._center[self.basis_indices_], self._scale[self.basis_indices_]
+            weights = weights[self.basis_indices_]
+        del self._training
+        self._free, self._weights_inside, self._intercept_inside = labels.free, weights, intercept
+        self.n_kept_ = int(np.count_nonzero(np.any(weights != 0, axis=1)))
+        outside = weights / self._scale[:, np.newaxis]
+        shift = intercept - self._center @ outside
+        n_rows = 1 if self.classes_.size == 2 else self.classes_.size
+        coef, level = np.zeros((n_rows, outside.shape[0])), np.zeros(n_rows)
+        place = slice(None) if n_rows == 1 else labels.free
+        coef[place], level[place] = outside.T, shift
+        self.coef_, self.intercept_ = coef.astype(dtype), level.astype(dtype)
+
+    def _tuned(self, task: Task, left_out: Array, label_weight: Array) -> Tuned:
+        if self.penalty == "none":
+            fitted = task.at(0.0)
+            return Tuned(fitted, n_iter=fitted.n_iter)
+        if self.rate != "auto":
+            fitted = task.at(float(self.rate))
+            return Tuned(fitted, n_iter=fitted.n_iter)
+        if self.tuning == "bayes":
+            return by_integration(task)
+        rates = rate_grid(task.problem, task.penalty, int(self.n_rates))
+        if self.tuning == "alo":
+            return by_leave_one_out(task, rates, left_out, label_weight)
+        if self.tuning == "cv":
+            return by_folds(task, rates, int(self.n_folds), label_weight)
+        return by_criterion(task, rates, self._bound_criterion(task.problem))
+
+    def _bound_criterion(self, problem: Regression) -> Callable[[RegressionFit], float]:
+        """The PAC-Bayes bound of a fit, with a union bound over the path."""
+        if problem.labels.n_classes != 2 or PENALTIES[self.penalty] is not L1:
+            raise ValueError(
+                "tuning='bound' needs two classes and penalty='l1', which the bound is for; got "
+                f"{problem.labels.n_classes} classes and penalty={self.penalty!r}. Use tuning='alo'."
+            )
+        labels = np.where(problem.labels.code == problem.labels.free[0], 1.0, -1.0)
+
+        def criterion(fitted: RegressionFit) -> float:
+            weights, intercept = fitted.coef(problem.operator.shape[1])[:, 0], float(fitted.intercept[0])
+            return bounds(
+                np.append(weights, intercept) if problem.intercept else weights,
+                fitted.rate,
+                lambda var: operator_vote(problem.operator, weights, intercept, var),
+                labels,
+                BOUND_DELTA / self.n_rates,
+            ).gibbs
+
+        return criterion
+
+
+def _nothing_done(n_columns: int) -> tuple[Array, Array]:
+    """Centre and scale of columns that are taken as they are."""
+    return np.zeros(n_columns), np.ones(n_columns)

@@ -1,0 +1,14 @@
+"""Pictures of fitted models, in the style of scikit-learn's displays: they draw, and compute nothing.
+
+    InclusionDisplay.from_estimator(model, fdr=0.1).figure_.savefig("features.png")
+
+Matplotlib is imported when something is drawn, so that importing this package costs nothing.
+"""
+
+from foldless.plots.bounds import BoundDisplay
+from foldless.plots.convergence import ConvergenceDisplay
+from foldless.plots.files import save
+from foldless.plots.inclusion import InclusionDisplay
+from foldless.plots.leave_one_out import LeaveOneOutDisplay
+
+__all__ = ["BoundDisplay", "ConvergenceDisplay", "InclusionDisplay", "LeaveOneOutDisplay", "save"]

@@ -1,0 +1,80 @@
+"""What a bound promises beside what the test shows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from foldless.plots.drawing import BLACK, BLUE, GREY, VERMILION, legend_below, tidy_axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+
+class BoundDisplay:
+    """Generalisation bound and test error against the rate: figure 1 of the SMLR paper.
+
+    Parameters
+    ----------
+    rates, bound, test_error : arrays of shape (n_rates,)
+    sample_risk : array of shape (n_rates,), optional
+        The Gibbs risk on the training sample, from which the bound rises.
+    chosen : float, optional
+        A rate to mark.
+
+    Attributes
+    ----------
+    ax_, figure_ : the axes and figure drawn into
+    bound_, test_error_, sample_risk_ : the lines; `sample_risk_` is None if it is not given
+    """
+
+    ax_: Axes
+    figure_: Figure
+    bound_: Line2D
+    test_error_: Line2D
+    sample_risk_: Line2D | None
+
+    def __init__(
+        self,
+        rates: ArrayLike,
+        bound: ArrayLike,
+        test_error: ArrayLike,
+        *,
+        sample_risk: ArrayLike | None = None,
+        chosen: float | None = None,
+    ) -> None:
+        self.rates, self.bound, self.test_error = (np.asarray(a) for a in (rates, bound, test_error))
+        self.sample_risk = None if sample_risk is None else np.asarray(sample_risk)
+        self.chosen = chosen
+        for what in ("bound", "test_error", "sample_risk"):
+            given = getattr(self, what)
+            if given is not None and given.shape != self.rates.shape:
+                raise ValueError(
+                    f"{what} has shape {given.shape} for {self.rates.size} rates; it needs one for each."
+                )
+
+    def plot(self, ax: Axes | None = None) -> Self:
+        """Draw."""
+        ax = self.ax_ = tidy_axes(ax)
+        self.figure_ = ax.get_figure(root=True)  # type: ignore[assignment]
+        (self.bound_,) = ax.plot(self.rates, self.bound, "o-", ms=3, color=BLUE, label="bound")
+        (self.test_error_,) = ax.plot(
+            self.rates, self.test_error, "s-", ms=3, color=VERMILION, label="test error"
+        )
+        self.sample_risk_ = None
+        if self.sample_risk is not None:
+            (self.sample_risk_,) = ax.plot(
+                self.rates, self.sample_risk, "--", color=GREY, label="Gibbs risk on the training sample"
+            )
+        if self.chosen is not None:
+            ax.axvline(self.chosen, color=BLACK, lw=0.8, ls=":", label="smallest bound")
+        ax.set_xscale("log")
+        ax.set_ylim(bottom=0.0)
+        ax.set_xlabel("rate of the penalty")
+        ax.set_ylabel("error")
+        legend_below(ax)
+        return self

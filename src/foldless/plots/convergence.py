@@ -1,0 +1,82 @@
+"""How the iteration went."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from foldless.plots.drawing import BLACK, BLUE, ORANGE, legend_below, tidy_axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.legend import Legend
+    from matplotlib.lines import Line2D
+
+
+class ConvergenceDisplay:
+    """The change of the weights and the damping step in each iteration of the last run.
+
+    Parameters
+    ----------
+    change, step : arrays of shape (n_iterations,)
+    tol : float, optional
+        The change at which the iteration ends.
+    outcome : str, optional
+        How it ended, for the title.
+
+    Attributes
+    ----------
+    ax_, figure_ : the axes and figure drawn into
+    change_, step_, tol_ : the lines; tol_ is None without a tolerance
+    legend_ : the legend
+    """
+
+    ax_: Axes
+    figure_: Figure
+    change_: Line2D
+    step_: Line2D
+    tol_: Line2D | None
+    legend_: Legend
+
+    def __init__(
+        self, change: ArrayLike, step: ArrayLike, *, tol: float | None = None, outcome: object = None
+    ) -> None:
+        self.change = np.asarray(change)
+        self.step = np.asarray(step)
+        self.tol = tol
+        self.outcome = outcome
+
+    @classmethod
+    def from_estimator(cls, model: Any, *, ax: Axes | None = None) -> Self:
+        """Draw the history of a fitted classifier."""
+        history = model.history_
+        return cls(history.change, history.step, tol=model.tol, outcome=model.outcome_).plot(ax)
+
+    def plot(self, ax: Axes | None = None) -> Self:
+        """Draw."""
+        from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+        ax = self.ax_ = tidy_axes(ax)
+        self.figure_ = ax.get_figure(root=True)  # type: ignore[assignment]
+        iteration = np.arange(1, self.change.size + 1)
+        (self.change_,) = ax.plot(
+            iteration, self.change, "o-", ms=3, color=BLUE, label="change of the weights"
+        )
+        (self.step_,) = ax.plot(
+            iteration, self.step, "s--", ms=3, color=ORANGE, label="damping step (1: undamped)"
+        )
+        self.tol_ = None
+        if self.tol:
+            self.tol_ = ax.axhline(self.tol, color=BLACK, lw=0.8, ls=":", label=f"tolerance {self.tol:g}")
+        ax.set_yscale("log")
+        ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+        ax.set_xlabel("iteration of the last run")
+        ax.set_ylabel("relative change, step")
+        end = "" if self.outcome is None else f", {self.outcome}"
+        ax.set_title(f"{self.change.size} iterations{end}", loc="left", fontsize="medium")
+        self.legend_ = legend_below(ax)
+        return self

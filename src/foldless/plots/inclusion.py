@@ -1,0 +1,214 @@
+"""Which features matter, and how much: weight against inclusion probability."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from foldless.io import printable
+from foldless.plots.drawing import (
+    BLACK,
+    BLUE,
+    GREY,
+    PROBABILITY_TICKS,
+    VERMILION,
+    counted,
+    legend_below,
+    shown,
+    spread,
+    tidy_axes,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.collections import PathCollection
+    from matplotlib.figure import Figure
+    from matplotlib.legend import Legend
+    from matplotlib.lines import Line2D
+    from matplotlib.text import Annotation
+
+
+class InclusionDisplay:
+    """Weight against inclusion probability of every feature; selected ones are coloured and named.
+
+    Parameters
+    ----------
+    weight, inclusion_probability : arrays of shape (n_features,)
+    selected : bool array of shape (n_features,)
+    names : sequence of str, optional
+        Positions if not given.
+    truth : bool array of shape (n_features,), optional
+        For simulated data: which features matter.
+    fdr : float, optional
+        The false discovery rate of the selection, for the title.
+
+    Attributes
+    ----------
+    ax_, figure_ : the axes and figure drawn into
+    points_ : dict from what the points are ("selected", "not selected", ...) to their artist
+    labels_ : list of the names drawn
+    threshold_ : the line of the least sure selected feature, or None if nothing is selected
+    legend_ : the legend
+    """
+
+    ax_: Axes
+    figure_: Figure
+    points_: dict[str, PathCollection]
+    labels_: list[Annotation]
+    threshold_: Line2D | None
+    legend_: Legend
+
+    def __init__(
+        self,
+        weight: ArrayLike,
+        inclusion_probability: ArrayLike,
+        selected: ArrayLike,
+        *,
+        names: Sequence[Any] | NDArray[Any] | None = None,
+        truth: ArrayLike | None = None,
+        fdr: float | None = None,
+    ) -> None:
+        self.weight = np.ravel(np.asarray(weight))
+        self.inclusion_probability = np.asarray(inclusion_probability)
+        self.selected = np.asarray(selected, dtype=bool)
+        self.names = names
+        self.truth = None if truth is None else np.asarray(truth, dtype=bool)
+        self.fdr = fdr
+        n_features = self.weight.size
+        for what in ("inclusion_probability", "selected", "names", "truth"):
+            given = getattr(self, what)
+            if given is not None and len(given) != n_features:
+                raise ValueError(
+                    f"{what} has {len(given)} entries for {n_features} features; it needs one for each."
+                )
+
+    @classmethod
+    def from_estimator(
+        cls,
+        model: Any,
+        *,
+        fdr: float | None = None,
+        names: Sequence[Any] | NDArray[Any] | None = None,
+        truth: ArrayLike | None = None,
+        ax: Axes | None = None,
+    ) -> Self:
+        """Draw a fitted classifier, with its features selected at `fdr` (the model's own if not given)."""
+        selected = model.get_support(fdr)
+        names = getattr(model, "feature_names_in_", None) if names is None else names
+        display = cls(
+            model.coef_,
+            model.inclusion_probability_,
+            selected,
+            names=names,
+            truth=truth,
+            fdr=model.fdr if fdr is None else fdr,
+        )
+        return display.plot(ax)
+
+    def plot(self, ax: Axes | None = None, *, n_labels: int = 32) -> Self:
+        """Draw; the `n_labels` surest of the selected features are named."""
+        ax = self.ax_ = tidy_axes(ax)
+        self.figure_ = ax.get_figure(root=True)  # type: ignore[assignment]
+        self._draw_points(ax)
+        self.threshold_ = None
+        if self.selected.any():
+            least = float(shown(self.inclusion_probability[self.selected]).min())
+            # Between the columns of names, not through them.
+            self.threshold_ = ax.axhline(least, 0.22, 0.78, color=BLACK, lw=0.8, ls=(0, (4, 3)), zorder=1)
+        self._set_scales(ax)
+        self.labels_ = self._label(ax, n_labels)
+        ax.set_xlabel("weight (log-odds per unit of the feature)")
+        ax.set_ylabel("inclusion probability")
+        rate = "" if self.fdr is None else f" at false discovery rate {self.fdr:g}"
+        ax.set_title(
+            f"{self.selected.sum()} of {counted(self.weight.size)} features selected{rate}",
+            loc="left",
+            fontsize="medium",
+        )
+        self.legend_ = legend_below(ax)
+        return self
+
+    def _draw_points(self, ax: Axes) -> None:
+        chosen, truth = self.selected, self.truth
+        if truth is None:
+            groups = {"not selected": ~chosen, "selected": chosen}
+        else:
+            groups = {
+                "not selected": ~chosen & ~truth,
+                "selected, true": chosen & truth,
+                "selected, false": chosen & ~truth,
+                "true, missed": ~chosen & truth,
+            }
+        looks: dict[str, dict[str, Any]] = {
+            # Ten thousand points as one image, also in an SVG.
+            "not selected": {"s": 7, "color": GREY, "alpha": 0.45, "linewidths": 0, "rasterized": True},
+            "selected": {"s": 30, "color": BLUE, "edgecolors": "white", "linewidths": 0.5},
+            "selected, true": {"s": 30, "color": BLUE, "edgecolors": "white", "linewidths": 0.5},
+            "selected, false": {
+                "s": 42,
+                "color": VERMILION,
+                "marker": "X",
+                "edgecolors": "white",
+                "linewidths": 0.5,
+            },
+            "true, missed": {"s": 34, "facecolors": "none", "edgecolors": BLACK, "linewidths": 1.2},
+        }
+        probability = shown(self.inclusion_probability)
+        self.points_ = {
+            what: ax.scatter(
+                self.weight[mask],
+                probability[mask],
+                label=f"{what} ({counted(mask.sum())})",
+                zorder=2 if what == "not selected" else 3,
+                **looks[what],
+            )
+            for what, mask in groups.items()
+        }
+
+    def _set_scales(self, ax: Axes) -> None:
+        from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+        probability = shown(self.inclusion_probability)
+        ax.set_yscale("logit")
+        # Room above and below, in odds because that is what the axis shows.
+        low, high = probability.min(initial=0.5), probability.max(initial=0.5)
+        ax.set_ylim(1 / (1 + 3 * (1 - low) / low), 1 / (1 + (1 - high) / high / 3))
+        ax.yaxis.set_major_locator(FixedLocator(PROBABILITY_TICKS))
+        ax.yaxis.set_minor_locator(NullLocator())
+        ax.yaxis.set_major_formatter(FuncFormatter(lambda p, _: f"{p:.5f}".rstrip("0")))
+        # Room at both sides for the names.
+        reach = 1.75 * (np.abs(self.weight).max(initial=0.0) or 1.0)
+        ax.set_xlim(-reach, reach)
+
+    def _label(self, ax: Axes, n_labels: int) -> list[Annotation]:
+        """Names in a column at each side, in the order of their points, joined to them by thin lines."""
+        places = np.flatnonzero(self.selected)
+        places = places[np.argsort(-self.inclusion_probability[places], kind="stable")][:n_labels]
+        labels = []
+        for side, x, align in (
+            (places[self.weight[places] < 0], 0.02, "left"),
+            (places[self.weight[places] >= 0], 0.98, "right"),
+        ):
+            data = np.column_stack([self.weight[side], shown(self.inclusion_probability[side])])
+            heights = ax.transAxes.inverted().transform(ax.transData.transform(data))[:, 1]
+            for j, point, y in zip(side, data, spread(heights, ax), strict=True):
+                name = str(j) if self.names is None else printable(self.names[j])
+                false = self.truth is not None and not self.truth[j]
+                labels.append(
+                    ax.annotate(
+                        name,
+                        xy=(point[0], point[1]),
+                        xytext=(x, y),
+                        textcoords="axes fraction",
+                        ha=align,
+                        va="center",
+                        fontsize=7,
+                        color=VERMILION if false else BLACK,
+                        parse_math=False,
+                        arrowprops={"arrowstyle": "-", "lw": 0.4, "color": GREY, "shrinkA": 1, "shrinkB": 3},
+                    )
+                )
+        return labels

@@ -1,0 +1,62 @@
+"""What solvers that pass messages share: their pace, restarts, and what makes an answer plausible."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+
+from foldless.beliefs import Array
+from foldless.problem import Problem
+from foldless.solvers.base import Solver
+from foldless.solvers.damping import Damping, Pace
+
+# The evidence of labels is an approximation and may exceed one by a little.
+EVIDENCE_SLACK = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class PacedState:
+    """A state that knows how its iteration goes."""
+
+    pace: Pace
+    iteration: int
+    log_evidence: float
+
+    @property
+    def change(self) -> float:
+        return self.pace.change
+
+    @property
+    def step(self) -> float:
+        return self.pace.step
+
+
+S = TypeVar("S", bound=PacedState)
+
+
+class MessagePassing(Solver[S]):  # type: ignore[type-var]  # cavities are each state's own business
+    """A damped iteration, which is restarted more carefully where it runs away."""
+
+    damping: Damping  # a field of every solver
+
+    def calmer(self, state: S) -> S | None:
+        pace = state.pace.calmer()
+        return None if pace is None else self._at_pace(state, pace)
+
+    def resumed(self, state: S) -> S:
+        """The same messages for a neighbouring problem, with the step and its memory reset."""
+        return self._at_pace(state, Pace.first(self.damping, state.pace.move.shape))
+
+    def plausible(self, problem: Problem, state: S) -> bool:
+        """The probability of labels is at most one: more is what a runaway iteration claims."""
+        return not problem.channel.normalised or state.log_evidence < EVIDENCE_SLACK
+
+    def _at_pace(self, state: S, pace: Pace) -> S:
+        return replace(state, pace=pace)
+
+
+def psi(mean: Array, var: Array | float) -> Array:
+    """Log normaliser of a Gaussian in its natural parameters: mean²/2var + ½ log(2π var)."""
+    return np.asarray(0.5 * (mean * mean / var + np.log(2 * np.pi * var)))

@@ -1,0 +1,143 @@
+"""The multinomial likelihood of labels given scores: its loss, its slopes and its curvature."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foldless.beliefs import Array
+
+
+class AtScores(NamedTuple):
+    """The likelihood at some scores."""
+
+    loss: float  # minus the log likelihood of all labels
+    proba: Array  # (samples, classes)
+    residual: Array  # (samples, scores): label minus probability, times the sample's weight
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """Labels of any number of classes, and which classes have scores of their own.
+
+    P(class k) ∝ exp(score_k). In the symmetric form every class has a score, so that no class is special.
+    In the reference form [Krishnapuram et al. 2005, section 2] one class has none: its score is zero. Two
+    classes always have the one score of the second.
+    """
+
+    code: NDArray[np.intp]  # the class of each sample
+    n_classes: int
+    sample_weight: Array
+    reference: int | None = None
+
+    @classmethod
+    def of(
+        cls, code: NDArray[np.intp], n_classes: int, sample_weight: Array, reference: int | None = None
+    ) -> Labels:
+        """Labels in their usual form: symmetric, but with one score for two classes."""
+        return cls(code, n_classes, sample_weight, 0 if n_classes == 2 and reference is None else reference)
+
+    @cached_property
+    def free(self) -> NDArray[np.intp]:
+        """The classes that have a score."""
+        classes = np.arange(self.n_classes)
+        return classes if self.reference is None else np.delete(classes, self.reference)
+
+    @property
+    def n_scores(self) -> int:
+        return self.free.size
+
+    @property
+    def symmetric(self) -> bool:
+        return self.reference is None
+
+    @cached_property
+    def onehot(self) -> Array:
+        return np.eye(self.n_classes)[self.code]
+
+    @property
+    def steepest(self) -> float:
+        """The largest curvature that one sample of weight 1 can have: of p (1 - p), or of diag p - p p'."""
+        return 0.25 if self.n_scores == 1 else 0.5
+
+    @cached_property
+    def base_rates(self) -> Array:
+        """The share of each class."""
+        counts = np.bincount(self.code, weights=self.sample_weight, minlength=self.n_classes)
+        return counts / counts.sum()
+
+    def full(self, scores: Array) -> Array:
+        """Scores of all classes, with the zero of the reference class put in."""
+        if self.reference is None:
+            return scores
+        return np.insert(scores, self.reference, 0.0, axis=1)
+
+    def at(self, scores: Array) -> AtScores:
+        """Loss, probabilities and residuals.
+
+        Scores are taken relative to that of the sample's own class, uₖ = ηₖ - η_own, so that both a loss
+        of 1e-20 and one of 1e20 are exact: loss = log(1 + Σ exp uₖ) over the other classes. So is
+        1 - p_own, as the sum of the other probabilities.
+        """
+        if self.n_scores == 1:
+            return self._at_one_score(scores)
+        eta = self.full(scores)
+        rows = np.arange(self.code.size)
+        u = eta - eta[rows, self.code][:, np.newaxis]
+        top = u.max(axis=1, keepdims=True)  # at least the 0 of the own class
+        others = np.exp(u - top)
+        others[rows, self.code] = 0.0
+        total = others.sum(axis=1)
+        top = top[:, 0]
+        loss = np.where(top > 0, top + np.log(total + np.exp(-top)), np.log1p(total))
+        proba = np.exp(u - loss[:, np.newaxis])
+        away = proba.copy()
+        away[rows, self.code] = 0.0
+        residual = -away
+        residual[rows, self.code] = away.sum(axis=1)
+        residual = residual[:, self.free] * self.sample_weight[:, np.newaxis]
+        return AtScores(float(self.sample_weight @ loss), proba, residual)
+
+    @cached_property
+    def _sign(self) -> Array:
+        return np.where(self.code == self.free[0], 1.0, -1.0)
+
+    def _at_one_score(self, scores: Array) -> AtScores:
+        """The same for two classes, in the margin alone: half of the passes over short vectors."""
+        margin = self._sign * scores[:, 0]
+        small = np.exp(-np.abs(margin))
+        loss = np.maximum(-margin, 0.0) + np.log1p(small)
+        wrong = np.where(margin > 0, small, 1.0) / (1.0 + small)
+        right = np.where(margin > 0, 1.0, small) / (1.0 + small)
+        proba = np.empty((scores.shape[0], 2))
+        free, other = self.free[0], 1 - self.free[0]
+        positive = self._sign > 0
+        proba[:, free] = np.where(positive, right, wrong)
+        proba[:, other] = np.where(positive, wrong, right)
+        residual = (self._sign * wrong * self.sample_weight)[:, np.newaxis]
+        return AtScores(float(self.sample_weight @ loss), proba, residual)
+
+    def entropy(self, at: AtScores, shrink: float) -> float:
+        """Σ weight · H(q) with q = label moved by the share `shrink` towards the probabilities."""
+        q = shrink * at.proba
+        own = np.arange(self.code.size), self.code
+        # 1 - s (1 - p_own), with 1 - p_own from the others: what is left of the label.
+        q[own] = 0.0
+        q[own] = 1.0 - q.sum(axis=1)
+        terms = np.zeros_like(q)
+        np.log(q, out=terms, where=q > 0)
+        return -float(self.sample_weight @ (q * terms).sum(axis=1))
+
+    def curvature(self, at: AtScores, k: int, j: int) -> Array:
+        """Per sample: the second derivative of its loss by the scores number k and j."""
+        a, b = self.free[k], self.free[j]
+        if self.n_classes == 2 and a == b:
+            return self.sample_weight * at.proba[:, 0] * at.proba[:, 1]
+        if a == b:
+            rest = np.delete(at.proba, a, axis=1).sum(axis=1)  # 1 - p without its cancellation
+            return self.sample_weight * at.proba[:, a] * rest
+        return -self.sample_weight * at.proba[:, a] * at.proba[:, b]

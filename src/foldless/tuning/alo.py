@@ -1,0 +1,277 @@
+"""Approximate leave-one-out for penalised multinomial regression: one Newton step instead of a refit.
+
+Without sample m the objective is, to second order about the weights ŵ of all samples,
+
+    ½ (w - ŵ)' A₋ₘ (w - ŵ) - g₋ₘ' (w - ŵ) + penalty(w),
+
+with the curvature A₋ₘ and the gradient g₋ₘ of all samples but m. If the same weights stay zero its minimum is
+known in closed form, and the sample's scores move to [Beirami et al. 2017; Rad and Maleki 2020]
+
+    η_loo = η + T (I - H T)⁻¹ (p - y),    T = J A⁻¹ J',    H = diag p - p p',
+
+J being the derivative of the sample's scores by the weights. With many more features than samples the same
+weights do not stay zero: on 62 samples of 2000 genes the formula is wrong by a factor of three where it
+matters, because a few samples seem to hold their scores up alone. So an L1 penalty is kept as it is, and
+the minimum, signs and zeros included, found by `l1_quadratic`: within one per cent of refits there. With
+thousands of samples one of them changes few zeros, and the formula is good and fast.
+
+A sample of weight 2 is two rows, of which one is left out.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+from foldless.beliefs import Array
+from foldless.solvers.smlr import L1, Columns, Regression, RegressionFit, plainest
+from foldless.solvers.smlr.design import Design
+from foldless.solvers.smlr.likelihood import AtScores
+from foldless.solvers.smlr.newton import add_penalty_curvature
+from foldless.solvers.smlr.penalties import Penalty
+from foldless.solvers.smlr.quadratic import l1_quadratic
+
+# Where a sample holds its own score up by itself (leverage near 1) the formula says nothing about what
+# happens without it.
+LEAST_SLACK = 0.05
+# Of the mean diagonal of A: columns that repeat others leave directions without curvature.
+RIDGE = 1e-8
+# With more samples than this, one of them changes few zeros, and steps one by one would be slow.
+MOST_STEPS = 2000
+# Columns whose gradient is above this share of the rate may get a weight when a sample leaves...
+WITHIN_REACH = 0.5
+# ... of which those above this share without the sample, other things equal, are tried at once.
+LIKELY = 0.9
+# A first step that moves a score by less leaves the second nothing to mend.
+FAR = 0.3
+# How often columns that turn out to be wanted are added.
+MOST_ROUNDS = 10
+
+
+class LeaveOneOut(NamedTuple):
+    """What all others say about each training sample."""
+
+    log_proba: Array  # (samples, classes); NaN where the formula breaks down
+    log_loss: float
+    error: float
+
+
+def leave_one_out(
+    problem: Regression,
+    penalty: Penalty,
+    fitted: RegressionFit,
+    left_out: Array,
+    label_weight: Array,
+    columns: Columns | None = None,
+    n_steps: int = 2,
+) -> LeaveOneOut:
+    """Leave-one-out log probabilities of a fit.
+
+    `left_out` is how much of each sample's weight goes, `label_weight` how much it counts in the averages.
+    A second Newton step without the sample brings errors of a few per cent, at rates so small that the fit
+    is nearly perfect, below one; to compare rates one step is enough.
+    """
+    columns = columns or Columns(problem.operator)
+    labels = problem.labels
+    penalty = plainest(penalty, labels)
+    if isinstance(penalty, L1) and labels.code.size <= MOST_STEPS:
+        scores = _stepped_scores(problem, penalty, fitted, left_out, columns, n_steps)
+    else:
+        scores = fitted.scores + _moved_by_formula(problem, penalty, fitted, left_out, columns)
+    eta = labels.full(scores)
+    with np.errstate(invalid="ignore"):  # NaN, where nothing is known, stays NaN
+        log_proba = eta - np.logaddexp.reduce(eta, axis=1, keepdims=True)
+    return scored(log_proba, labels.code, label_weight)
+
+
+def scored(log_proba: Array, code: NDArray[np.intp], label_weight: Array) -> LeaveOneOut:
+    """Log loss and error of left-out probabilities. A tie is an error: nothing was known."""
+    every = np.arange(code.size)
+    own = log_proba[every, code]
+    others = log_proba.copy()
+    others[every, code] = -np.inf
+    share = label_weight / label_weight.sum()
+    wrong = ~(own > others.max(axis=1))
+    error = float(share @ wrong) if np.all(np.isfinite(own)) else float("nan")
+    return LeaveOneOut(log_proba, -float(share @ own), error)
+
+
+def _stepped_scores(
+    problem: Regression,
+    penalty: Penalty,
+    fitted: RegressionFit,
+    left_out: Array,
+    columns: Columns,
+    n_steps: int,
+) -> Array:
+    """The score of each sample after L1 Newton steps without it."""
+    labels, n_plain = problem.labels, problem.n_plain
+    size = penalty.row_size(fitted.gradient)
+    rows = np.union1d(fitted.rows, np.flatnonzero(size > WITHIN_REACH * penalty.rate))
+    design = _design(problem, penalty, rows, columns)
+    weights = np.zeros((n_plain + rows.size, labels.n_scores))
+    weights[n_plain + np.searchsorted(rows, fitted.rows)] = fitted.weights
+    if n_plain:
+        weights[0] = fitted.intercept - (fitted.intercept[-1] if labels.symmetric else 0.0)
+    share = _share(problem, left_out)
+    bends = _sample_curvatures(problem, fitted.at)
+    slope = design.gradient(fitted.at)
+
+    change = _change_of_same_weights(design, weights, fitted, bends, share)
+    kept = _same_weights_stay(design, weights, slope, fitted, bends, share, change)
+    moved = np.einsum("mc,mck->mk", design.columns, change)
+    again = np.abs(moved).max(axis=1) > FAR if n_steps > 1 else np.zeros(kept.size, dtype=bool)
+    for m in np.flatnonzero(~kept | again):
+        at, bend = fitted.at, bends.copy()
+        now: Array = weights
+        for step in range(n_steps):
+            if step:
+                at = labels.at(design.scores(now))
+                bend = _sample_curvatures(problem, at)
+            bend[m] *= 1.0 - share[m]
+            pull = share[m] * np.outer(design.columns[m], at.residual[m])
+            now = _stepped(design, now, (design.gradient(at) if step else slope) - pull, bend)
+        moved[m] = design.columns[m] @ (now - weights)
+    return fitted.scores + moved
+
+
+def _change_of_same_weights(
+    design: Design, weights: Array, fitted: RegressionFit, bends: Array, share: Array
+) -> Array:
+    """How the weights move without each sample if zeros stay zero, (samples, columns, scores).
+
+    NaN where a sample holds its score up alone.
+    """
+    used = design.identified.copy()
+    if isinstance(design.penalty, L1):
+        used[design.n_plain :] &= weights[design.n_plain :] != 0
+    pairs = np.flatnonzero(used)
+    n_samples, n_scores = fitted.scores.shape
+    change = np.zeros((n_samples, *weights.shape))
+    if pairs.size == 0:
+        return change
+    curvature = design.hessian(fitted.at, pairs)
+    add_penalty_curvature(design, curvature, weights, pairs)
+    curvature[np.diag_indices_from(curvature)] += RIDGE * float(np.mean(np.diag(curvature)))
+    spread = cho_solve(cho_factor(curvature), np.eye(pairs.size))
+
+    # J of all samples: the derivative of score k by pair a is the entry of its column, if k is its score.
+    column, score = np.divmod(pairs, n_scores)
+    derivative = design.columns[:, column, np.newaxis] * np.eye(n_scores)[score]
+    by_spread = np.einsum("mak,ab->mbk", derivative, spread, optimize=True)
+    leverage = np.einsum("mak,maj->mkj", derivative, by_spread, optimize=True)
+    slack = np.eye(n_scores) - share[:, np.newaxis, np.newaxis] * (bends @ leverage)
+    # The eigenvalues of H T are real, those of the symmetric T^½ H T^½.
+    alone = np.min(np.real(np.linalg.eigvals(slack)), axis=1) < LEAST_SLACK
+    slack[alone] = np.eye(n_scores)
+    push = -(share[:, np.newaxis] * fitted.at.residual)[..., np.newaxis]
+    push = np.linalg.solve(slack, push)
+    change.reshape(n_samples, -1)[:, pairs] = (by_spread @ push)[..., 0]
+    change[alone] = np.nan
+    return change
+
+
+def _same_weights_stay(
+    design: Design,
+    weights: Array,
+    slope: Array,
+    fitted: RegressionFit,
+    bends: Array,
+    share: Array,
+    change: Array,
+) -> NDArray[np.bool_]:
+    """For which samples the change is the minimum of the expansion: signs stay, and no zero wants to move."""
+    plain = design.n_plain
+    inside = weights[plain:]
+    signs_stay = np.all(np.sign(inside + change[:, plain:]) == np.sign(inside), axis=(1, 2))
+    left = np.empty_like(change)
+    for m in np.flatnonzero(signs_stay):
+        turn = np.einsum("nkj,nj->nk", bends, design.columns @ change[m])
+        turn[m] *= 1.0 - share[m]
+        turn[m] += share[m] * fitted.at.residual[m]
+        left[m] = slope - design.columns.T @ turn
+    at_zero = (inside == 0) & design.identified[plain:]
+    quiet = np.zeros(signs_stay.size, dtype=bool)
+    quiet[signs_stay] = ~np.any(
+        at_zero & (np.abs(left[signs_stay][:, plain:]) > design.penalty.rate), axis=(1, 2)
+    )
+    return quiet
+
+
+def _stepped(design: Design, weights: Array, slope: Array, bend: Array) -> Array:
+    """The minimum of the expansion with this gradient and these curvatures of samples, plus the penalty."""
+    n_scores = weights.shape[1]
+    pairs = np.flatnonzero(design.identified)
+    column, score = np.divmod(pairs, n_scores)
+    rates = design.penalty.rate * (column >= design.n_plain)
+    start, push = weights.ravel()[pairs], slope.ravel()[pairs]
+    tried = (start != 0) | (rates == 0) | (np.abs(push) > LIKELY * rates)
+    moved = weights
+    for _ in range(MOST_ROUNDS):
+        some = np.flatnonzero(tried)
+        curvature = _pair_curvature(design.columns, bend, column[some], score[some])
+        curvature[np.diag_indices_from(curvature)] += RIDGE * float(np.mean(np.diag(curvature)))
+        linear = curvature @ start[some] + push[some]
+        try:
+            found = l1_quadratic(curvature, linear, rates[some], start[some])
+        except LinAlgError:
+            return np.full_like(weights, np.nan)
+        moved = weights.copy()
+        moved[column[some], score[some]] = found
+        # What the step leaves of the gradient of every weight within reach, tried or not.
+        turn = np.einsum("mkj,mj->mk", bend, design.columns @ (moved - weights))
+        left = push - (design.columns.T @ turn).ravel()[pairs]
+        wanted = ~tried & (np.abs(left) > rates)
+        if not wanted.any():
+            break
+        tried |= wanted
+    return moved
+
+
+def _moved_by_formula(
+    problem: Regression, penalty: Penalty, fitted: RegressionFit, left_out: Array, columns: Columns
+) -> Array:
+    """η_loo - η of every sample if the same weights stay zero; NaN where a sample stands alone."""
+    design = _design(problem, penalty, fitted.rows, columns)
+    weights = np.vstack([np.zeros((problem.n_plain, problem.labels.n_scores)), fitted.weights])
+    bends, share = _sample_curvatures(problem, fitted.at), _share(problem, left_out)
+    change = _change_of_same_weights(design, weights, fitted, bends, share)
+    return np.einsum("mc,mck->mk", design.columns, change)
+
+
+def _share(problem: Regression, left_out: Array) -> Array:
+    """Which part of each sample goes."""
+    weight = problem.labels.sample_weight
+    return left_out / np.where(weight > 0, weight, 1.0)
+
+
+def _design(problem: Regression, penalty: Penalty, rows: NDArray[np.intp], columns: Columns) -> Design:
+    matrix = np.ones((problem.operator.shape[0], problem.n_plain + rows.size))
+    matrix[:, problem.n_plain :] = columns(rows)
+    return Design(matrix, problem.n_plain, problem.labels, penalty)
+
+
+def _sample_curvatures(problem: Regression, at: AtScores) -> Array:
+    """Weight times diag p - p p' of every sample, (samples, scores, scores)."""
+    labels = problem.labels
+    out = np.empty((labels.code.size, labels.n_scores, labels.n_scores))
+    for k in range(labels.n_scores):
+        for j in range(labels.n_scores):
+            out[:, k, j] = labels.curvature(at, k, j)
+    return out
+
+
+def _pair_curvature(matrix: Array, bend: Array, column: NDArray[np.intp], score: NDArray[np.intp]) -> Array:
+    """Σ over samples of J' bend J over some pairs."""
+    used = matrix[:, column]
+    if bend.shape[1] == 1:
+        return (used * bend[:, 0]).T @ used
+    out = np.empty((column.size, column.size))
+    for k in np.unique(score):
+        own = score == k
+        # Row a, column b: Σ x_a x_b bend[k, score of b].
+        out[own] = used[:, own].T @ (used * bend[:, k, score])
+    return out

@@ -1,0 +1,227 @@
+"""The rate of a penalised regression: chosen along a path by leave-one-out, by a criterion, by folds, or
+integrated out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foldless.beliefs import Array
+from foldless.solvers.smlr import (
+    L1,
+    Columns,
+    Labels,
+    Penalty,
+    Regression,
+    RegressionFit,
+    Stop,
+    fit,
+    largest_rate,
+    nothing,
+    path,
+)
+from foldless.tuning.alo import leave_one_out
+
+# A path ends where the fit explains this share of the labels: smaller rates only enlarge the weights.
+EXPLAINED = 0.999
+# From the largest rate down to this share of it; with more samples than columns there is more to learn.
+SMALLEST_SHARE, SMALLEST_SHARE_TALL = 0.01, 0.001
+# Ridge rates, in units of all curvature there is: nothing is learnt above, nearly all of it below.
+RIDGE_RANGE = (1.0, 1e-7)
+# Leave-one-out is looked at this many times along a path, then between the best and its neighbours.
+COARSE_LOOKS = 8
+# How far a path goes on at a time if its end was best, and how often.
+EXTENSION, MOST_EXTENSIONS = 0.1, 4
+# The integrated rate: how close two rounds must be, how many rounds.
+RATE_TOL, MOST_ROUNDS = 1e-4, 200
+
+
+@dataclass(frozen=True, eq=False)
+class Tuned:
+    """The chosen fit, and the criterion at every rate that was looked at (smaller is better)."""
+
+    fitted: RegressionFit
+    rates: Array = field(default_factory=lambda: np.zeros(0))
+    criterion: Array = field(default_factory=lambda: np.zeros(0))
+    n_iter: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What is fitted, under which kind of penalty, and how exactly."""
+
+    problem: Regression
+    penalty: type[Penalty]
+    stop: Stop
+    algorithm: str = "auto"
+
+    def fits(self, rates: Array, start: RegressionFit | None = None) -> list[RegressionFit]:
+        """Fits at falling rates, down to where all is explained."""
+        out: list[RegressionFit] = []
+        for fitted in path(
+            self.problem, self.penalty, rates, stop=self.stop, algorithm=self.algorithm, start=start
+        ):
+            out.append(fitted)
+            if self.explained(fitted):
+                break
+        return out
+
+    def explained(self, fitted: RegressionFit) -> bool:
+        """Whether smaller rates have nothing more to explain."""
+        return fitted.at.loss < (1.0 - EXPLAINED) * nothing(self.problem).at.loss
+
+    def at(self, rate: float) -> RegressionFit:
+        """One fit; far below the largest rate by way of some between."""
+        if not self.penalty.sparse:
+            return fit(self.problem, self.penalty(rate), stop=self.stop, algorithm=self.algorithm)
+        top = largest_rate(self.penalty, nothing(self.problem))
+        # Half as large each time: the strong rule still rules most columns out.
+        n_between = max(int(np.ceil(np.log2(max(top / rate, 1.0)))), 1)
+        rates = np.geomspace(max(top, rate), rate, n_between + 1)[1:]
+        *_, last = path(self.problem, self.penalty, rates, stop=self.stop, algorithm=self.algorithm)
+        return last
+
+
+def rate_grid(problem: Regression, penalty: type[Penalty], n_rates: int) -> Array:
+    """Falling rates, log-spaced, from the smallest at which nothing is left."""
+    if penalty.sparse:
+        top = largest_rate(penalty, nothing(problem))
+        n_rows, n_columns = problem.operator.shape
+        share = SMALLEST_SHARE_TALL if n_rows > n_columns else SMALLEST_SHARE
+        # Rounding could leave a weight at the very top of the path.
+        return np.geomspace(max(top, np.finfo(float).tiny), share * max(top, np.finfo(float).tiny), n_rates)
+    _, squares = problem.operator.squared_norms(problem.labels.sample_weight)
+    steep = problem.labels.steepest * max(float(squares.sum()), np.finfo(float).tiny)
+    return steep * np.geomspace(*RIDGE_RANGE, n_rates)
+
+
+def by_leave_one_out(task: Task, rates: Array, left_out: Array, label_weight: Array) -> Tuned:
+    """The rate with the smallest approximate leave-one-out log loss.
+
+    The loss is smooth along the path, so it is looked at in a few places first, then, halving distances,
+    beside the best.
+    """
+    fits = task.fits(rates)
+    columns = Columns(task.problem.operator)
+    seen: dict[int, float] = {}
+
+    def look(i: int) -> None:
+        if 0 <= i < len(fits) and i not in seen:
+            penalty = task.penalty(fits[i].rate)
+            loo = leave_one_out(task.problem, penalty, fits[i], left_out, label_weight, columns, n_steps=1)
+            seen[i] = loo.log_loss if np.isfinite(loo.log_loss) else np.inf
+
+    stride = max(len(fits) // COARSE_LOOKS, 1)
+    for i in (*range(0, len(fits), stride), len(fits) - 1):
+        look(i)
+    # If less penalty is still better at the end of the path, the path was too short: smooth kernels want
+    # rates many decades down.
+    for _ in range(MOST_EXTENSIONS):
+        if min(seen, key=seen.__getitem__) < len(fits) - 1 or task.explained(fits[-1]):
+            break
+        further = fits[-1].rate * np.geomspace(1.0, EXTENSION, COARSE_LOOKS // 2 * stride + 1)[1:]
+        begin = len(fits)
+        fits += task.fits(further, fits[-1])
+        for i in (*range(begin - 1 + stride, len(fits), stride), len(fits) - 1):
+            look(i)
+    while stride > 1:
+        stride //= 2
+        best = min(seen, key=seen.__getitem__)
+        look(best - stride)
+        look(best + stride)
+    return _best(fits, np.array([seen.get(i, np.nan) for i in range(len(fits))]))
+
+
+def by_criterion(task: Task, rates: Array, criterion: Callable[[RegressionFit], float]) -> Tuned:
+    """The rate with the smallest value of a criterion of the fit."""
+    fits = task.fits(rates)
+    return _best(fits, np.array([criterion(f) for f in fits]))
+
+
+def _best(fits: list[RegressionFit], criterion: Array) -> Tuned:
+    looked = np.flatnonzero(np.isfinite(criterion))
+    # A criterion that is nowhere finite says nothing: the simplest fit.
+    best = int(looked[np.argmin(criterion[looked])]) if looked.size else 0
+    rates = np.array([f.rate for f in fits])
+    return Tuned(fits[best], rates[looked], criterion[looked], sum(f.n_iter for f in fits))
+
+
+def by_folds(task: Task, rates: Array, n_folds: int, label_weight: Array) -> Tuned:
+    """The rate with the smallest cross-validated log loss, over folds that keep the shares of classes.
+
+    A fold is left out by giving its samples no weight, so columns are standardised once, by all samples.
+    """
+    labels = task.problem.labels
+    fold = _folds(labels.code, n_folds)
+    loss = np.zeros(rates.size)
+    n_iter = 0
+    for k in range(n_folds):
+        inside = fold == k
+        weight = np.where(inside, 0.0, labels.sample_weight)
+        kept = Labels(labels.code, labels.n_classes, weight, labels.reference)
+        if np.any(kept.base_rates == 0):
+            raise ValueError(
+                f"tuning='cv' with {n_folds} folds leaves a class without samples. Use fewer folds, or "
+                "tuning='alo', which leaves out one sample at a time."
+            )
+        problem = Regression(task.problem.operator, kept, task.problem.intercept)
+        reached = np.zeros(rates.size, dtype=bool)
+        part = Task(problem, task.penalty, task.stop, task.algorithm)
+        for i, fitted in enumerate(part.fits(rates)):
+            eta = labels.full(fitted.scores[inside])
+            log_proba = eta - np.logaddexp.reduce(eta, axis=1, keepdims=True)
+            own = log_proba[np.arange(int(inside.sum())), labels.code[inside]]
+            loss[i] -= label_weight[inside] @ own
+            reached[i] = True
+            n_iter += fitted.n_iter
+        loss[~reached] = np.inf
+    fits = task.fits(rates)
+    tuned = _best(fits, loss[: len(fits)] / label_weight.sum())
+    return Tuned(tuned.fitted, tuned.rates, tuned.criterion, tuned.n_iter + n_iter)
+
+
+def _folds(code: NDArray[np.intp], n_folds: int) -> NDArray[np.intp]:
+    """Each class dealt out over the folds, in the order of samples, going on where the last class ended."""
+    fold = np.empty(code.size, dtype=np.intp)
+    order = np.argsort(code, kind="stable")
+    fold[order] = np.arange(code.size) % n_folds
+    return fold
+
+
+def by_integration(task: Task, shape: float = 0.0, scale: float = 0.0) -> Tuned:
+    """The rate integrated out, as in SBMLR [Cawley, Talbot, Girolami 2007].
+
+    Under the prior 1/λ the penalty becomes W log Σ|w|, W weights being non-zero, and its stationary points
+    are L1 fits with λ = W / Σ|w|; under a Gamma(a, b) prior with λ = (W + a)/(Σ|w| + b). The rate goes there
+    by half of the way in its logarithm each round, since W moves in steps. At the largest rate nothing is
+    left: then the data say nothing, and the fit without features is returned.
+    """
+    if task.penalty is not L1:
+        raise ValueError("tuning='bayes' integrates the rate of an L1 penalty; use penalty='l1'.")
+    start = nothing(task.problem)
+    top = largest_rate(L1, start)
+    rate, n_iter = 0.5 * top, 0
+    rates: list[float] = []
+    changes: list[float] = []
+    columns = Columns(task.problem.operator)
+    fitted = fit(task.problem, L1(top), start, stop=task.stop, algorithm=task.algorithm, columns=columns)
+    for _ in range(MOST_ROUNDS):
+        fitted = fit(
+            task.problem, L1(rate), fitted, stop=task.stop, algorithm=task.algorithm, columns=columns
+        )
+        n_iter += fitted.n_iter
+        size = float(np.abs(fitted.weights).sum()) + scale
+        count = float(np.count_nonzero(fitted.weights)) + shape
+        wanted = top if size == 0 else count / size
+        rates.append(rate)
+        changes.append(abs(np.log(wanted / rate)))
+        if wanted >= top or changes[-1] < RATE_TOL:
+            break
+        rate = float(np.sqrt(rate * wanted))
+    if wanted >= top:
+        fitted = fit(task.problem, L1(top), start, stop=task.stop, algorithm=task.algorithm, columns=columns)
+    return Tuned(fitted, np.array(rates), np.array(changes), n_iter)

@@ -1,0 +1,151 @@
+"""SparseClassifier on correlated columns: the path it takes, what it averages, what it says of twins."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import expit
+
+from foldless import SparseClassifier
+from foldless.estimators.classifier import NOT_SPARSE
+
+
+def factor_data(n_samples=60, n_features=200, seed=0):
+    """Three common factors, of which one decides the class: many features say the same."""
+    rng = np.random.default_rng(seed)
+    factors = rng.normal(size=(n_samples, 3))
+    X = factors @ rng.normal(size=(3, n_features)) + rng.normal(size=(n_samples, n_features))
+    return X, np.where(factors[:, 0] + 0.5 * rng.normal(size=n_samples) > 0, "tumour", "normal")
+
+
+def twin_data(n_samples=150, seed=1):
+    """Blocks of five near-copies; one column of the first block and one of the fourth matter."""
+    rng = np.random.default_rng(seed)
+    X = np.repeat(rng.normal(size=(n_samples, 40)), 5, axis=1) + 0.3 * rng.normal(size=(n_samples, 200))
+    score = 2.5 * X[:, 2] - 2.5 * X[:, 17]
+    return X, np.where(rng.random(n_samples) < expit(score), 1, 0)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, y = factor_data()
+    return SparseClassifier().fit(X, y), X, y
+
+
+def test_correlated_columns_are_noticed_and_models_averaged(fitted):
+    model, _, _ = fitted
+    assert model.solver_ == "EP"
+    weights = [weight for _, weight in model.models_]
+    assert_allclose(sum(weights), 1.0)
+    assert weights == sorted(weights, reverse=True)
+    assert {"sparse", "class frequencies"} < {name for name, _ in model.models_}
+
+
+def test_predictions_agree_with_each_other(fitted):
+    model, X, _ = fitted
+    probability = model.predict_proba(X)
+    assert_allclose(probability.sum(axis=1), 1.0)
+    assert_allclose(expit(model.decision_function(X)), probability[:, 1], rtol=1e-6)
+    assert_array_equal(model.predict(X), model.classes_[(probability[:, 1] > 0.5).astype(int)])
+    assert_allclose(np.exp(model.predict_log_proba(X)), probability, rtol=1e-6)
+
+
+def test_leave_one_out_is_near_new_data():
+    errors, promised = [], []
+    for seed in range(3):
+        X, y = factor_data(360, seed=seed)
+        model = SparseClassifier().fit(X[:60], y[:60])
+        errors.append(np.mean(model.predict(X[60:]) != y[60:]))
+        promised.append(model.loo_error_)
+    # Three times sixty samples leave a standard error of about 0.03.
+    assert abs(np.mean(errors) - np.mean(promised)) < 0.08
+
+
+def test_a_dense_signal_is_flagged():
+    rng = np.random.default_rng(3)
+    factor = rng.normal(size=120)
+    X = factor[:, np.newaxis] + 3.0 * rng.normal(size=(120, 400))
+    model = SparseClassifier().fit(X, np.where(factor > 0, 1, 0))
+    assert NOT_SPARSE in model.flags_
+
+
+def test_twins_are_named_together():
+    X, y = twin_data()
+    model = SparseClassifier().fit(X, y)
+    assert model.solver_ == "EP"
+    blocks = [set((each.columns // 5).tolist()) for each in model.credible_sets_]
+    assert {0} in blocks
+    assert {3} in blocks
+    assert all(each.probability >= 0.95 for each in model.credible_sets_)
+
+
+def test_sparse_and_dense_storage_give_one_answer():
+    X, y = twin_data()
+    X[np.abs(X) < 0.4] = 0.0
+    dense, sparse = SparseClassifier().fit(X, y), SparseClassifier().fit(sp.csr_array(X), y)
+    assert dense.solver_ == sparse.solver_ == "EP"
+    assert_allclose(dense.predict_proba(X), sparse.predict_proba(sp.csr_array(X)), rtol=1e-5)
+
+
+def test_order_and_signs_and_units_do_not_matter():
+    X, y = factor_data()
+    rng = np.random.default_rng(7)
+    rows, columns = rng.permutation(y.size), rng.permutation(X.shape[1])
+    unit = np.where(rng.random(X.shape[1]) < 0.5, -3.0, 100.0)
+    changed = (X * unit)[rows][:, columns]
+    before, after = SparseClassifier().fit(X, y), SparseClassifier().fit(changed, y[rows])
+    assert_allclose(after.predict_proba(changed), before.predict_proba(X)[rows], rtol=1e-4, atol=1e-6)
+    assert_allclose(after.loo_log_loss_, before.loo_log_loss_, rtol=1e-4)
+
+
+def test_the_same_data_give_the_same_fit_and_it_survives_pickling(fitted):
+    model, X, y = fitted
+    again = SparseClassifier().fit(X, y)
+    assert_array_equal(model.coef_, again.coef_)
+    restored = pickle.loads(pickle.dumps(model))
+    assert_array_equal(restored.predict_proba(X), model.predict_proba(X))
+
+
+def test_float32_stays_float32(fitted):
+    _, X, y = fitted
+    model = SparseClassifier().fit(X.astype(np.float32), y)
+    assert model.coef_.dtype == model.predict_proba(X.astype(np.float32)).dtype == np.float32
+
+
+def grouped_data():
+    """Twelve subjects whose samples resemble each other more than those of others with the same label."""
+    rng = np.random.default_rng(11)
+    subject = np.repeat(np.arange(12), 8)
+    own = rng.normal(size=(12, 150))
+    X = 1.5 * own[subject] + rng.normal(size=(96, 150))
+    y = (subject % 2).astype(int)
+    X[:, :5] += 0.8 * (2 * y[:, np.newaxis] - 1)
+    return X, y, subject
+
+
+def test_leaving_a_group_out_is_harder_than_leaving_a_sample_out():
+    X, y, subject = grouped_data()
+    alone = SparseClassifier().fit(X, y)
+    together = SparseClassifier().fit(X, y, groups=subject)
+    assert alone.loo_log_loss_ < together.loo_log_loss_
+    assert together.loo_error_ > alone.loo_error_
+
+
+def test_groups_are_checked():
+    X, y, subject = grouped_data()
+    with pytest.raises(ValueError, match="only one group"):
+        SparseClassifier().fit(X, y, groups=np.zeros(96))
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        SparseClassifier().fit(X, y, groups=subject[:-1])
+
+
+def test_covariates_are_kept_and_not_selected():
+    X, y = factor_data()
+    model = SparseClassifier(always_keep=[0, 5]).fit(X, y)
+    assert model.solver_ == "EP"
+    assert model.inclusion_probability_[[0, 5]].tolist() == [1.0, 1.0]
+    assert model.get_support()[[0, 5]].all()
