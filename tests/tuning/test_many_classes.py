@@ -29,8 +29,10 @@ def shifted_classes(n_samples=120, n_features=300, n_active=6, n_classes=3, seed
 def test_two_scores_are_nearly_one_score_of_twice_the_variance():
     """softmax of (z₁, z₂) with w ~ N(0, v) each is the logistic of z₂ - z₁ with w ~ N(0, 2v).
 
-    Diagonal covariances ignore that labels inform the difference only, so sum-product is a little off;
-    max-sum has no covariances in its fixed point and is exact.
+    Diagonal covariances ignore that labels inform the difference only, so SHyGAMP's sum-product is off by
+    0.066 of the largest weight here. That is the approximation: HyGAMP, which keeps the covariances, is the
+    logistic channel to 1 % (tests/solvers/test_hygamp.py). Max-sum has no covariances in its fixed point and
+    is exact.
     """
     rng = np.random.default_rng(0)
     X = rng.standard_normal((150, 60))
@@ -42,7 +44,7 @@ def test_two_scores_are_nearly_one_score_of_twice_the_variance():
     )
     assert many.outcome is Outcome.CONVERGED
     difference = many.posterior.mean[:, 1] - many.posterior.mean[:, 0]
-    assert_allclose(difference, binary.posterior.mean, atol=0.1 * np.abs(binary.posterior.mean).max())
+    assert_allclose(difference, binary.posterior.mean, atol=0.08 * np.abs(binary.posterior.mean).max())
     assert np.corrcoef(difference, binary.posterior.mean)[0, 1] > 0.999
     exact = GAMP(rule="max-sum")
     binary = solve(Problem(operator, y, ones, Logistic(), Gaussian(0.2)), exact, stopping=stopping)

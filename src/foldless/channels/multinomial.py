@@ -43,6 +43,8 @@ FULL_STEPS = 50
 FULL_TOLERANCE = 1e-11
 # Points of the integral over correlated scores, and what its Gaussian is widened by: weights must be bounded.
 FULL_POINTS = 512
+# Numbers handled at a time.
+FULL_PIECE = 1 << 18
 WIDER = 1.2
 
 
@@ -313,28 +315,34 @@ def _integrated(mean: Array, cov: Array, classes: NDArray[np.intp]) -> Response:
     factor = WIDER * np.linalg.cholesky(at_mode)
     points = _normal_points(FULL_POINTS, n_classes)
     indicator = np.eye(n_classes)[classes]
+    cavity_factor = np.linalg.cholesky(cov + floor[:, np.newaxis, np.newaxis] * np.eye(n_classes))
+    log_size = np.sum(np.log(np.einsum("mii->mi", factor) / np.einsum("mii->mi", cavity_factor)), axis=1)
+    # In units of the cavity, the points are A ξ + b.
+    spread = np.linalg.solve(cavity_factor, factor)
+    at_mean = np.einsum("mij,mj->mi", cov, mode.slope)
+    offset = np.linalg.solve(cavity_factor, at_mean[..., np.newaxis])[..., 0]
     log_z, slope = np.empty(n_samples), np.empty_like(mean)
     curvature = np.empty((n_samples, n_classes, n_classes))
-    log_size = np.sum(np.log(np.diagonal(factor, axis1=1, axis2=2)), axis=1)
-    cavity_factor = np.linalg.cholesky(cov + floor[:, np.newaxis, np.newaxis] * np.eye(n_classes))
-    log_cavity_size = np.sum(np.log(np.diagonal(cavity_factor, axis1=1, axis2=2)), axis=1)
-    at_mean = mean + np.einsum("mij,mj->mi", cov, mode.slope)
-    for m in range(n_samples):
-        scores = at_mean[m] + points @ factor[m].T
-        standard = np.linalg.solve(cavity_factor[m], (scores - mean[m]).T)
-        log_weight = scores[:, classes[m]] - logsumexp(scores, axis=1)
-        log_weight += 0.5 * np.sum(points**2, axis=1) - 0.5 * np.sum(standard**2, axis=0)
-        largest = log_weight.max()
+    at_once = max(FULL_PIECE // points.size, 1)
+    for start in range(0, n_samples, at_once):
+        rows = slice(start, min(start + at_once, n_samples))
+        scores = (mean + at_mean)[rows, np.newaxis] + points @ factor[rows].transpose(0, 2, 1)
+        standard = offset[rows, np.newaxis] + points @ spread[rows].transpose(0, 2, 1)
+        own = np.take_along_axis(scores, classes[rows, np.newaxis, np.newaxis], axis=2)[..., 0]
+        level = logsumexp(scores, axis=2)
+        log_weight = own - level + 0.5 * np.sum(points**2, axis=1) - 0.5 * np.sum(standard**2, axis=2)
+        largest = log_weight.max(axis=1, keepdims=True)
         weight = np.exp(log_weight - largest)
-        log_z[m] = largest + np.log(weight.mean()) + log_size[m] - log_cavity_size[m]
-        weight /= weight.sum()
-        share = softmax(scores, axis=1)
-        average = weight @ share
-        slope[m] = indicator[m] - average
-        spread = share - average
+        log_z[rows] = largest[:, 0] + np.log(weight.mean(axis=1)) + log_size[rows]
+        weight /= weight.sum(axis=1, keepdims=True)
+        share = np.exp(scores - level[..., np.newaxis])
+        average = np.einsum("mp,mpk->mk", weight, share)
+        slope[rows] = indicator[rows] - average
         # ⟨B⟩ - Cov = diag⟨s⟩ - ⟨s s'⟩ - ⟨s s'⟩ + ⟨s⟩⟨s⟩'.
-        product = (weight[:, np.newaxis] * spread).T @ spread
-        curvature[m] = np.diag(average) - 2.0 * product - np.outer(average, average)
+        share -= average[:, np.newaxis]
+        product = (weight[..., np.newaxis] * share).transpose(0, 2, 1) @ share
+        curvature[rows] = average[:, :, np.newaxis] * np.eye(n_classes) - 2.0 * product
+        curvature[rows] -= average[:, :, np.newaxis] * average[:, np.newaxis, :]
     return Response(log_z, slope, curvature)
 
 

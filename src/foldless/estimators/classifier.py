@@ -209,7 +209,9 @@ class SparseClassifier(ManyClassesClassifier):
                 stacklevel=4,
             )
         if many:
-            exact = affordable and not independent
+            # The blend with class means is for more features than samples; otherwise exact ones are cheap.
+            n_samples, n_features = standardized.shape
+            exact = affordable and (not independent or n_features <= n_samples)
             self._solve_many(standardized, labels, weight, columns, choices, left_out, exact=exact)
             if excess > TOLERATED_EXCESS and not affordable:
                 self.flags_.append(TOO_LARGE_FOR_ITS_CORRELATIONS)

@@ -15,6 +15,7 @@ from foldless.priors.elastic_net import ElasticNet
 from foldless.priors.gaussian import Gaussian
 from foldless.priors.gaussian_mixture import GaussianMixture
 from foldless.priors.laplace import Laplace
+from foldless.priors.multivariate_gaussian import MultivariateGaussian
 from foldless.priors.ridged import Ridged
 from foldless.priors.row_sparse import RowSparse
 from foldless.priors.spike_and_slab import SpikeAndSlab
@@ -50,6 +51,7 @@ __all__ = [
     "GaussianMixture",
     "HyperPrior",
     "Laplace",
+    "MultivariateGaussian",
     "Prior",
     "Ridged",
     "RowSparse",

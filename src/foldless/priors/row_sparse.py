@@ -11,6 +11,7 @@ from scipy.special import expit, log_expit, logit
 from foldless.beliefs import Array, Tilted
 from foldless.component import inner_names, wants
 from foldless.priors._common import as_cavity, require_prior
+from foldless.priors._rows import TiltedRows
 from foldless.priors._slab import slab_evidence_of
 from foldless.priors.base import NO_HYPER_PRIOR, HyperPrior, Prior
 from foldless.priors.gaussian import Gaussian
@@ -54,6 +55,21 @@ class RowSparse(Prior):
         log_z = np.broadcast_to(row / r.shape[-1], r.shape)
         var = np.maximum(var, np.finfo(r.dtype).tiny)
         return Tilted(*(np.array(a, dtype=r.dtype) for a in (p * mean, var, log_z)))
+
+    def tilted_rows(self, shift: Array, precision: Array) -> TiltedRows:
+        """The same under full covariances: log odds = logit π + log Z of the slab, as a spike has Z = 1."""
+        if not hasattr(self.slab, "tilted_rows"):
+            raise ValueError(
+                f"RowSparse under full covariances needs a Gaussian slab; got {self.slab!r}. Use "
+                "RowSparse(Gaussian()) or RowSparse(MultivariateGaussian(covariance))."
+            )
+        mean, cov, log_z = self.slab.tilted_rows(shift, precision)
+        log_odds = logit(self.inclusion) + log_z
+        p, q = expit(log_odds), expit(-log_odds)
+        outer = mean[:, :, np.newaxis] * mean[:, np.newaxis, :]
+        cov = p[:, np.newaxis, np.newaxis] * (cov + q[:, np.newaxis, np.newaxis] * outer)
+        log_z = np.logaddexp(np.log1p(-self.inclusion), np.log(self.inclusion) + log_z)
+        return TiltedRows(p[:, np.newaxis] * mean, cov, log_z)
 
     def inclusion_probability(self, cavity_mean: Array, cavity_var: Array) -> Array:
         """Posterior probability that a row is not zero; (features, scores), the same along a row."""

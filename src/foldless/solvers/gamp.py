@@ -132,7 +132,7 @@ class GAMP(MessagePassing[GAMPState]):
     def init(self, problem: Problem) -> GAMPState:
         self._check_support(problem)
         n_samples, n_features = problem.operator.shape
-        norms = self._squared_norms(problem)
+        norms = self.squared_norms(problem)
         shape = problem.channel.score_shape
         weights, weight_var = (_for_scores(part, shape) for part in problem.prior.start(n_features))
         vagueness = float(np.max(_dot(problem.sample_weight, norms.score_var(weight_var)))) / float(
@@ -211,7 +211,7 @@ class GAMP(MessagePassing[GAMPState]):
         )
 
     def transferred(self, problem: Problem, state: GAMPState) -> GAMPState:
-        return replace(self.resumed(state), norms=self._squared_norms(problem))
+        return replace(self.resumed(state), norms=self.squared_norms(problem))
 
     def plausible(self, problem: Problem, state: GAMPState) -> bool:
         # Max-sum has no probability to go by.
@@ -234,7 +234,8 @@ class GAMP(MessagePassing[GAMPState]):
     def _exact(self) -> bool:
         return self.variances == "per-coordinate"
 
-    def _squared_norms(self, problem: Problem) -> SquaredNorms:
+    def squared_norms(self, problem: Problem) -> SquaredNorms:
+        """Row and column sums of X∘X, as `variances` has them."""
         row, column = problem.operator.squared_norms(problem.sample_weight)
         total = float(column.sum())
         if total <= 0:  # every column is constant: any positive total says the same, that nothing is learnt

@@ -363,7 +363,7 @@ def _answered(
     if free.size == 0:
         return blocks
     cavity_mean, cavity_var = state.weight_cavities.mean.copy(), state.weight_cavities.var.copy()
-    for _ in range(ANSWERS):
+    for _ in range(1 if opened[0].free.size == cavity_mean.shape[0] else ANSWERS):
         cavities = [Cavities.left(b.mean, b.var, b.data_precision, b.data_slope) for b in blocks]
         for k, at in enumerate(cavities):
             cavity_mean[free, k], cavity_var[free, k] = at.mean, at.var

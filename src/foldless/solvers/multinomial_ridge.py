@@ -30,7 +30,7 @@ from scipy.special import logsumexp, softmax
 from foldless.beliefs import Array
 
 # Newton's decrement, in nats of all samples together: far below what leave-one-out resolves.
-TOLERANCE = 1e-5
+TOLERANCE = 1e-6
 MAX_ITER = 60
 # Newton's equations are solved this well, relative to their right-hand side: better ones are not worth it
 # before the last steps, which are short anyway.
