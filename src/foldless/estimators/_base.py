@@ -30,6 +30,7 @@ from foldless.solution import Iteration, Outcome
 from foldless.solvers.solve import Watch
 from foldless.tuning.fit import Choices, Columns, Fit, fit
 from foldless.tuning.loo import log_label_odds, loo_log_densities, loo_log_odds
+from foldless.tuning.many_classes import Fit as ManyFit
 
 # These are used as they are: any layout, both precisions, both sparse formats, both index widths. What else
 # scikit-learn accepts (integers, frames, other sparse formats) it converts first.
@@ -329,7 +330,7 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
         inclusion[list(result.columns.always_kept)] = 1.0
         return inclusion
 
-    def _tell(self, result: Fit) -> None:
+    def _tell(self, result: Fit | ManyFit) -> None:
         outcome = result.solution.outcome
         if outcome is Outcome.INTERRUPTED:
             raise KeyboardInterrupt(

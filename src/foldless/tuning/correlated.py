@@ -22,7 +22,7 @@ from scipy.special import log_expit
 from foldless.beliefs import Array
 from foldless.channels import Logistic
 from foldless.operators import Standardized
-from foldless.priors import Blocks, Gaussian, Prior, SpikeAndSlab
+from foldless.priors import Blocks, Gaussian, HyperPrior, Prior, SpikeAndSlab
 from foldless.problem import Problem
 from foldless.solution import History, Outcome, Solution
 from foldless.solvers import EP, GAMP, Stopping, solve
@@ -124,16 +124,18 @@ def fit_correlated(
 
 
 def _dense_lead(candidates: list[Candidate], labels: Array, sample_weight: Array) -> float:
-    """Of mean leave-one-out densities, in standard errors of the paired difference."""
-    share = sample_weight / sample_weight.sum()
     densities = {
         c.name: log_expit(labels * tempered_log_odds(c.channel, c.loo_mean, c.loo_var, 1.0))
         for c in candidates
     }
     sparse = densities.pop(SPARSE, None)
-    if sparse is None:
-        return 0.0
-    difference = max(densities.values(), key=lambda density: float(share @ density)) - sparse
+    return 0.0 if sparse is None else lead_over(sparse, list(densities.values()), sample_weight)
+
+
+def lead_over(log_density: Array, others: list[Array], sample_weight: Array) -> float:
+    """By how many standard errors of their difference the best of others predicts left-out labels better."""
+    share = sample_weight / sample_weight.sum()
+    difference = max(others, key=lambda density: float(share @ density)) - log_density
     mean = float(share @ difference)
     standard_error = np.sqrt(float(share @ (difference - mean) ** 2) / sample_weight.sum())
     return mean / max(standard_error, np.finfo(float).tiny)
@@ -163,7 +165,24 @@ def _sparse(
     choices: Choices,
     watch: Watch | None,
 ) -> tuple[Solution, Solution]:
-    """The spike-and-slab model, plain, and with parameters tuned as far as that goes well.
+    """The spike-and-slab model, plain, and with parameters tuned as far as that goes well."""
+    assert isinstance(problem.prior, Blocks)
+    start: Prior = SpikeAndSlab(Gaussian(PLAIN_SLAB_VARIANCE), min(EXPECTED_ACTIVE / max(free.sum(), 1), 0.5))
+    if isinstance(choices.prior, Prior):
+        start = choices.prior
+    problem = problem.but(prior=replace(problem.prior, base=start))
+    return settled_and_tuned(problem, solver, free, choices.stopping, choices.hyper, watch)
+
+
+def settled_and_tuned(
+    problem: Problem,
+    solver: Solver[Any],
+    free: NDArray[np.bool_],
+    stopping: Stopping,
+    hyper: HyperPrior,
+    watch: Watch | None,
+) -> tuple[Solution, Solution]:
+    """The solution at these parameters, and at those that EM finds from there as far as that goes well.
 
     Where single weights are hardly informed, EM between iterations can run away or never settle. So these
     first settle at plain parameters; EM starts from there, for a while; they settle at what it found; and
@@ -171,18 +190,13 @@ def _sparse(
     that: it is the plain model whose leave-one-out is honest. Where no feature is more in than out, there is
     nothing to tune by.
     """
-    assert isinstance(problem.prior, Blocks)
-    start: Prior = SpikeAndSlab(Gaussian(PLAIN_SLAB_VARIANCE), min(EXPECTED_ACTIVE / max(free.sum(), 1), 0.5))
-    if isinstance(choices.prior, Prior):
-        start = choices.prior
-    problem = problem.but(prior=replace(problem.prior, base=start))
     stopping = Stopping(
-        tol=max(choices.stopping.tol, SPARSE_TOLERANCE), max_iter=choices.stopping.max_iter, patience=PATIENCE
+        tol=max(stopping.tol, SPARSE_TOLERANCE), max_iter=stopping.max_iter, patience=PATIENCE
     )
     plain = solve(problem, solver, stopping=stopping, watch=watch)
     if plain.outcome is Outcome.INTERRUPTED or not _something_found(plain, free):
         return plain, plain
-    tuner = EM(tunable_names(problem), hyper=choices.hyper, delay=0, every=EM_PERIOD)
+    tuner = EM(tunable_names(problem), hyper=hyper, delay=0, every=EM_PERIOD)
     tuned = solve(
         problem,
         solver,
