@@ -24,11 +24,16 @@ from sklearn.utils.validation import check_is_fitted
 import foldless
 from foldless import channels, priors
 from foldless.component import Component
+from foldless.estimators._binary_points import EPPoint, KnapsackPoint
+from foldless.estimators._kernel_basis import FourierBasis, GramBasis
 from foldless.io.archive import Archive, BadModelFile, read_archive, write_archive
 from foldless.selection import CredibleSet
 from foldless.solution import History, Iteration, Outcome
 from foldless.solvers.damping import AdaptiveDamping, ConstantDamping
+from foldless.solvers.knapsack import Histograms
 from foldless.tuning.average import Average, Linear, Part
+from foldless.tuning.bayes_point import Setting
+from foldless.tuning.many_average import ManyAverage, ManyLinear, ManyPart
 
 # Of the last fit's machinery, not of the model.
 NOT_SAVED = {"_warm", "_on_iteration", "_groups"}
@@ -36,10 +41,19 @@ NOT_SAVED = {"_warm", "_on_iteration", "_groups"}
 OTHER_PARTS: tuple[type, ...] = (
     Average,
     CredibleSet,
+    EPPoint,
+    FourierBasis,
+    GramBasis,
+    Histograms,
     History,
     Iteration,
+    KnapsackPoint,
     Linear,
+    ManyAverage,
+    ManyLinear,
+    ManyPart,
     Part,
+    Setting,
     priors.HyperPrior,
     AdaptiveDamping,
     ConstantDamping,
@@ -318,7 +332,7 @@ def _check_shapes(reader: _Reader, model: Any) -> None:
         raise reader.bad("feature_names_in_ does not name every feature.", reader.REMEDY)
     for name in ("coef_", "coef_std_"):
         value = getattr(model, name, None)
-        of_features = getattr(model, "kernel", None) is None
+        of_features = getattr(model, "kernel", None) is None and not getattr(model, "random_features", False)
         if value is not None and of_features and np.shape(value)[-1:] != (n_features,):
             raise reader.bad(
                 f"{name} does not have a column for each of {n_features} features.", reader.REMEDY

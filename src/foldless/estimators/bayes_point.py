@@ -21,6 +21,8 @@ from foldless.channels import Channel, channel_from
 from foldless.estimators._base import _STORAGE
 from foldless.estimators._binary_points import BinaryPoint, EPPoint, KnapsackPoint, coupled
 from foldless.estimators._kernel_basis import Basis, FourierBasis, GramBasis, Kernel
+from foldless.estimators._notebook import NotebookSummary
+from foldless.estimators._saving import Saved
 from foldless.estimators._threads import one_blas_thread
 from foldless.operators import Dense, Standardized, operator_from
 from foldless.solution import Iteration, Outcome
@@ -35,7 +37,7 @@ NUMBERS_PER_BIN = 5
 MOST_BYTES = 4e9
 
 
-class BayesPointClassifier(ClassifierMixin, BaseEstimator):
+class BayesPointClassifier(Saved, NotebookSummary, ClassifierMixin, BaseEstimator):
     """The Bayes point: the average of all linear classifiers, weighted by how well they explain the labels.
 
     Two ways to it. 'knapsack' [Potetz 2011] keeps the loss that counts, 1 for every sample on the wrong side
