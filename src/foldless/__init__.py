@@ -2,11 +2,24 @@
 
 from typing import TYPE_CHECKING
 
-__all__ = ["GAMPClassifier", "SMLRClassifier", "SparseClassifier", "__version__", "load"]
+__all__ = [
+    "BayesPointClassifier",
+    "GAMPClassifier",
+    "SMLRClassifier",
+    "SparseClassifier",
+    "__version__",
+    "load",
+]
 __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
-    from foldless.estimators import GAMPClassifier, SMLRClassifier, SparseClassifier, load
+    from foldless.estimators import (
+        BayesPointClassifier,
+        GAMPClassifier,
+        SMLRClassifier,
+        SparseClassifier,
+        load,
+    )
 else:
     # scikit-learn takes over a second to import: `foldless --help`, and what does without it, need not wait.
     def __getattr__(name: str) -> object:

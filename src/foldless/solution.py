@@ -21,6 +21,7 @@ class Outcome(Enum):
     DIVERGED = "diverged"
     INTERRUPTED = "interrupted"
     BUDGET = "budget"
+    EARLY = "stopped early"
 
     @property
     def advice(self) -> str:
@@ -53,6 +54,10 @@ _ADVICE = {
         "mean_removal=True, variances='per-coordinate', or a calmer prior such as prior='gaussian'."
     ),
     Outcome.INTERRUPTED: "The fit was interrupted; the state reached by then is returned.",
+    Outcome.EARLY: (
+        "The iteration was ended before its fixed point on purpose: how long it goes on is a parameter of "
+        "the model, chosen with the others."
+    ),
     Outcome.BUDGET: "max_iter was reached before the tolerance. Raise max_iter, or accept a larger tol.",
 }
 

@@ -9,9 +9,12 @@ import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
 
 from foldless import SparseClassifier
-from foldless.estimators.classifier import NOT_SPARSE
+from foldless.estimators import classifier
+from foldless.estimators.classifier import NOT_SPARSE, TOO_LARGE_FOR_ITS_CORRELATIONS
 
 
 def factor_data(n_samples=60, n_features=200, seed=0):
@@ -149,3 +152,43 @@ def test_covariates_are_kept_and_not_selected():
     assert model.solver_ == "EP"
     assert model.inclusion_probability_[[0, 5]].tolist() == [1.0, 1.0]
     assert model.get_support()[[0, 5]].all()
+
+
+def topic_data(n_documents=600, n_words=3000, seed=0):
+    """Sparse counts: a document has a length and a topic, and half of the topics belong to a class."""
+    rng = np.random.default_rng(seed)
+    words = rng.dirichlet(np.full(n_words, 0.05), size=8)
+    topic = rng.integers(0, 8, n_documents)
+    share = 0.5 * words[topic] + 0.5 * words.mean(axis=0)
+    counts = rng.poisson(share * rng.integers(30, 90, n_documents)[:, np.newaxis])
+    return sp.csr_matrix(np.log1p(counts)), np.where(topic < 4, "sport", "money")
+
+
+@pytest.fixture
+def nothing_is_small(monkeypatch):
+    monkeypatch.setattr(classifier, "LARGEST_EXACT_COST", 0.0)
+    monkeypatch.setattr(classifier, "TOLERATED_EXCESS", 0.0)
+
+
+@pytest.mark.filterwarnings("ignore:.*stalled:sklearn.exceptions.ConvergenceWarning")
+def test_large_correlated_text_is_averaged_over_ridges(nothing_is_small):
+    X, y = topic_data()
+    train, test = slice(0, 300), slice(300, None)
+    model = SparseClassifier().fit(X[train], y[train])
+    assert model.solver_ == "GAMP"
+    assert TOO_LARGE_FOR_ITS_CORRELATIONS in model.flags_
+    assert model.models_[0][0].startswith("ridge")
+    error = np.mean(model.predict(X[test]) != y[test])
+    grid = {"C": np.logspace(-2, 3, 6)}
+    rival = GridSearchCV(LogisticRegression(max_iter=1000), grid, scoring="neg_log_loss")
+    rival.fit(X[train], y[train])
+    assert error <= np.mean(rival.predict(X[test]) != y[test]) + 0.02
+    assert model.loo_error_ == pytest.approx(error, abs=0.05)
+
+
+@pytest.mark.filterwarnings("ignore:.*stalled:sklearn.exceptions.ConvergenceWarning")
+def test_groups_cannot_be_left_out_of_a_large_table(nothing_is_small):
+    X, y = topic_data(120, 300)
+    with pytest.warns(UserWarning, match="leaving groups out needs exact covariances"):
+        model = SparseClassifier().fit(X, y, groups=np.arange(120) // 10)
+    assert np.all(np.isfinite(model.coef_))

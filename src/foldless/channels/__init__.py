@@ -9,6 +9,7 @@ from foldless.channels.blended import Blended
 from foldless.channels.flipped_labels import FlippedLabels
 from foldless.channels.hinge import Hinge
 from foldless.channels.logistic import Logistic
+from foldless.channels.multinomial import BlendedMultinomial, Multinomial
 from foldless.channels.pinned import Pinned
 from foldless.channels.probit import Probit
 from foldless.channels.step import Step
@@ -16,10 +17,12 @@ from foldless.channels.step import Step
 __all__ = [
     "CHANNELS",
     "Blended",
+    "BlendedMultinomial",
     "Channel",
     "FlippedLabels",
     "Hinge",
     "Logistic",
+    "Multinomial",
     "Pinned",
     "Probit",
     "Step",

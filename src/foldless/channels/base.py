@@ -28,6 +28,11 @@ class Channel(Component):
         """Whether only the sign of the score matters, so that labels cannot tell the size of weights."""
         return False
 
+    @property
+    def score_shape(self) -> tuple[int, ...]:
+        """The shape of one sample's score: a number, except for channels of many classes."""
+        return ()
+
     @abstractmethod
     def respond(self, cavity_mean: Array, cavity_var: Array, labels: Array) -> Response:
         """Sum-product: log ∫ p(label | z) N(z; mean, var) dz and its derivatives in the mean."""

@@ -16,6 +16,7 @@ from foldless.cli.demo import demo
 from foldless.cli.export import export
 from foldless.cli.fit import fit
 from foldless.cli.inspect import inspect
+from foldless.cli.plan import plan
 from foldless.cli.predict import predict
 from foldless.cli.report import report
 
@@ -44,5 +45,5 @@ def main(
     """Find the few features that decide a class, and classify with them: one fit, no folds."""
 
 
-for command in (demo, check, fit, predict, report, inspect, export, compare):
+for command in (demo, check, fit, predict, report, inspect, export, compare, plan):
     app.command()(command)

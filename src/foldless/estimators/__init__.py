@@ -1,8 +1,15 @@
 """Estimators: the scikit-learn face of foldless."""
 
 from foldless.estimators._saving import load
+from foldless.estimators.bayes_point import BayesPointClassifier
 from foldless.estimators.classifier import SparseClassifier
 from foldless.estimators.gamp import GAMPClassifier
 from foldless.estimators.smlr import SMLRClassifier
 
-__all__ = ["GAMPClassifier", "SMLRClassifier", "SparseClassifier", "load"]
+__all__ = [
+    "BayesPointClassifier",
+    "GAMPClassifier",
+    "SMLRClassifier",
+    "SparseClassifier",
+    "load",
+]

@@ -30,6 +30,7 @@ from foldless.solution import Iteration, Outcome
 from foldless.solvers.solve import Watch
 from foldless.tuning.fit import Choices, Columns, Fit, fit
 from foldless.tuning.loo import log_label_odds, loo_log_densities, loo_log_odds
+from foldless.tuning.many_classes import Fit as ManyFit
 
 # These are used as they are: any layout, both precisions, both sparse formats, both index widths. What else
 # scikit-learn accepts (integers, frames, other sparse formats) it converts first.
@@ -313,9 +314,12 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
             del self.mislabel_probability_  # of an earlier fit with another channel
 
     def _inclusion(self, result: Fit) -> Array:
-        posterior, prior = result.solution.posterior, result.solution.problem.prior
+        posterior = result.solution.posterior
+        prior = result.solution.problem.prior.constrained(posterior.cavity_mean, posterior.cavity_var)
         n_features = result.columns.n_features
-        if result.max_sum:
+        if result.inclusion is not None:
+            inclusion = result.inclusion[:n_features]
+        elif result.max_sum:
             inclusion = (posterior.mean[:n_features] != 0).astype(np.float64)
         elif isinstance(prior, SupportsInclusion):
             inclusion = prior.inclusion_probability(posterior.cavity_mean, posterior.cavity_var)[:n_features]
@@ -326,7 +330,7 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
         inclusion[list(result.columns.always_kept)] = 1.0
         return inclusion
 
-    def _tell(self, result: Fit) -> None:
+    def _tell(self, result: Fit | ManyFit) -> None:
         outcome = result.solution.outcome
         if outcome is Outcome.INTERRUPTED:
             raise KeyboardInterrupt(

@@ -12,8 +12,8 @@ from scipy.special import expit, log_expit
 from sklearn.utils import check_consistent_length, column_or_1d
 
 from foldless.beliefs import Array
-from foldless.channels import FlippedLabels, Logistic
-from foldless.estimators._base import MessagePassingClassifier
+from foldless.channels import FlippedLabels, Logistic, Multinomial
+from foldless.estimators._many import ManyClassesClassifier
 from foldless.estimators._threads import one_blas_thread
 from foldless.estimators.gamp import checked_generative_weight, checked_stopping
 from foldless.operators import Standardized
@@ -24,6 +24,10 @@ from foldless.solvers import GAMP
 from foldless.tuning.average import Average
 from foldless.tuning.correlated import fit_correlated
 from foldless.tuning.fit import Choices, Columns, Fit
+from foldless.tuning.many_classes import Choices as ManyChoices
+from foldless.tuning.many_classes import fit as fit_many
+from foldless.tuning.many_correlated import average_of_one, fit_many_correlated
+from foldless.tuning.parameters import integrated
 from foldless.tuning.polish import polished
 from foldless.tuning.spectrum import spectral_excess
 
@@ -43,15 +47,17 @@ TOLERATED_EXCESS = 1.25
 LARGEST_EXACT_COST = 1e10
 # Up to here, about ten milliseconds: what message passing found is finished with exact covariances.
 LARGEST_POLISH_COST = 2e8
+# Up to here, about three: the fit is repeated at neighbours of its parameters.
+LARGEST_INTEGRATION_COST = 5e7
 
 
-class SparseClassifier(MessagePassingClassifier):
+class SparseClassifier(ManyClassesClassifier):
     """Find the few features that decide a class, and classify with them.
 
     One fit without folds gives a tuned classifier, an inclusion probability and an interval for every
-    feature, a selection at a stated false discovery rate, class probabilities, the leave-one-out error, and
-    for every training sample the probability that its label is wrong. The same data give the same answer
-    every time, in any units and any order. Two classes for now.
+    feature, a selection at a stated false discovery rate, class probabilities, the leave-one-out error, and,
+    of two classes, for every training sample the probability that its label is wrong. The same data give the
+    same answer every time, in any units and any order.
 
     The model: a logistic likelihood in which a small share of labels may be wrong, and a spike-and-slab prior
     whose sparsity and scale are learnt. Where columns are independent (their largest eigenvalue says so), it
@@ -59,6 +65,9 @@ class SparseClassifier(MessagePassingClassifier):
     left-out samples better; `GAMPClassifier` opens every choice of this. Where columns are correlated, as
     genes and voxels are, it is solved with exact covariances, and class probabilities are averaged over this
     model and dense ones, each weighted by how well it predicts left-out samples.
+
+    More than two classes are fitted jointly: a score for each, the softmax of the scores, and row-sparse
+    weights, so that a feature matters for all classes or for none and has one inclusion probability.
 
     Parameters
     ----------
@@ -85,7 +94,9 @@ class SparseClassifier(MessagePassingClassifier):
         Message passing with diagonal covariances, or with exact ones.
     flags_ : list of str
         Why inclusion probabilities should be read with care, if they should.
-    Others are those of `GAMPClassifier`.
+    Others are those of `GAMPClassifier`. Of D > 2 classes, `coef_` and `coef_std_` are (D, n_features),
+    `intercept_` is (D,) and `loo_proba_` (n_samples, D); `credible_sets_` is empty, and labels are taken to
+    be right: there is no `mislabel_probability_`.
 
     Examples
     --------
@@ -125,14 +136,14 @@ class SparseClassifier(MessagePassingClassifier):
         sample_weight: ArrayLike | None = None,
         groups: ArrayLike | None = None,
     ) -> Self:
-        """Fit to data of two classes.
+        """Fit to data of two or more classes.
 
         Parameters
         ----------
         X : array, data frame or sparse matrix of shape (n_samples, n_features)
             Any units: columns are centred and scaled inside, without a copy. float32 stays float32.
         y : array of shape (n_samples,)
-            Labels, of any type, with exactly two different values.
+            Labels, of any type, with at least two different values.
         sample_weight : array of shape (n_samples,), optional
             How often each sample counts: weight 2 is the same as the row twice.
         groups : array of shape (n_samples,), optional
@@ -188,20 +199,30 @@ class SparseClassifier(MessagePassingClassifier):
         self.flags_: list[str] = []
         excess = spectral_excess(standardized, labels, weight)
         groups = getattr(self, "_groups", None)
-        affordable = _exact_cost(*standardized.shape) <= LARGEST_EXACT_COST
-        if not affordable or (excess <= TOLERATED_EXCESS and groups is None):
-            if groups is not None:
-                warnings.warn(
-                    f"{type(self).__name__}: leaving groups out needs exact covariances, which are too "
-                    f"costly for {standardized.shape[0]} x {standardized.shape[1]}. Samples are left out "
-                    "one by one; loo_error_ is optimistic if samples of a group resemble each other.",
-                    UserWarning,
-                    stacklevel=4,
-                )
+        many = self.classes_.size > 2
+        cost = _exact_cost(*standardized.shape) * (self.classes_.size if many else 1)
+        affordable = cost <= LARGEST_EXACT_COST
+        if groups is not None and not affordable:
+            warnings.warn(
+                f"{type(self).__name__}: leaving groups out needs exact covariances, which are too "
+                f"costly for {standardized.shape[0]} x {standardized.shape[1]}. Samples are left out "
+                "one by one; loo_error_ is optimistic if samples of a group resemble each other.",
+                UserWarning,
+                stacklevel=4,
+            )
+            groups = self._groups = None
+        independent = excess <= TOLERATED_EXCESS and groups is None
+        if many:
+            # The blend with class means is for more features than samples; otherwise exact ones are cheap.
+            n_samples, n_features = standardized.shape
+            exact = affordable and (not independent or n_features <= n_samples)
+            self._solve_many(standardized, labels, weight, columns, choices, left_out, exact=exact)
+            if excess > TOLERATED_EXCESS and not affordable:
+                self.flags_.append(TOO_LARGE_FOR_ITS_CORRELATIONS)
+            return
+        if independent:
             self.solver_ = "GAMP"
             super()._solve(standardized, labels, weight, columns, choices, left_out)
-            if excess > TOLERATED_EXCESS:
-                self.flags_.append(TOO_LARGE_FOR_ITS_CORRELATIONS)
             return
         result = fit_correlated(
             standardized,
@@ -210,21 +231,67 @@ class SparseClassifier(MessagePassingClassifier):
             columns,
             choices,
             left_out=left_out,
+            exact=affordable,
             group=groups,
             watch=self._watch(),
         )
-        self.solver_ = "EP"
+        self.solver_ = "EP" if affordable else "GAMP"
         self._publish(result.sparse, standardized.dtype)
         self._publish_average(result.average, labels, standardized.dtype)
-        self._publish_sets(result.sparse.solution, standardized.constant, standardized.dtype)
+        if affordable:
+            self._publish_sets(result.sparse.solution, standardized.constant, standardized.dtype)
+        else:
+            self.flags_.append(TOO_LARGE_FOR_ITS_CORRELATIONS)
         if result.dense_lead > CLEAR_STANDARD_ERRORS:
             self.flags_.append(NOT_SPARSE)
         self._tell(result.sparse)
 
+    def _solve_many(
+        self,
+        standardized: Standardized,
+        labels: Array,
+        weight: Array,
+        columns: Columns,
+        choices: Choices,
+        left_out: Array,
+        *,
+        exact: bool,
+    ) -> None:
+        """The same for more than two classes: SHyGAMP, or EP with exact covariances within each class."""
+        channel = Multinomial(self.classes_.size)
+        many = ManyChoices(
+            "row-sparse", channel, GAMP(), choices.generative_weight, choices.stopping, choices.hyper
+        )
+        kept, watch = columns.always_kept, self._watch()
+        if exact:
+            result = fit_many_correlated(
+                standardized,
+                labels,
+                weight,
+                kept,
+                many,
+                left_out=left_out,
+                group=getattr(self, "_groups", None),
+                watch=watch,
+            )
+            sparse, average = result.sparse, result.average
+            if result.dense_lead > CLEAR_STANDARD_ERRORS:
+                self.flags_.append(NOT_SPARSE)
+        else:
+            sparse = fit_many(standardized, labels, weight, kept, many, left_out=left_out, watch=watch)
+            average = average_of_one(sparse)
+        self.solver_ = "EP" if exact else "GAMP"
+        self._publish_many(sparse, average, standardized.dtype)
+        self._tell(sparse)
+
     def _finished(self, result: Fit) -> Fit:
-        if self.warm_start or _exact_cost(*result.standardized.shape) > LARGEST_POLISH_COST:
+        cost = _exact_cost(*result.standardized.shape)
+        if self.warm_start or cost > LARGEST_POLISH_COST:
             return result
-        return polished(result, self._watch())
+        exact = polished(result, self._watch())
+        if exact is result or not exact.solution.outcome.trustworthy or cost > LARGEST_INTEGRATION_COST:
+            return exact
+        return integrated(exact, HyperPrior(), self._watch())
 
     def _publish_average(self, average: Average, labels: Array, dtype: Any) -> None:
         """What prediction uses: attributes of the average instead of those of the sparse model alone."""

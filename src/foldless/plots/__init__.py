@@ -10,7 +10,9 @@ from foldless.plots.calibration import CalibrationDisplay
 from foldless.plots.convergence import ConvergenceDisplay
 from foldless.plots.files import save
 from foldless.plots.inclusion import InclusionDisplay
+from foldless.plots.learning_curve import LearningCurveDisplay
 from foldless.plots.leave_one_out import LeaveOneOutDisplay
+from foldless.plots.planning import PlanDisplay
 from foldless.plots.weights import WeightDisplay
 
 __all__ = [
@@ -18,7 +20,9 @@ __all__ = [
     "CalibrationDisplay",
     "ConvergenceDisplay",
     "InclusionDisplay",
+    "LearningCurveDisplay",
     "LeaveOneOutDisplay",
+    "PlanDisplay",
     "WeightDisplay",
     "save",
 ]

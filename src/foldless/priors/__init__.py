@@ -15,7 +15,10 @@ from foldless.priors.elastic_net import ElasticNet
 from foldless.priors.gaussian import Gaussian
 from foldless.priors.gaussian_mixture import GaussianMixture
 from foldless.priors.laplace import Laplace
+from foldless.priors.multivariate_gaussian import MultivariateGaussian
+from foldless.priors.pruned import Multipliers, Pruned
 from foldless.priors.ridged import Ridged
+from foldless.priors.row_sparse import RowSparse
 from foldless.priors.spike_and_slab import SpikeAndSlab
 
 # Names for command lines and search spaces. Wrappers that need columns or data have none.
@@ -49,8 +52,12 @@ __all__ = [
     "GaussianMixture",
     "HyperPrior",
     "Laplace",
+    "Multipliers",
+    "MultivariateGaussian",
     "Prior",
+    "Pruned",
     "Ridged",
+    "RowSparse",
     "SpikeAndSlab",
     "SupportsEM",
     "SupportsInclusion",

@@ -145,6 +145,17 @@ class MovedCavity(Prior):
     def inner_cavity(self, cavity_mean: Array, cavity_var: Array) -> tuple[Array, Array]:
         """Mean and variance of the pseudo-observation as the base sees it."""
 
+    @property
+    def joint(self) -> bool:
+        return self.base.joint
+
+    def constrained(self, cavity_mean: Array, cavity_var: Array, weight: Array | float = 1.0) -> Prior:
+        """With a base that meets its constraints at the cavities it is shown."""
+        if not self.joint:
+            return self
+        inner = self.inner_cavity(cavity_mean, cavity_var)
+        return replace(self, base=self.base.constrained(*inner, weight))
+
     def moments(self) -> tuple[float, float]:
         """Those of the base: what this wrapper adds stands for data, and is not known before them."""
         return self.base.moments()

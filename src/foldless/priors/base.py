@@ -23,6 +23,19 @@ class Prior(Component):
     def tilted(self, cavity_mean: Array, cavity_var: Array) -> Tilted:
         """Sum-product: moments of prior(w) N(w; mean, var) and the log normaliser."""
 
+    @property
+    def joint(self) -> bool:
+        """Whether it speaks of all weights together: what it says of one depends on the cavities of all."""
+        return False
+
+    def constrained(self, cavity_mean: Array, cavity_var: Array, weight: Array | float = 1.0) -> Prior:
+        """The element-wise prior to use at these cavities: itself, unless it is `joint`.
+
+        Such a prior (`Pruned`) states averages over all weights, counted by `weight`, and finds here what
+        meets them.
+        """
+        return self
+
     @abstractmethod
     def moments(self) -> tuple[float, float]:
         """Mean and variance of the prior itself: the state of knowledge before any data."""
@@ -71,6 +84,10 @@ class HyperPrior:
     def bounded_size(self, size: float) -> float:
         """A typical size of weights (a standard deviation, a mean absolute value) within what is allowed."""
         return min(size, self.largest * self.scale)
+
+    def log_density(self, variance: float) -> float:
+        """What the imaginary weights say of a variance, over its logarithm and up to a constant."""
+        return -0.5 * self.scale_count * (float(np.log(variance)) + self.scale**2 / variance)
 
 
 NO_HYPER_PRIOR = HyperPrior(scale_count=0.0, largest=np.inf, active_count=0.0, sparsity=0.0)

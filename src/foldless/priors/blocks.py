@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from foldless.beliefs import Array, Tilted
 from foldless.component import inner_names, wants
 from foldless.priors._common import Denoiser, as_cavity, proximal_of, require_prior, same_fields
+from foldless.priors._rows import TiltedRows
 from foldless.priors.base import NO_HYPER_PRIOR, HyperPrior, Prior
 
 Columns = slice | Sequence[int] | NDArray[np.integer[Any]]
@@ -60,6 +61,20 @@ class Blocks(Prior):
         """Those of the base, and ``others`` as a whole if they are tuned."""
         return super().tunable_params(on_request) + (("others",) if self.tune_others else ())
 
+    @property
+    def joint(self) -> bool:
+        return self.base.joint
+
+    def constrained(self, cavity_mean: Array, cavity_var: Array, weight: Array | float = 1.0) -> Prior:
+        """With a base that meets its constraints on its own columns."""
+        if not self.joint:
+            return self
+        r, tau = as_cavity(cavity_mean, cavity_var)
+        base_weight = np.array(np.broadcast_to(np.asarray(weight, dtype=r.dtype), r.shape))
+        for columns, _ in self.others:
+            base_weight[columns] = 0.0
+        return replace(self, base=self.base.constrained(r, tau, base_weight))
+
     def tilted(self, cavity_mean: Array, cavity_var: Array) -> Tilted:
         """Each prior's answer on its own columns."""
         return self._scatter(
@@ -72,6 +87,21 @@ class Blocks(Prior):
         inner = proximal_of(self.base, self)
         others = [proximal_of(prior, self) for _, prior in self.others]
         return lambda cavity_mean, cavity_var: self._scatter(inner, others, cavity_mean, cavity_var)
+
+    def tilted_rows(self, shift: Array, precision: Array) -> TiltedRows:
+        """Each prior's answer on its own rows, under full covariances."""
+        return self._scatter_rows("tilted_rows", shift, precision)
+
+    def proximal_rows(self, shift: Array, precision: Array) -> TiltedRows:
+        return self._scatter_rows("proximal_rows", shift, precision)
+
+    def _scatter_rows(self, rule: str, shift: Array, precision: Array) -> TiltedRows:
+        answer: TiltedRows = getattr(self.base, rule)(shift, precision)
+        for columns, prior in self.others:
+            part = getattr(prior, rule)(shift[columns], precision[columns])
+            for values, of_columns in zip(answer, part, strict=True):
+                values[columns] = of_columns
+        return answer
 
     def inclusion_probability(self, cavity_mean: Array, cavity_var: Array) -> Array:
         """Posterior probability that the weight is not exactly zero; one where a prior has no spike."""

@@ -18,6 +18,7 @@ from foldless.priors._common import (
     total_weight,
     weighted_sum,
 )
+from foldless.priors._rows import TiltedRows, gaussian_rows
 from foldless.priors._slab import SlabEvidence
 from foldless.priors.base import NO_HYPER_PRIOR, HyperPrior
 from foldless.special import LOG_SQRT_2PI
@@ -87,6 +88,18 @@ class Gaussian(Continuous):
         maximum = -0.5 * (r - float(self.mean)) ** 2 / total
         maximum -= 0.5 * float(np.log(self.variance)) + float(LOG_SQRT_2PI)
         return Tilted(mean, filled(var, r), maximum)
+
+    def tilted_rows(self, shift: Array, precision: Array) -> TiltedRows:
+        """Rows of weights under full covariances: independent in the prior, not in what labels say."""
+        return self._rows(shift, precision, maximum=False)
+
+    def proximal_rows(self, shift: Array, precision: Array) -> TiltedRows:
+        return self._rows(shift, precision, maximum=True)
+
+    def _rows(self, shift: Array, precision: Array, *, maximum: bool) -> TiltedRows:
+        n_scores = shift.shape[1]
+        mean, cov = np.full(n_scores, float(self.mean)), float(self.variance) * np.eye(n_scores)
+        return gaussian_rows(shift, precision, mean, cov, maximum=maximum)
 
     def moments(self) -> tuple[float, float]:
         return float(self.mean), float(self.variance)

@@ -16,6 +16,7 @@ from foldless.priors._common import (
     total_weight,
     weighted_sum,
 )
+from foldless.priors._rows import TiltedRows, l1_rows
 from foldless.priors._two_sided import TwoSidedPrior, two_sided
 from foldless.priors.base import NO_HYPER_PRIOR, HyperPrior
 
@@ -36,6 +37,11 @@ class Laplace(TwoSidedPrior):
 
     def sample(self, size: int | tuple[int, ...], rng: np.random.Generator) -> Array:
         return rng.laplace(0.0, 1.0 / self.rate, size)
+
+    def proximal_rows(self, shift: Array, precision: Array) -> TiltedRows:
+        """The lasso for rows of weights under full covariances."""
+        mean, cov, maximum = l1_rows(shift, precision, float(self.rate))
+        return TiltedRows(mean, cov, maximum - shift.shape[1] * self._log_normaliser())
 
     def em_update(
         self,

@@ -4,7 +4,20 @@ from foldless.solvers.clustered_ep import ClusteredEP
 from foldless.solvers.damping import AdaptiveDamping, ConstantDamping
 from foldless.solvers.ep import EP
 from foldless.solvers.gamp import GAMP
+from foldless.solvers.hygamp import HyGAMP
+from foldless.solvers.layered_ep import LayeredEP
 from foldless.solvers.solve import Stopping, solve
 from foldless.solvers.vamp import VAMP
 
-__all__ = ["EP", "GAMP", "VAMP", "AdaptiveDamping", "ClusteredEP", "ConstantDamping", "Stopping", "solve"]
+__all__ = [
+    "EP",
+    "GAMP",
+    "VAMP",
+    "AdaptiveDamping",
+    "ClusteredEP",
+    "ConstantDamping",
+    "HyGAMP",
+    "LayeredEP",
+    "Stopping",
+    "solve",
+]

@@ -43,6 +43,8 @@ def correlated_clusters(
     all, one cluster apart, no more than there are samples: not more weights than that can be told from zero.
     """
     gained = inclusion >= np.minimum(LEAST_GAIN * prior_inclusion, 0.5)
+    # Every cluster that is worth it has a member like that.
+    gained &= inclusion >= LEAST_MASS / LARGEST_CLUSTER
     seeds = np.flatnonzero(eligible & gained)
     seeds = seeds[np.argsort(-inclusion[seeds], kind="stable")][:MOST_SEEDS]
     cluster_of = np.full(inclusion.size, -1)

@@ -95,8 +95,8 @@ class Pace:
     change: float = np.inf
 
     @classmethod
-    def first(cls, damping: Damping, size: int) -> Pace:
-        return cls(damping.first, damping.first, np.zeros(size))
+    def first(cls, damping: Damping, shape: int | tuple[int, ...]) -> Pace:
+        return cls(damping.first, damping.first, np.zeros(shape))
 
     def after(
         self,
@@ -133,5 +133,5 @@ class Pace:
 
 
 def _dot(a: Array, b: Array) -> float:
-    """Inner product of two vectors without BLAS, whose threads cost more here than they save."""
-    return float(np.einsum("i,i->", a, b))
+    """Inner product with a vector, or with all columns of several, without BLAS, whose threads cost more."""
+    return float(np.einsum("i,i->", a, b if b.ndim == 1 else b.sum(axis=1)))

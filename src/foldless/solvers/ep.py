@@ -400,13 +400,13 @@ def answered(problem: Problem, state: EPState, opened: Opened, block: Block) -> 
         cavity_mean[free], cavity_var[free] = at.mean, at.var
         mean, var, _ = problem.prior.tilted(cavity_mean, cavity_var)
         precision, shift = explaining_sites(mean[free], var[free], at, block.site_precision, block.site_shift)
-        block = _step_of_block(
+        block = step_of_block(
             opened, block, precision, shift, LARGEST_GROWTH * np.maximum(block.var, var[free])
         )
     return block
 
 
-def _step_of_block(opened: Opened, block: Block, precision: Array, shift: Array, largest_var: Array) -> Block:
+def step_of_block(opened: Opened, block: Block, precision: Array, shift: Array, largest_var: Array) -> Block:
     """The free weights a step towards these sites, shortened until no variance is larger than allowed."""
     step = ANSWER_STEP
     for _ in range(MAX_HALVINGS):

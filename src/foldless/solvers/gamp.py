@@ -11,13 +11,17 @@ Ziniel, Schniter, Sederberg 2014, algorithm 1], S = X∘X, products element-wise
 
 Sum-product and max-sum differ only in what the prior and the channel are asked for (`beliefs`).
 s, τs and the w inside r are damped [Rangan, Schniter, Fletcher 2014]; p and τp are not.
+
+A channel of D classes has D scores for each sample: weights are then (features, D), everything of samples is
+(samples, D), and the same lines are SHyGAMP [Byrne, Schniter 2016], where each score has its own variance and
+only the channel, and a prior that wants to, look at several scores together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -57,11 +61,13 @@ class SquaredNorms:
 
     def score_var(self, weight_var: Array) -> Array:
         """(X∘X) weight_var, approximately."""
-        return self.row * (_dot(self.column, weight_var) / self.total)
+        return along_scores(self.row, weight_var) * (_dot(self.column, weight_var) / self.total)
 
     def weight_precision(self, weighted_curvature: Array) -> Array:
         """(X∘X)ᵀ curvatures, approximately; curvatures come multiplied by the sample weights."""
-        return self.column * (_dot(self.row, weighted_curvature) / self.total)
+        return along_scores(self.column, weighted_curvature) * (
+            _dot(self.row, weighted_curvature) / self.total
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,8 +86,9 @@ class KeptEvidence:
         assert problem.kept is not None
         positions, values = problem.kept.positions, problem.kept.values
         slopes, precision = slopes.copy(), precision.copy()
-        slopes[positions] = values.T @ (problem.sample_weight * self.slopes)
-        precision[positions] = problem.kept.squares.T @ (problem.sample_weight * self.curvatures)
+        weight = along_scores(problem.sample_weight, self.slopes)
+        slopes[positions] = values.T @ (weight * self.slopes)
+        precision[positions] = problem.kept.squares.T @ (weight * self.curvatures)
         return slopes, precision
 
 
@@ -125,9 +132,10 @@ class GAMP(MessagePassing[GAMPState]):
     def init(self, problem: Problem) -> GAMPState:
         self._check_support(problem)
         n_samples, n_features = problem.operator.shape
-        norms = self._squared_norms(problem)
-        weights, weight_var = problem.prior.start(n_features)
-        vagueness = _dot(problem.sample_weight, norms.score_var(weight_var)) / float(
+        norms = self.squared_norms(problem)
+        shape = problem.channel.score_shape
+        weights, weight_var = (_for_scores(part, shape) for part in problem.prior.start(n_features))
+        vagueness = float(np.max(_dot(problem.sample_weight, norms.score_var(weight_var)))) / float(
             problem.sample_weight.sum()
         )
         weight_var = weight_var * min(1.0, VAGUEST_START / max(vagueness, MIN_VARIANCE))
@@ -135,16 +143,16 @@ class GAMP(MessagePassing[GAMPState]):
             weights=weights,
             weight_var=weight_var,
             damped_weights=weights,
-            slopes=np.zeros(n_samples),
-            curvatures=np.zeros(n_samples),
+            slopes=np.zeros((n_samples, *shape)),
+            curvatures=np.zeros((n_samples, *shape)),
             cavity_mean=weights,
             cavity_var=weight_var,
-            score_cavity_mean=np.zeros(n_samples),
+            score_cavity_mean=np.zeros((n_samples, *shape)),
             score_cavity_var=norms.score_var(weight_var),
             kept=None,
             norms=norms,
             iteration=0,
-            pace=Pace.first(self.damping, n_features),
+            pace=Pace.first(self.damping, weights.shape),
             log_evidence=-np.inf,
         )
 
@@ -159,13 +167,16 @@ class GAMP(MessagePassing[GAMPState]):
         precision = (
             sweep.curvatures
             if sweep.curvatures is not None
-            else state.norms.weight_precision(problem.sample_weight * samples.curvatures)
+            else state.norms.weight_precision(
+                along_scores(problem.sample_weight, samples.curvatures) * samples.curvatures
+            )
         )
         kept = _kept_evidence(problem, state, samples, step)
         slopes = sweep.slopes
         if kept is not None:
             slopes, precision = kept.replaced_in(slopes, precision, problem)
-        precision = np.maximum(precision, MIN_CURVATURE * np.maximum(state.norms.column, 1.0))
+        least = MIN_CURVATURE * np.maximum(state.norms.column, 1.0)
+        precision = np.maximum(precision, along_scores(least, precision))
         damped_weights = state.damped_weights + step * (state.weights - state.damped_weights)
         cavity_var = 1.0 / precision
         cavity_mean = damped_weights + cavity_var * slopes
@@ -200,7 +211,7 @@ class GAMP(MessagePassing[GAMPState]):
         )
 
     def transferred(self, problem: Problem, state: GAMPState) -> GAMPState:
-        return replace(self.resumed(state), norms=self._squared_norms(problem))
+        return replace(self.resumed(state), norms=self.squared_norms(problem))
 
     def plausible(self, problem: Problem, state: GAMPState) -> bool:
         # Max-sum has no probability to go by.
@@ -208,7 +219,7 @@ class GAMP(MessagePassing[GAMPState]):
 
     def posterior(self, problem: Problem, state: GAMPState) -> Posterior:
         # The cavity is the score less τp s for one row; leave-one-out takes out `loo_weight` rows.
-        rows_kept = 1.0 - problem.loo_weight
+        rows_kept = along_scores(1.0 - problem.loo_weight, state.slopes)
         return Posterior(
             mean=state.weights,
             var=state.weight_var,
@@ -223,7 +234,8 @@ class GAMP(MessagePassing[GAMPState]):
     def _exact(self) -> bool:
         return self.variances == "per-coordinate"
 
-    def _squared_norms(self, problem: Problem) -> SquaredNorms:
+    def squared_norms(self, problem: Problem) -> SquaredNorms:
+        """Row and column sums of X∘X, as `variances` has them."""
         row, column = problem.operator.squared_norms(problem.sample_weight)
         total = float(column.sum())
         if total <= 0:  # every column is constant: any positive total says the same, that nothing is learnt
@@ -240,7 +252,8 @@ class GAMP(MessagePassing[GAMPState]):
         return cast(ChannelSupportsMaxSum, channel).proximal  # `init` has checked
 
     def _tilt(self, problem: Problem, cavity_mean: Array, cavity_var: Array) -> Tilted:
-        prior = problem.prior
+        # A prior that constrains all weights together (`Pruned`) meets its constraints here, every time.
+        prior = problem.prior.constrained(cavity_mean, cavity_var)
         if self.rule == "sum-product":
             return prior.tilted(cavity_mean, cavity_var)
         return cast(PriorSupportsMaxSum, prior).proximal(cavity_mean, cavity_var)  # `init` has checked
@@ -284,7 +297,7 @@ class _SampleSide:
     def row_step(self, rows: slice, scores: Array, score_var: Array | None) -> tuple[Array, Array | None]:
         if score_var is not None:
             self.cavity_var[rows] = np.maximum(score_var, MIN_VARIANCE)
-        cavity_var, weight = self.cavity_var[rows], self.weight[rows]
+        cavity_var = self.cavity_var[rows]
         old_slope, old_curvature = self.previous.slopes[rows], self.previous.curvatures[rows]
 
         correction = cavity_var * old_slope
@@ -296,7 +309,11 @@ class _SampleSide:
         self.cavity_mean[rows] = cavity_mean
         self.slopes[rows] = slope
         self.curvatures[rows] = curvature
-        self.log_evidence += float(weight @ (log_z + 0.5 * correction * old_slope))
+        joint = 0.5 * correction * old_slope
+        self.log_evidence += float(
+            self.weight[rows] @ (log_z + (joint if joint.ndim == 1 else joint.sum(axis=1)))
+        )
+        weight = along_scores(self.weight[rows], slope)
         # A label that contradicts a non-log-concave channel has negative curvature. It may lower the
         # average over samples, but alone it would make the precision of a weight negative.
         return weight * slope, (weight * np.maximum(curvature, 0.0) if self.exact else None)
@@ -323,12 +340,22 @@ def _kept_evidence(
     return KeptEvidence(slopes, curvatures)
 
 
-def _dot(a: Array, b: Array) -> float:
-    """Inner product of two vectors without BLAS, whose threads cost more here than they save."""
-    return float(np.einsum("i,i->", a, b))
+def along_scores(vector: Array, like: Array) -> Array:
+    """One number for each row, laid out along rows of one or of several scores."""
+    return vector if like.ndim == 1 else vector[:, np.newaxis]
+
+
+def _for_scores(vector: Array, shape: tuple[int, ...]) -> Array:
+    """A number for each weight, repeated for every score."""
+    return np.array(np.broadcast_to(vector[:, np.newaxis], (vector.size, *shape))) if shape else vector
+
+
+def _dot(a: Array, b: Array) -> Any:
+    """Inner products of a with b, one for each score, without BLAS, whose threads cost more."""
+    return float(np.einsum("i,i->", a, b)) if b.ndim == 1 else np.einsum("i,ij->j", a, b)
 
 
 def _weight_evidence(tilted: Tilted, cavity_mean: Array, cavity_var: Array) -> float:
     """The weights' share of the Bethe log evidence; the samples' share is in `_SampleSide`."""
     spread = (tilted.var + (tilted.mean - cavity_mean) ** 2) / (2 * cavity_var)
-    return float(np.sum(tilted.log_z + 0.5 * np.log(2 * np.pi * cavity_var) + spread))
+    return float(np.sum(tilted.log_z) + np.sum(0.5 * np.log(2 * np.pi * cavity_var) + spread))

@@ -470,6 +470,7 @@ def _inverse_of(lower: Array) -> Array:
     if lower.size == 0:
         return lower
     inverse = lapack.dpotri(lower, lower=1)[0]
-    # Only a triangle is made; the other is that of L.
-    below = np.tril(inverse, -1)
-    return np.diag(inverse.diagonal()) + below + below.T
+    # Only a triangle is made; the other is that of L, which has zeros there.
+    inverse += inverse.T
+    inverse.flat[:: inverse.shape[0] + 1] *= 0.5
+    return inverse

@@ -47,7 +47,7 @@ class MessagePassing(Solver[S]):  # type: ignore[type-var]  # cavities are each 
 
     def resumed(self, state: S) -> S:
         """The same messages for a neighbouring problem, with the step and its memory reset."""
-        return self._at_pace(state, Pace.first(self.damping, state.pace.move.size))
+        return self._at_pace(state, Pace.first(self.damping, state.pace.move.shape))
 
     def plausible(self, problem: Problem, state: S) -> bool:
         """The probability of labels is at most one: more is what a runaway iteration claims."""

@@ -19,6 +19,9 @@ distributions to average over: its channel's log_z at (m, ν) is the log probabi
 the mean of s times the teacher's slope there (Stein's lemma), and its prior's log_z at (r/a, ξ/a²) is the
 log density of r/a = w + N(0, ξ/a²), with mean E[w | r]. So all averages are integrals over one variable.
 
+A student's prior may constrain all weights together (`Pruned`). It then meets its constraints in every
+iteration on average over r, as it does in GAMP over the weights.
+
 Matched sum-product iterations have a = 1, ξ = τr, S₁₂ = S₂₂ and τw equal to the mean squared error.
 """
 
@@ -34,7 +37,7 @@ from foldless.beliefs import Array, Response, Tilted
 from foldless.channels.base import Channel
 from foldless.priors.base import Prior
 from foldless.solvers.gamp import MIN_CURVATURE, MIN_VARIANCE, RULES, VAGUEST_START, Rule
-from foldless.theory.quadrature import NORMAL_REACH, integrate, normal_expectation
+from foldless.theory.quadrature import NORMAL_REACH, integrate, normal_expectation, panel_nodes
 
 # A signal this small beside its noise is none, and dividing by less would only lose digits.
 LEAST_RELATIVE_GAIN = 1e-8
@@ -43,6 +46,8 @@ LEAST_RELATIVE_GAIN = 1e-8
 MOMENT_TOLERANCE = 1e-9
 # How often ends are doubled, or panels halved, before a density counts as impossible to integrate.
 MOST_DOUBLINGS = 12
+# Constraints are met on panels halved this often: a dozen nodes each, far narrower than any inclusion's rise.
+CONSTRAINT_HALVINGS = 3
 # The smallest panels around zero, in standard deviations of the noise on a weight.
 FINEST_PANEL = 0.25
 
@@ -164,7 +169,7 @@ def state_evolution(
         raise ValueError(
             f"max_iter must be at least 1 and step in (0, 1]; got max_iter={max_iter!r}, step={step!r}."
         )
-    respond, denoise = _answers(student, rule)
+    respond = _respond(student.channel, rule)
     weights = _TeacherWeights(teacher.prior)
     score_power = weights.power / ratio
 
@@ -178,7 +183,8 @@ def state_evolution(
     while len(iterates) < max_iter and not converged:
         scores = _Scores(score_power, overlap, estimate_power)
         cavity_var, gain, noise_var = _weight_cavity(teacher.channel, respond, scores, score_cavity_var)
-        product, square, weight_var = weights.averages(denoise, cavity_var, gain, noise_var)
+        prior = weights.constrained(student.prior, cavity_var, gain, noise_var)
+        product, square, weight_var = weights.averages(_denoise(prior, rule), cavity_var, gain, noise_var)
         new = Iterate(
             score_cavity_var=score_cavity_var,
             cavity_var=cavity_var,
@@ -289,9 +295,7 @@ class _TeacherWeights:
         c = r/a is w + N(0, v) with v = ξ/a²: its density is exp(log_z) of the prior at (c, v), and E[w | c]
         the prior's mean there.
         """
-        least = LEAST_RELATIVE_GAIN * sqrt(noise_var / self.power)
-        gain = float(np.copysign(max(abs(gain), least), gain))
-        noise = max(noise_var / gain**2, MIN_VARIANCE)
+        gain, noise = self._observed(gain, noise_var)
 
         def rows(c: Array) -> Array:
             truth = self.prior.tilted(c, np.full_like(c, noise))
@@ -305,6 +309,22 @@ class _TeacherWeights:
             if abs(power - self.power - noise) <= MOMENT_TOLERANCE * (self.power + noise):
                 return float(product), float(square), float(var)
         raise self._not_integrable()
+
+    def constrained(self, prior: Prior, cavity_var: float, gain: float, noise_var: float) -> Prior:
+        """The student's prior as it meets its constraints over r = a w + N(0, ξ)."""
+        if not prior.joint:
+            return prior
+        gain, noise = self._observed(gain, noise_var)
+        reach = self.reach + NORMAL_REACH * sqrt(noise)
+        c, share = panel_nodes(_panels(sqrt(noise), reach, CONSTRAINT_HALVINGS))
+        density = np.exp(self.prior.tilted(c, np.full_like(c, noise)).log_z)
+        return prior.constrained(gain * c, np.full_like(c, cavity_var), share * density)
+
+    def _observed(self, gain: float, noise_var: float) -> tuple[float, float]:
+        """a, never quite zero, and the variance of r/a - w."""
+        least = LEAST_RELATIVE_GAIN * sqrt(noise_var / self.power)
+        gain = float(np.copysign(max(abs(gain), least), gain))
+        return gain, max(noise_var / gain**2, MIN_VARIANCE)
 
     def _find_reach(self) -> float:
         """A distance beyond which the prior has no weights that matter.
@@ -345,23 +365,28 @@ def _panels(scale: float, reach: float, halvings: int) -> Array:
     return edges
 
 
-def _answers(
-    student: Model, rule: Rule
-) -> tuple[Callable[[Array, Array, Array], Response], Callable[[Array, Array], Tilted]]:
-    """What the student's channel and prior are asked for under the rule."""
+def _denoise(prior: Prior, rule: Rule) -> Callable[[Array, Array], Tilted]:
+    """What the student's prior is asked for under the rule."""
     if rule == "sum-product":
-        return student.channel.respond, student.prior.tilted
-    if not hasattr(student.prior, "proximal"):
+        return prior.tilted
+    if not hasattr(prior, "proximal"):
         raise ValueError(
-            f"rule='max-sum' needs a student's prior with `proximal`; {student.prior!r} has only `tilted`. "
+            f"rule='max-sum' needs a student's prior with `proximal`; {prior!r} has only `tilted`. "
             "Use rule='sum-product', or a prior such as Laplace or ElasticNet."
         )
-    if not hasattr(student.channel, "proximal"):
+    return prior.proximal
+
+
+def _respond(channel: Channel, rule: Rule) -> Callable[[Array, Array, Array], Response]:
+    """What the student's channel is asked for under the rule."""
+    if rule == "sum-product":
+        return channel.respond
+    if not hasattr(channel, "proximal"):
         raise ValueError(
-            f"rule='max-sum' needs a student's channel with `proximal`; {student.channel!r} has only "
+            f"rule='max-sum' needs a student's channel with `proximal`; {channel!r} has only "
             "`respond`. Use rule='sum-product', or a channel such as Logistic, Probit or Hinge."
         )
-    return student.channel.proximal, student.prior.proximal
+    return channel.proximal
 
 
 def _require_usable(ratio: float, teacher: Model, student: Model, rule: str) -> None:
@@ -378,6 +403,11 @@ def _require_usable(ratio: float, teacher: Model, student: Model, rule: str) -> 
                 f"{role} must be a Model; got {model!r}. "
                 "For example Model(SpikeAndSlab(Gaussian(), inclusion=0.1), Probit(variance=0.1))."
             )
+    if teacher.prior.joint:
+        raise ValueError(
+            f"The teacher's prior must be the same for all weights; {teacher.prior!r} constrains them "
+            "together. For many weights SpikeAndSlab(Gaussian(variance), density) is the same teacher."
+        )
     if not teacher.channel.normalised:
         raise ValueError(
             f"The teacher's channel must be a distribution of labels; the two labels' likelihoods of "

@@ -102,6 +102,17 @@ def tempered_log_odds(channel: Channel, mean: Array, var: Array, certainty: floa
     return log_label_odds(channel.predictive(), mean, np.maximum(certainty * var, LEAST_VARIANCE))
 
 
+def _all_tempered(tried: Sequence[tuple[Candidate, float]]) -> Array:
+    """Of leave-one-out; models that share a channel ask it together, which is faster."""
+    found = np.empty((len(tried), tried[0][0].loo_mean.size))
+    for channel in {c.channel for c, _ in tried}:
+        which = [n for n, (c, _) in enumerate(tried) if c.channel == channel]
+        mean = np.array([tried[n][0].loo_mean for n in which])
+        var = np.array([tried[n][1] * tried[n][0].loo_var for n in which])
+        found[which] = tempered_log_odds(channel, mean, var, 1.0)
+    return found
+
+
 def mixed_log_odds(weights: Array, log_odds: Array) -> Array:
     """Of the mixture with these weights of (models, samples), in the log domain."""
     log_weights = np.log(weights)[:, np.newaxis]
@@ -116,7 +127,7 @@ def averaged(
     """The average of candidates that predicts left-out labels best; rows of weight zero do not count."""
     # A model without any doubt about its scores has no share of it to leave out.
     tried = [(c, k) for c in candidates for k in (CERTAINTIES if np.any(c.loo_var > 0) else (1.0,))]
-    log_odds = np.array([tempered_log_odds(c.channel, c.loo_mean, c.loo_var, k) for c, k in tried])
+    log_odds = _all_tempered(tried)
     density = log_expit(labels * log_odds)
     weights = stacking_weights(density, sample_weight)
     kept = np.flatnonzero(weights >= min(LEAST_WEIGHT, float(weights.max())))

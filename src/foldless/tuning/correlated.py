@@ -4,12 +4,16 @@ Under correlation no single prior is right. Features are selected by a spike-and
 with exact covariances. Labels are predicted by an average of this model and of dense ones, each weighted by
 how well it predicts left-out labels: with more features than samples the dense models are a `bank` in
 kernels of samples, otherwise Gaussian priors of several widths, solved by EP.
+
+A table too large for exact covariances, text for the most part, has the same models solved by GAMP with a
+variance for each column and sample: sweeps over the data, and nothing of the size of samples squared.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +22,11 @@ from scipy.special import log_expit
 from foldless.beliefs import Array
 from foldless.channels import Logistic
 from foldless.operators import Standardized
-from foldless.priors import Blocks, Gaussian, Prior, SpikeAndSlab
+from foldless.priors import Blocks, Gaussian, HyperPrior, Prior, SpikeAndSlab
 from foldless.problem import Problem
 from foldless.solution import History, Outcome, Solution
-from foldless.solvers import EP, Stopping, solve
+from foldless.solvers import EP, GAMP, Stopping, solve
+from foldless.solvers.base import Solver
 from foldless.solvers.gaussian_layer import Tiles
 from foldless.solvers.groups import left_out_groups
 from foldless.solvers.solve import Watch
@@ -58,6 +63,8 @@ RIDGES = (
     Recipe(0, 1.0, 0.1),
     Recipe(0, 10.0, 0.1),
 )
+# For tables too large for exact covariances, where a sweep for each must do.
+LARGE_RIDGES = tuple(Recipe(0, score_variance, 0.0) for score_variance in (1.0, 10.0, 100.0, 1000.0))
 SPARSE = "sparse"
 # Plain parameters: few features, of about two log-odds per standard deviation.
 EXPECTED_ACTIVE = 10.0
@@ -82,21 +89,28 @@ def fit_correlated(
     choices: Choices,
     *,
     left_out: Array,
+    exact: bool = True,
     group: NDArray[np.intp] | None = None,
     watch: Watch | None = None,
 ) -> CorrelatedFit:
-    """Select and predict; `group` numbers samples to be left out together, from 0."""
+    """Select and predict; `group` numbers samples to be left out together, from 0.
+
+    Groups need exact covariances (`exact`): a group's leave-one-out asks how its samples go together.
+    """
+    solver: Solver[Any] = EP() if exact else GAMP(variances="per-coordinate")
     problem = assemble(standardized, labels, sample_weight, columns, choices.channel, left_out)
     free = ~standardized.constant
     free[list(columns.always_kept)] = False
-    plain, sparse = _sparse(problem, free, choices, watch)
+    plain, sparse = _sparse(problem, solver, free, choices, watch)
     candidates = [_class_frequencies(labels, sample_weight, left_out, group, columns.n_features)]
     if not free.any():
         pass
+    elif not exact:
+        candidates += _ridges(LARGE_RIDGES, problem, solver, columns, int(free.sum()), None)
     elif standardized.shape[1] > sample_weight.sum():
         candidates += _bank(standardized, labels, sample_weight, columns, free, left_out, group)
     else:
-        candidates += _ridges(problem, columns, int(free.sum()), group)
+        candidates += _ridges(RIDGES, problem, solver, columns, int(free.sum()), group)
     if plain.outcome.trustworthy:
         candidates.append(_of_solution(SPARSE, plain, columns, group))
     average = averaged(candidates, standardized, labels, sample_weight)
@@ -110,16 +124,18 @@ def fit_correlated(
 
 
 def _dense_lead(candidates: list[Candidate], labels: Array, sample_weight: Array) -> float:
-    """Of mean leave-one-out densities, in standard errors of the paired difference."""
-    share = sample_weight / sample_weight.sum()
     densities = {
         c.name: log_expit(labels * tempered_log_odds(c.channel, c.loo_mean, c.loo_var, 1.0))
         for c in candidates
     }
     sparse = densities.pop(SPARSE, None)
-    if sparse is None:
-        return 0.0
-    difference = max(densities.values(), key=lambda density: float(share @ density)) - sparse
+    return 0.0 if sparse is None else lead_over(sparse, list(densities.values()), sample_weight)
+
+
+def lead_over(log_density: Array, others: list[Array], sample_weight: Array) -> float:
+    """By how many standard errors of their difference the best of others predicts left-out labels better."""
+    share = sample_weight / sample_weight.sum()
+    difference = max(others, key=lambda density: float(share @ density)) - log_density
     mean = float(share @ difference)
     standard_error = np.sqrt(float(share @ (difference - mean) ** 2) / sample_weight.sum())
     return mean / max(standard_error, np.finfo(float).tiny)
@@ -143,29 +159,44 @@ def _as_fit(solution: Solution, standardized: Standardized, columns: Columns) ->
 
 
 def _sparse(
-    problem: Problem, free: NDArray[np.bool_], choices: Choices, watch: Watch | None
+    problem: Problem,
+    solver: Solver[Any],
+    free: NDArray[np.bool_],
+    choices: Choices,
+    watch: Watch | None,
 ) -> tuple[Solution, Solution]:
-    """The spike-and-slab model, plain, and with parameters tuned as far as that goes well.
-
-    Where single weights are hardly informed, EM interleaved with EP can run away or never settle. So EP first
-    settles at plain parameters; EM starts from there, for some iterations; EP settles at what it found; and
-    the evidence decides between the two. Tuned parameters have seen every label, and cavities do not know
-    that: it is the plain model whose leave-one-out is honest. Where no feature is more in than out, there is
-    nothing to tune by.
-    """
+    """The spike-and-slab model, plain, and with parameters tuned as far as that goes well."""
     assert isinstance(problem.prior, Blocks)
     start: Prior = SpikeAndSlab(Gaussian(PLAIN_SLAB_VARIANCE), min(EXPECTED_ACTIVE / max(free.sum(), 1), 0.5))
     if isinstance(choices.prior, Prior):
         start = choices.prior
     problem = problem.but(prior=replace(problem.prior, base=start))
-    solver = EP()
+    return settled_and_tuned(problem, solver, free, choices.stopping, choices.hyper, watch)
+
+
+def settled_and_tuned(
+    problem: Problem,
+    solver: Solver[Any],
+    free: NDArray[np.bool_],
+    stopping: Stopping,
+    hyper: HyperPrior,
+    watch: Watch | None,
+) -> tuple[Solution, Solution]:
+    """The solution at these parameters, and at those that EM finds from there as far as that goes well.
+
+    Where single weights are hardly informed, EM between iterations can run away or never settle. So these
+    first settle at plain parameters; EM starts from there, for a while; they settle at what it found; and
+    the evidence decides between the two. Tuned parameters have seen every label, and cavities do not know
+    that: it is the plain model whose leave-one-out is honest. Where no feature is more in than out, there is
+    nothing to tune by.
+    """
     stopping = Stopping(
-        tol=max(choices.stopping.tol, SPARSE_TOLERANCE), max_iter=choices.stopping.max_iter, patience=PATIENCE
+        tol=max(stopping.tol, SPARSE_TOLERANCE), max_iter=stopping.max_iter, patience=PATIENCE
     )
     plain = solve(problem, solver, stopping=stopping, watch=watch)
     if plain.outcome is Outcome.INTERRUPTED or not _something_found(plain, free):
         return plain, plain
-    tuner = EM(tunable_names(problem), hyper=choices.hyper, delay=0, every=EM_PERIOD)
+    tuner = EM(tunable_names(problem), hyper=hyper, delay=0, every=EM_PERIOD)
     tuned = solve(
         problem,
         solver,
@@ -264,16 +295,21 @@ def _bank(
 
 
 def _ridges(
-    problem: Problem, columns: Columns, n_free: int, group: NDArray[np.intp] | None
+    recipes: tuple[Recipe, ...],
+    problem: Problem,
+    solver: Solver[Any],
+    columns: Columns,
+    n_free: int,
+    group: NDArray[np.intp] | None,
 ) -> list[Candidate]:
-    """Gaussian priors of several widths, for at most as many features as samples."""
+    """Gaussian priors of several widths."""
     found = []
     assert isinstance(problem.prior, Blocks)
     stopping = Stopping(tol=1e-3, max_iter=RIDGE_MAX_ITER, patience=PATIENCE)
-    for recipe in RIDGES:
+    for recipe in recipes:
         prior: Prior = Gaussian(recipe.score_variance / n_free)
         here = problem.but(channel=recipe.channel, prior=replace(problem.prior, base=prior))
-        solution = solve(here, EP(), stopping=stopping)
+        solution = solve(here, solver, stopping=stopping)
         if solution.outcome.trustworthy:
             found.append(_of_solution(recipe.name, solution, columns, group))
     return found

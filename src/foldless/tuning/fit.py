@@ -71,6 +71,8 @@ class Fit:
     candidates: list[Candidate]
     n_iter: int
     max_sum: bool
+    # Of all columns, where it is not that of the solution alone.
+    inclusion: Array | None = None
 
     @property
     def n_rows(self) -> int:

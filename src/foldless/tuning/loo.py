@@ -28,6 +28,10 @@ def loo_log_odds(solution: Solution) -> Array:
 
 def loo_log_densities(solution: Solution) -> Array:
     """log P(label) of every training sample's own label, from all other samples."""
+    channel = solution.problem.channel.predictive()
+    if channel.score_shape:
+        posterior = solution.posterior
+        return channel.respond(posterior.loo_mean, posterior.loo_var, solution.problem.labels).log_z
     return -np.logaddexp(0.0, -solution.problem.labels * loo_log_odds(solution))
 
 

@@ -14,9 +14,7 @@ from foldless.solvers import EP, Stopping, solve
 from foldless.solvers.solve import Watch
 from foldless.tuning.fit import Fit
 
-TOLERANCE = 1e-3
-MAX_ITER = 100
-PATIENCE = 40
+STOPPING = Stopping(tol=1e-3, max_iter=100, patience=40)
 
 
 def polished(found: Fit, watch: Watch | None = None) -> Fit:
@@ -34,8 +32,7 @@ def polished(found: Fit, watch: Watch | None = None) -> Fit:
         score_cavity_mean=state.score_cavity_mean,
         score_cavity_var=state.score_cavity_var,
     )
-    stopping = Stopping(tol=TOLERANCE, max_iter=MAX_ITER, patience=PATIENCE)
-    exact = solve(solution.problem, solver, stopping=stopping, state=start, watch=watch)
+    exact = solve(solution.problem, solver, stopping=STOPPING, state=start, watch=watch)
     if not (exact.outcome.trustworthy or exact.outcome is Outcome.INTERRUPTED):
         return found
     history = History(solution.history.iterations + exact.history.iterations)

@@ -1,0 +1,110 @@
+"""The tables and the figure of the study of real data of many classes, from its results.csv.
+
+python -m benchmarks.studies.many_classes.plot
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pandas as pd
+
+from benchmarks.studies import _common as common
+
+FOLDLESS, RIDGE = "foldless", "ridge"
+METHODS = (FOLDLESS, RIDGE, "L1")
+
+
+def report(folder: Path) -> str:
+    """Every data set, then the means of all; also written into the README."""
+    results = pd.read_csv(folder / "results.csv")
+    text = f"Every data set:\n\n{_each(results)}\n\n{_overall(results)}"
+    common.refresh_readme(folder, text)
+    return text
+
+
+def _each(results: pd.DataFrame) -> str:
+    rows = []
+    for data in dict.fromkeys(results.data):
+        for method in METHODS:
+            group = results[(results.data == data) & (results.method == method)]
+            if group.empty:
+                continue
+            first = group.iloc[0]
+            rows.append(
+                [
+                    f"{data}, {first.n_classes} classes, {first.n_train} x {first.n_features}",
+                    method,
+                    len(group),
+                    common.mean_and_error(group.error),
+                    common.mean_and_error(group.log_loss),
+                    common.mean_only(group.kept),
+                    common.mean_only(group.cpu_seconds, 2),
+                    common.mean_only(group.loo_error, 3),
+                ]
+            )
+    header = [
+        "data, training rows x columns",
+        "method",
+        "splits",
+        "error (s.e.)",
+        "log loss (s.e.)",
+        "kept",
+        "CPU seconds",
+        "LOO error",
+    ]
+    return common.markdown(header, rows)
+
+
+def _overall(results: pd.DataFrame) -> str:
+    """Means over data sets, on the splits that every method has."""
+    methods = [method for method in METHODS if (results.method == method).any()]
+    counts = results.groupby(["data", "split"]).method.nunique()
+    shared = counts[counts == len(methods)].index
+    same = results.set_index(["data", "split"]).loc[shared].reset_index()
+    if same.empty:
+        return "No split was seen by all methods."
+    means = same.groupby(["data", "method"])[["error", "log_loss", "cpu_seconds"]].mean()
+    rows = [
+        [
+            method,
+            f"{of_method.error.mean():.4f}",
+            f"{of_method.log_loss.mean():.4f}",
+            f"{of_method.cpu_seconds.mean():.2f}",
+        ]
+        for method in methods
+        for of_method in [means.xs(method, level="method")]
+    ]
+    table = common.markdown(["method", "mean error", "mean log loss", "mean CPU seconds"], rows)
+    n_sets, n_splits = same.data.nunique(), len(shared)
+    return f"Means over {n_sets} data sets, on the {n_splits} splits that all methods saw:\n\n{table}"
+
+
+def draw(folder: Path) -> None:
+    """figure.png: error and log loss of every data set."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    results = pd.read_csv(folder / "results.csv")
+    names = list(dict.fromkeys(results.data))
+    figure, panels = plt.subplots(1, 2, figsize=(11, 3.8), layout="constrained")
+    for axes, column, title in zip(panels, ("error", "log_loss"), ("Test error", "Log loss"), strict=True):
+        for shift, method in zip((-0.25, 0.0, 0.25), METHODS, strict=True):
+            groups = results[results.method == method].groupby("data")[column]
+            mean, error = groups.mean().reindex(names), groups.sem().reindex(names).fillna(0)
+            where = [index + shift for index in range(len(names))]
+            axes.bar(where, mean, width=0.24, yerr=error, capsize=2, label=method)
+        axes.set_xticks(range(len(names)), names, rotation=30)
+        axes.set_title(title)
+    panels[0].legend(fontsize=8)
+    figure.savefig(folder / "figure.png", dpi=130)
+    plt.close(figure)
+
+
+if __name__ == "__main__":
+    where = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
+    print(report(where))
+    draw(where)

@@ -1,0 +1,356 @@
+"""The multinomial logistic channel: one score for each class, and the softmax of the scores.
+
+Scores are (samples, D) and labels are the numbers 1 to D, so that 0 remains free for rows that are no
+samples (`Problem.labels`). `respond` is for independent Gaussian scores, with curvatures for each score
+alone; `respond_full` and `proximal_full` know covariances between the scores of a sample, and answer with
+matrices of curvatures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import logsumexp, ndtri, softmax
+
+from foldless.beliefs import Array, Response
+from foldless.channels.base import Channel
+from foldless.channels.gumbel import balance_level, gumbel_log_proba, gumbel_response, pulls_at
+from foldless.channels.margin import SMALLEST_VAR, cast, require_between, score_dtype
+from foldless.channels.softmax_estimators import (
+    gaussian_response,
+    grid_response,
+    importance_response,
+    mixture_response,
+    taylor_response,
+)
+
+ESTIMATORS: dict[str, Callable[[Array, Array, NDArray[np.intp]], Response]] = {
+    "gumbel": gumbel_response,
+    "grid": grid_response,
+    "importance": importance_response,
+    "taylor": taylor_response,
+    "gaussian": gaussian_response,
+    "mixture": mixture_response,
+}
+# Newton's method on a concave function of one number, from the side where it cannot overshoot.
+LEVEL_STEPS = 40
+COMPONENT_STEPS = 2000
+FULL_STEPS = 50
+FULL_TOLERANCE = 1e-11
+# Points of the integral over correlated scores, and what its Gaussian is widened by: weights must be bounded.
+FULL_POINTS = 512
+# Numbers handled at a time.
+FULL_PIECE = 1 << 18
+WIDER = 1.2
+
+
+@dataclass(frozen=True)
+class Multinomial(Channel):
+    """p(y | z) = e^(z_y) / Σ_k e^(z_k), y = 1..n_classes.
+
+    ``estimator`` is how the softmax is averaged over independent Gaussians: "gumbel" (1e-4 or better for
+    any mean and variance), or one of the thesis' approximations: "grid", "importance", "taylor", "gaussian",
+    "mixture". ``maximiser`` is how max-sum finds its maximum: "newton", for all scores at once by a search
+    for a single number, or "component-wise", one score after the other.
+    """
+
+    n_classes: int = 3
+    estimator: str = "gumbel"
+    maximiser: str = "newton"
+
+    def __post_init__(self) -> None:
+        if self.n_classes < 2 or int(self.n_classes) != self.n_classes:
+            raise ValueError(f"Multinomial(n_classes={self.n_classes!r}): it takes two classes at least.")
+        if self.estimator not in ESTIMATORS:
+            raise ValueError(
+                f"Multinomial(estimator={self.estimator!r}): unknown estimator. Choose one of "
+                f"{sorted(ESTIMATORS)}; 'gumbel' is the accurate default."
+            )
+        if self.maximiser not in ("newton", "component-wise"):
+            raise ValueError(
+                f"Multinomial(maximiser={self.maximiser!r}): choose 'newton' or 'component-wise'."
+            )
+
+    @property
+    def score_shape(self) -> tuple[int, ...]:
+        return (self.n_classes,)
+
+    def respond(self, cavity_mean: Array, cavity_var: Array, labels: Array) -> Response:
+        mean, var, classes = self._read(cavity_mean, cavity_var, labels)
+        return cast(ESTIMATORS[self.estimator](mean, var, classes), score_dtype(cavity_mean))
+
+    def proximal(self, cavity_mean: Array, cavity_var: Array, labels: Array) -> Response:
+        mean, var, classes = self._read(cavity_mean, cavity_var, labels)
+        if self.maximiser == "component-wise":
+            return cast(_component_wise(mean, var, classes), score_dtype(cavity_mean))
+        return cast(softmax_proximal(mean, var, classes), score_dtype(cavity_mean))
+
+    def at_score(self, score: Array, labels: Array) -> Response:
+        z = np.asarray(score, dtype=np.float64)
+        return cast(_at_score(z, self.codes(labels), power=1.0), score_dtype(score))
+
+    def respond_full(self, cavity_mean: Array, cavity_cov: Array, labels: Array) -> Response:
+        """Sum-product for correlated scores: slopes (samples, D), curvatures (samples, D, D)."""
+        return _integrated(cavity_mean, cavity_cov, self.codes(labels))
+
+    def proximal_full(self, cavity_mean: Array, cavity_cov: Array, labels: Array) -> Response:
+        """Max-sum for correlated scores: slopes (samples, D), curvatures (samples, D, D)."""
+        return _maximised(cavity_mean, cavity_cov, self.codes(labels))
+
+    def log_proba(self, mean: Array, var: Array) -> Array:
+        """Log probability of every class, (samples, D), for independent Gaussian scores."""
+        mean, var, _ = self._read(mean, var, np.ones(len(mean)))
+        if self.estimator == "gumbel":
+            return gumbel_log_proba(mean, var)
+        columns = [
+            self.respond(mean, var, np.full(mean.shape[0], k + 1.0)).log_z for k in range(self.n_classes)
+        ]
+        log_proba = np.column_stack(columns)
+        # Each is right to a few digits; that they sum to one is for rounding, not for information.
+        return log_proba - logsumexp(log_proba, axis=1, keepdims=True)
+
+    def codes(self, labels: ArrayLike) -> NDArray[np.intp]:
+        """Labels 1..D as positions 0..D-1."""
+        codes = np.asarray(labels).astype(np.intp) - 1
+        if codes.size and not (codes.min() >= 0 and codes.max() < self.n_classes):
+            raise ValueError(
+                f"Multinomial(n_classes={self.n_classes}) takes labels 1 to {self.n_classes}; got labels "
+                f"from {codes.min() + 1} to {codes.max() + 1}."
+            )
+        return codes
+
+    def _read(
+        self, mean: ArrayLike, var: ArrayLike, labels: ArrayLike
+    ) -> tuple[Array, Array, NDArray[np.intp]]:
+        mean = np.asarray(mean, dtype=np.float64)
+        var = np.maximum(np.broadcast_to(np.asarray(var, dtype=np.float64), mean.shape), SMALLEST_VAR)
+        return mean, var, self.codes(labels)
+
+
+@dataclass(frozen=True)
+class BlendedMultinomial(Channel):
+    """softmax_y(z)^(1-ω) e^(ω z_y), with ω = generative_weight: the multinomial `Blended`.
+
+    It is e^(z_y)/(Σ e^(z_k))^(1-ω), which the Gumbel integral covers as it is. The other part of a Gaussian
+    model of features given classes, a ridge ω n_k v on the weights of class k, belongs to the prior.
+    """
+
+    base: Multinomial = field(default_factory=Multinomial)
+    generative_weight: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.base, Multinomial) or self.base.estimator != "gumbel":
+            raise ValueError(
+                f"BlendedMultinomial(base={self.base!r}): powers of the softmax are integrated by 'gumbel' "
+                "only. Use BlendedMultinomial(Multinomial(n_classes))."
+            )
+        require_between(
+            self,
+            "generative_weight",
+            self.generative_weight,
+            0.0,
+            1.0,
+            advice="0 is purely discriminative (the softmax), 1 purely generative (class means).",
+        )
+
+    @property
+    def normalised(self) -> bool:
+        return self.generative_weight == 0.0
+
+    @property
+    def score_shape(self) -> tuple[int, ...]:
+        return self.base.score_shape
+
+    @property
+    def _power(self) -> float:
+        return 1.0 - float(self.generative_weight)
+
+    def respond(self, cavity_mean: Array, cavity_var: Array, labels: Array) -> Response:
+        mean, var, classes = self.base._read(cavity_mean, cavity_var, labels)
+        if self._power == 0.0:
+            return cast(_linear(mean, var, classes), score_dtype(cavity_mean))
+        return cast(gumbel_response(mean, var, classes, self._power), score_dtype(cavity_mean))
+
+    def proximal(self, cavity_mean: Array, cavity_var: Array, labels: Array) -> Response:
+        mean, var, classes = self.base._read(cavity_mean, cavity_var, labels)
+        if self._power == 0.0:
+            return cast(_linear(mean, var, classes), score_dtype(cavity_mean))
+        return cast(softmax_proximal(mean, var, classes, self._power), score_dtype(cavity_mean))
+
+    def at_score(self, score: Array, labels: Array) -> Response:
+        z = np.asarray(score, dtype=np.float64)
+        return cast(_at_score(z, self.base.codes(labels), self._power), score_dtype(score))
+
+    def untempered(self) -> Channel:
+        return self.base
+
+
+def softmax_proximal(mean: Array, var: Array, classes: NDArray[np.intp], power: float = 1.0) -> Response:
+    """max_z [z_y - power LSE(z) - Σ (z - p)²/2q] and its derivatives: Newton's method on one number.
+
+    At the maximum z_k = p_k + q_k ([k = y] - e_k) with e = power softmax(z). Given the level
+    u = LSE(z) - log power, this says e_k = W(q_k e^(p'_k - u))/q_k with p'_k = p_k + q_k [k = y], and u is
+    where the e_k sum to power. With ρ = e/(1 + q e), by Sherman and Morrison:  curvature = ρ (1 - ρ/Σρ).
+    """
+    rows = np.arange(classes.size)
+    log_var = np.log(var)
+    shifted = mean.copy()
+    shifted[rows, classes] += var[rows, classes]
+    pull = pulls_at(balance_level(shifted, log_var, power, LEVEL_STEPS), shifted, log_var)
+    slope = -pull
+    # Slopes sum to 1 - power; 1 - e_y would cancel for samples that are classified well.
+    slope[rows, classes] = 0.0
+    slope[rows, classes] = (1.0 - power) - slope.sum(axis=1)
+    rho = pull / (1.0 + var * pull)
+    total = rho.sum(axis=1, keepdims=True)
+    others = total - rho
+    scores = mean + var * slope
+    log_z = scores[rows, classes] - power * logsumexp(scores, axis=1) - 0.5 * np.sum(var * slope**2, axis=1)
+    return Response(log_z, slope, rho * others / total)
+
+
+def _component_wise(mean: Array, var: Array, classes: NDArray[np.intp]) -> Response:
+    """The same maximum by Newton steps of one score at a time, as in simplified HyGAMP."""
+    rows = np.arange(classes.size)
+    scores = mean.copy()
+    for _ in range(COMPONENT_STEPS):
+        before = scores.copy()
+        for k in range(mean.shape[1]):
+            share = softmax(scores, axis=1)[:, k]
+            gradient = (classes == k) - share - (scores[:, k] - mean[:, k]) / var[:, k]
+            # Far from the maximum a Newton step overshoots; none is longer than the softmax is wide.
+            step = gradient / (np.maximum(share * (1.0 - share), 0.0) + 1.0 / var[:, k])
+            scores[:, k] += np.clip(step, -1.0, 1.0)
+        if np.max(np.abs(scores - before), initial=0.0) <= FULL_TOLERANCE * (1.0 + np.abs(scores).max()):
+            break
+    pull = softmax(scores, axis=1)
+    slope = -pull
+    slope[rows, classes] += 1.0
+    rho = pull / (1.0 + var * pull)
+    total = rho.sum(axis=1, keepdims=True)
+    log_z = (
+        scores[rows, classes] - logsumexp(scores, axis=1) - 0.5 * np.sum((scores - mean) ** 2 / var, axis=1)
+    )
+    return Response(log_z, slope, rho * (total - rho) / total)
+
+
+def _at_score(scores: Array, classes: NDArray[np.intp], power: float) -> Response:
+    share = softmax(scores, axis=-1)
+    own = np.take_along_axis(scores, classes[..., np.newaxis], axis=-1)[..., 0]
+    slope = -power * share
+    indicator = np.zeros_like(slope)
+    np.put_along_axis(indicator, classes[..., np.newaxis], 1.0, axis=-1)
+    return Response(
+        own - power * logsumexp(scores, axis=-1), slope + indicator, power * share * (1.0 - share)
+    )
+
+
+def _linear(mean: Array, var: Array, classes: NDArray[np.intp]) -> Response:
+    """The power of the softmax is gone: log E e^(z_y) = p_y + q_y/2. (Under max-sum likewise.)"""
+    rows = np.arange(classes.size)
+    slope = np.zeros_like(mean)
+    slope[rows, classes] = 1.0
+    return Response(mean[rows, classes] + 0.5 * var[rows, classes], slope, np.zeros_like(mean))
+
+
+# ---------------------------------------------------------------------- correlated scores of a sample
+
+
+def _maximised(mean: Array, cov: Array, classes: NDArray[np.intp]) -> Response:
+    """max_z [z_y - LSE(z) - ½ (z - p)' Q⁻¹ (z - p)], without an inverse of Q.
+
+    With z = p + Q s the maximum is where s = e_y - softmax(z). Newton's method for s has the Jacobian
+    I + B Q, B = diag(softmax) - softmax softmax', and is shortened while the objective does not rise.
+    The curvature is (I + B Q)⁻¹ B, which annihilates (1, ..., 1).
+    """
+    rows = np.arange(classes.size)
+    identity = np.eye(mean.shape[1])
+    slope = np.zeros_like(mean)
+
+    def look(slope: Array) -> tuple[Array, Array, Array]:
+        spread = np.einsum("mij,mj->mi", cov, slope)
+        scores = mean + spread
+        value = scores[rows, classes] - logsumexp(scores, axis=1) - 0.5 * np.einsum("mi,mi->m", slope, spread)
+        return value, softmax(scores, axis=1), identity[classes]
+
+    value, share, indicator = look(slope)
+    for _ in range(FULL_STEPS):
+        bend = share[:, :, np.newaxis] * (identity - share[:, np.newaxis, :])
+        residual = indicator - share - slope
+        step = np.linalg.solve(identity + bend @ cov, residual[..., np.newaxis])[..., 0]
+        if np.max(np.abs(step), initial=0.0) <= FULL_TOLERANCE:
+            break
+        length = np.ones(classes.size)
+        for _ in range(20):
+            candidate = look(slope + length[:, np.newaxis] * step)
+            worse = candidate[0] < value - 1e-12 * np.abs(value)
+            if not worse.any():
+                break
+            length[worse] *= 0.5
+        slope = slope + length[:, np.newaxis] * step
+        value, share, indicator = candidate
+    bend = share[:, :, np.newaxis] * (identity - share[:, np.newaxis, :])
+    curvature = np.linalg.solve(identity + bend @ cov, bend)
+    return Response(value, slope, 0.5 * (curvature + curvature.transpose(0, 2, 1)))
+
+
+def _integrated(mean: Array, cov: Array, classes: NDArray[np.intp]) -> Response:
+    """log E[softmax_y] for z ~ N(p, Q), by quasi-Monte-Carlo from a Gaussian around the mode.
+
+    With l' = e_y - softmax(z) and B as above, averages under the posterior of z:
+    slope = ⟨l'⟩,  curvature = ⟨B⟩ - Cov l';  both know exactly that shifting all scores changes nothing.
+    """
+    n_samples, n_classes = mean.shape
+    mode = _maximised(mean, cov, classes)
+    # Where variances between classes vanish, the Cholesky factor needs a breath of width.
+    floor = 1e-12 * np.trace(cov, axis1=1, axis2=2) / n_classes + SMALLEST_VAR
+    at_mode = cov - cov @ mode.curvature @ cov
+    at_mode = 0.5 * (at_mode + at_mode.transpose(0, 2, 1)) + floor[:, np.newaxis, np.newaxis] * np.eye(
+        n_classes
+    )
+    factor = WIDER * np.linalg.cholesky(at_mode)
+    points = _normal_points(FULL_POINTS, n_classes)
+    indicator = np.eye(n_classes)[classes]
+    cavity_factor = np.linalg.cholesky(cov + floor[:, np.newaxis, np.newaxis] * np.eye(n_classes))
+    log_size = np.sum(np.log(np.einsum("mii->mi", factor) / np.einsum("mii->mi", cavity_factor)), axis=1)
+    # In units of the cavity, the points are A ξ + b.
+    spread = np.linalg.solve(cavity_factor, factor)
+    at_mean = np.einsum("mij,mj->mi", cov, mode.slope)
+    offset = np.linalg.solve(cavity_factor, at_mean[..., np.newaxis])[..., 0]
+    log_z, slope = np.empty(n_samples), np.empty_like(mean)
+    curvature = np.empty((n_samples, n_classes, n_classes))
+    at_once = max(FULL_PIECE // points.size, 1)
+    for start in range(0, n_samples, at_once):
+        rows = slice(start, min(start + at_once, n_samples))
+        scores = (mean + at_mean)[rows, np.newaxis] + points @ factor[rows].transpose(0, 2, 1)
+        standard = offset[rows, np.newaxis] + points @ spread[rows].transpose(0, 2, 1)
+        own = np.take_along_axis(scores, classes[rows, np.newaxis, np.newaxis], axis=2)[..., 0]
+        level = logsumexp(scores, axis=2)
+        log_weight = own - level + 0.5 * np.sum(points**2, axis=1) - 0.5 * np.sum(standard**2, axis=2)
+        largest = log_weight.max(axis=1, keepdims=True)
+        weight = np.exp(log_weight - largest)
+        log_z[rows] = largest[:, 0] + np.log(weight.mean(axis=1)) + log_size[rows]
+        weight /= weight.sum(axis=1, keepdims=True)
+        share = np.exp(scores - level[..., np.newaxis])
+        average = np.einsum("mp,mpk->mk", weight, share)
+        slope[rows] = indicator[rows] - average
+        # ⟨B⟩ - Cov = diag⟨s⟩ - ⟨s s'⟩ - ⟨s s'⟩ + ⟨s⟩⟨s⟩'.
+        share -= average[:, np.newaxis]
+        product = (weight[..., np.newaxis] * share).transpose(0, 2, 1) @ share
+        curvature[rows] = average[:, :, np.newaxis] * np.eye(n_classes) - 2.0 * product
+        curvature[rows] -= average[:, :, np.newaxis] * average[:, np.newaxis, :]
+    return Response(log_z, slope, curvature)
+
+
+@lru_cache(maxsize=8)
+def _normal_points(n_points: int, n_scores: int) -> Array:
+    """Points that fill a unit normal evenly, with their mirror images; the same every time."""
+    from scipy.stats import qmc  # slow to import, and rarely needed
+
+    half = qmc.Sobol(n_scores, seed=0).random(n_points // 2)
+    normal = ndtri(np.clip(half, 1e-12, 1 - 1e-12))
+    return np.concatenate([normal, -normal])

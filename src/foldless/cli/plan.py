@@ -1,0 +1,297 @@
+"""`foldless plan`: how many samples a study needs, in a sentence, a table, a picture and JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from foldless.cli.terminal import ExitCode, console, exit_codes
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from foldless.estimators import SparseClassifier
+    from foldless.estimators.planning import Simulation
+    from foldless.theory.learning_curve import LearningCurve
+    from foldless.theory.planning import Plan
+    from foldless.theory.study import Study
+
+PICTURE, ANSWER, CURVE_PICTURE = "plan.png", "plan.json", "learning_curve.png"
+# Of the sizes in a table, as many are simulated: the one needed, and others on either side.
+SIMULATED_SIZES = 3
+
+
+def plan(
+    features: Annotated[int | None, typer.Option(help="Number of features measured.", min=2)] = None,
+    markers: Annotated[
+        float | None, typer.Option(help="A guess of how many of them differ between the classes.")
+    ] = None,
+    effect: Annotated[
+        float | None,
+        typer.Option(
+            help="By how many standard deviations a marker's means differ: 0.2 is small, 0.5 medium, 0.8 "
+            "large. If not given: 0.8, or what the pilot says."
+        ),
+    ] = None,
+    weight: Annotated[
+        float | None,
+        typer.Option(help="Instead of --effect: log-odds per standard deviation in a logistic model."),
+    ] = None,
+    error: Annotated[float | None, typer.Option(help="Target: at most this share of errors.")] = None,
+    power: Annotated[float | None, typer.Option(help="Target: find at least this share of markers.")] = None,
+    samples: Annotated[
+        list[int] | None, typer.Option(help="What to expect of so many samples; may be repeated.", min=8)
+    ] = None,
+    balance: Annotated[float | None, typer.Option(help="Share of one class; 0.5 if not given.")] = None,
+    mislabelled: Annotated[float | None, typer.Option(help="Share of wrong labels; 0 if not given.")] = None,
+    fdr: Annotated[float, typer.Option(help="The false discovery rate of the selection.")] = 0.1,
+    pilot: Annotated[
+        Path | None,
+        typer.Option(
+            help="A table (CSV, TSV, or NPZ with X and y) from which markers, effect, correlations and label "
+            "noise are estimated.",
+            exists=True,
+            dir_okay=False,
+            readable=True,
+        ),
+    ] = None,
+    target: Annotated[str, typer.Option(help="The pilot's column of classes.")] = "y",
+    simulate: Annotated[bool, typer.Option("--simulate", help="Check the plan by simulated fits.")] = False,
+    runs: Annotated[int, typer.Option(help="Simulated studies of each size.", min=2)] = 10,
+    seed: Annotated[int, typer.Option(help="Of the simulation.", min=0)] = 0,
+    out: Annotated[
+        Path | None, typer.Option(help="A folder for picture and JSON.", file_okay=False, writable=True)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+) -> None:
+    """How many samples does a study need, and what can be expected of it?
+
+    For instance: foldless plan --features 20000 --markers 20 --error 0.1
+    """
+    if pilot is None and (features is None or markers is None):
+        raise typer.BadParameter("give --features and --markers, or a --pilot table to estimate them from.")
+    if pilot is not None and features is not None:
+        raise typer.BadParameter("the number of features is that of the pilot: leave --features out.")
+    if effect is not None and weight is not None:
+        raise typer.BadParameter("--effect and --weight are two ways to say the same: give one.")
+    with exit_codes():
+        terminal = console()
+        if out is not None:
+            out.mkdir(parents=True, exist_ok=True)  # a folder that cannot be is known before any work
+        said: dict[str, Any] = {
+            "n_markers": markers,
+            "effect": weight if effect is None else effect,
+            "balance": balance,
+            "mislabelled": mislabelled,
+            "labels": None if weight is None else "logistic",
+        }
+        said = {name: value for name, value in said.items() if value is not None}
+        with terminal.status("Planning") as status:
+            from dataclasses import replace
+
+            from foldless.theory.planning import plan as planned
+            from foldless.theory.study import Study
+
+            curve: LearningCurve | None = None
+            converged = True
+            if pilot is None:
+                assert features is not None
+                study = Study(n_features=features, **said)
+            else:
+                status.update("Fitting the pilot")
+                study, curve, converged = _from_pilot(pilot, target, replace_with=said)
+                study = replace(study, **said)
+            answer = planned(
+                study,
+                samples or None,
+                error=error,
+                power=power,
+                fdr=fdr,
+                watch=lambda row: status.update(f"Planning: {row.n_samples} samples"),
+            )
+        simulations = _simulated(terminal, answer, runs, seed) if simulate else []
+        whole = answer.to_dict()
+        whole["learning_curve"] = None if curve is None else curve.to_dict()
+        whole["simulated"] = [simulation.to_dict() for simulation in simulations]
+        if as_json:
+            typer.echo(json.dumps(whole, indent=2, allow_nan=False))
+        else:
+            _tell(terminal, answer, curve, simulations)
+        if out is not None:
+            _write(out, answer, curve, simulations, whole)
+            if not as_json:
+                from foldless.io import printable
+
+                path = printable(out.resolve(), longest=4096)
+                terminal.print(f"Picture and JSON: {path}", soft_wrap=True)
+        if not converged or not all(row.converged for row in answer.rows):
+            raise typer.Exit(ExitCode.NOT_CONVERGED)
+
+
+def read_pilot(path: Path, target: str) -> tuple[Any, Any]:
+    """Features and classes of a table. Small on purpose: tables are to be read by `foldless.io`."""
+    from foldless.io import printable
+
+    suffix = path.suffix.lower()
+    if suffix == ".npz":
+        import numpy as np
+
+        with np.load(path, allow_pickle=False) as stored:
+            missing = [name for name in ("X", target) if name not in stored.files]
+            if missing:
+                raise ValueError(
+                    f"{path.name} has no array {missing[0]!r}; it has {', '.join(stored.files)}. Name the "
+                    "array of classes with --target."
+                )
+            return stored["X"], stored[target]
+    import pandas as pd
+
+    separator = "\t" if suffix in (".tsv", ".txt") else ","
+    try:
+        table = pd.read_csv(path, sep=separator)
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as failure:
+        raise ValueError(f"{path.name} is no table of text that can be read: {failure}") from failure
+    if target not in table.columns:
+        shown = ", ".join(printable(name) for name in table.columns[:8])
+        raise ValueError(
+            f"{path.name} has no column {target!r}; its first columns are {shown}. Name the column of "
+            "classes with --target."
+        )
+    features = table.drop(columns=target)
+    words = [name for name in features.columns if not pd.api.types.is_numeric_dtype(features[name])]
+    if words:
+        raise ValueError(
+            f"Column {printable(words[0])!r} of {path.name} is not numeric. Leave names of samples and other "
+            "words out of the table."
+        )
+    return features, table[target].to_numpy()
+
+
+def _from_pilot(
+    path: Path, target: str, replace_with: dict[str, Any]
+) -> tuple[Study, LearningCurve | None, bool]:
+    """The study a pilot was a sample of, what more like it would bring, and whether its fit is sound."""
+    import warnings
+
+    from sklearn.exceptions import ConvergenceWarning
+
+    from foldless.estimators import SparseClassifier
+    from foldless.estimators.planning import learning_curve, pilot_study
+
+    X, y = read_pilot(path, target)
+    model: SparseClassifier = SparseClassifier()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the exit code says it
+        model.fit(X, y)
+    study = pilot_study(model, X, y)
+    # What is said of the population overrides the pilot, and with it the pilot's curve.
+    curve = None if replace_with else learning_curve(model, X, y)
+    return study, curve, model.outcome_.trustworthy
+
+
+def _simulated(terminal: Console, answer: Plan, runs: int, seed: int) -> list[Simulation]:
+    """Fits of simulated studies of the size needed and of sizes around it, with progress."""
+    from foldless.estimators.planning import simulate
+
+    sizes = [row.n_samples for row in answer.rows]
+    if answer.needed is not None:
+        needed = answer.needed.n_samples
+        sizes = sorted({needed, *sorted(sizes, key=lambda n: abs(n / needed - 1))[: SIMULATED_SIZES - 1]})
+    elif len(sizes) > SIMULATED_SIZES:
+        sizes = [sizes[i * (len(sizes) - 1) // (SIMULATED_SIZES - 1)] for i in range(SIMULATED_SIZES)]
+    done = []
+    with terminal.status("Simulating") as status:
+        for size in sizes:
+
+            def watch(run: int, size: int = size) -> None:
+                status.update(f"Simulating: study {run} of {runs} with {size} samples")
+
+            done.append(simulate(answer.study, size, runs, fdr=answer.fdr, seed=seed, watch=watch))
+    return done
+
+
+def _tell(
+    terminal: Console, answer: Plan, curve: LearningCurve | None, simulations: list[Simulation]
+) -> None:
+    if curve is not None:
+        seen = curve.seen
+        terminal.print(
+            f"The pilot's {seen.n_samples} samples suggest about {answer.study.n_markers:.0f} markers with "
+            f"an effect of {answer.study.effect:.2g}; {100 * seen.error:.0f} % of its samples are misjudged "
+            f"when left out. {curve.sentence(seen.n_samples)}\n"
+        )
+    if answer.has_target or len(answer.rows) <= SIMULATED_SIZES:
+        terminal.print(answer.sentence() + "\n", style="bold")
+    else:
+        terminal.print("For a number of samples, give a target: --error 0.1, --power 0.8, or both.\n")
+    terminal.print(table(answer, simulations))
+    terminal.print("Assumed:")
+    for line in answer.assumptions():
+        terminal.print(f"- {line}")
+    terminal.print()
+
+
+def table(answer: Plan, simulations: list[Simulation]) -> Table:
+    """One line for each number of samples."""
+    from rich import box
+    from rich.table import Table
+
+    lines = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    headings = ["samples", "error", "power", "selected", "false"]
+    headings += ["simulated error", "simulated power"] if simulations else []
+    for heading in headings:
+        lines.add_column(heading, justify="right")
+    rows = {row.n_samples: row for row in answer.rows}
+    if answer.needed is not None:
+        rows[answer.needed.n_samples] = answer.needed
+    by_size = {simulation.n_samples: simulation for simulation in simulations}
+    for size in sorted(rows):
+        row, needed = rows[size], answer.needed is not None and size == answer.needed.n_samples
+        cells = [
+            f"{size}",
+            f"{100 * row.error:.1f} %",
+            f"{100 * row.power:.0f} %",
+            f"{row.n_selected:.1f}",
+            f"{row.n_false:.1f}",
+        ]
+        if size in by_size:
+            simulation = by_size[size]
+            spread = f"{100 * simulation.standard_error:.1f}"
+            cells += [f"{100 * simulation.error:.1f} ± {spread} %", f"{100 * simulation.power:.0f} %"]
+        lines.add_row(*cells, style="bold" if needed else "")
+    return lines
+
+
+def _write(
+    folder: Path,
+    answer: Plan,
+    curve: LearningCurve | None,
+    simulations: list[Simulation],
+    whole: dict[str, Any],
+) -> None:
+    from matplotlib.figure import Figure
+
+    from foldless.io import replacing
+    from foldless.plots import LearningCurveDisplay, PlanDisplay, save
+
+    with replacing(folder / ANSWER) as unfinished, open(unfinished, "x", encoding="utf-8") as file:
+        json.dump(whole, file, indent=2, allow_nan=False)
+        file.write("\n")
+    figure = Figure(figsize=(7, 5.5), layout="constrained")
+    beside = None
+    if simulations:
+        beside = (
+            [s.n_samples for s in simulations],
+            [s.error for s in simulations],
+            [s.standard_error for s in simulations],
+        )
+    PlanDisplay.from_plan(answer, simulated=beside, ax=figure.subplots())
+    save(figure, folder / PICTURE)
+    if curve is not None:
+        figure = Figure(figsize=(7, 5), layout="constrained")
+        LearningCurveDisplay.from_curve(curve, ax=figure.subplots())
+        save(figure, folder / CURVE_PICTURE)

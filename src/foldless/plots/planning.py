@@ -1,0 +1,131 @@
+"""What a planned study can be expected to show, against its number of samples."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from foldless.plots.drawing import BLACK, BLUE, GREY, ORANGE, VERMILION, counted, legend_below, tidy_axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+    from foldless.theory.planning import Plan
+
+
+class PlanDisplay:
+    """Expected error, power and false share against the number of samples, with the number needed.
+
+    Parameters
+    ----------
+    n_samples, error, power, false_share : arrays of shape (n_sizes,)
+    best_error : float, optional
+        The error if all markers were known.
+    needed : int, optional
+        The number of samples that reaches the target.
+    simulated : tuple of arrays (n_samples, error, standard_error), optional
+        Fits of simulated studies, to be seen beside what was expected.
+
+    Attributes
+    ----------
+    ax_, figure_ : the axes and figure drawn into
+    error_, power_, false_share_ : the lines
+    """
+
+    ax_: Axes
+    figure_: Figure
+    error_: Line2D
+    power_: Line2D
+    false_share_: Line2D
+
+    def __init__(
+        self,
+        n_samples: ArrayLike,
+        error: ArrayLike,
+        power: ArrayLike,
+        false_share: ArrayLike,
+        *,
+        best_error: float | None = None,
+        needed: int | None = None,
+        simulated: tuple[ArrayLike, ArrayLike, ArrayLike] | None = None,
+    ) -> None:
+        self.n_samples = np.asarray(n_samples)
+        self.error, self.power, self.false_share = (np.asarray(a) for a in (error, power, false_share))
+        self.best_error, self.needed, self.simulated = best_error, needed, simulated
+        for what in ("error", "power", "false_share"):
+            given = getattr(self, what)
+            if given.shape != self.n_samples.shape:
+                raise ValueError(
+                    f"{what} has shape {given.shape} for {self.n_samples.size} numbers of samples; it needs "
+                    "one for each."
+                )
+
+    @classmethod
+    def from_plan(
+        cls,
+        plan: Plan,
+        *,
+        simulated: tuple[ArrayLike, ArrayLike, ArrayLike] | None = None,
+        ax: Axes | None = None,
+    ) -> Self:
+        """Draw a plan."""
+        rows = {row.n_samples: row for row in (*plan.rows, *([plan.needed] if plan.needed else []))}
+        course = [rows[n] for n in sorted(rows)]
+        display = cls(
+            [row.n_samples for row in course],
+            [row.error for row in course],
+            [row.power for row in course],
+            # Of a selection of less than one feature, a share of false ones says nothing.
+            [row.false_share if row.n_selected >= 1 else np.nan for row in course],
+            best_error=plan.study.best_error,
+            needed=None if plan.needed is None else plan.needed.n_samples,
+            simulated=simulated,
+        )
+        return display.plot(ax)
+
+    def plot(self, ax: Axes | None = None) -> Self:
+        """Draw."""
+        ax = self.ax_ = tidy_axes(ax)
+        self.figure_ = ax.get_figure(root=True)  # type: ignore[assignment]
+        (self.error_,) = ax.plot(
+            self.n_samples, self.error, "o-", ms=4, color=VERMILION, label="error on new samples"
+        )
+        (self.power_,) = ax.plot(
+            self.n_samples, self.power, "s-", ms=4, color=BLUE, label="power: share of markers found"
+        )
+        (self.false_share_,) = ax.plot(
+            self.n_samples, self.false_share, "^--", ms=4, color=ORANGE, label="false among the selected"
+        )
+        if self.best_error is not None:
+            ax.axhline(self.best_error, color=GREY, lw=0.8, ls=":", label="error with all markers known")
+        if self.needed is not None:
+            ax.axvline(
+                self.needed, color=BLACK, lw=0.8, ls="-.", label=f"needed: {counted(self.needed)} samples"
+            )
+        if self.simulated is not None:
+            sizes, errors, standard_errors = (np.asarray(a) for a in self.simulated)
+            ax.errorbar(
+                sizes,
+                errors,
+                1.96 * standard_errors,
+                fmt="D",
+                ms=5,
+                mfc="none",
+                capsize=3,
+                color=BLACK,
+                label="error of simulated fits (95 %)",
+            )
+        ax.set_xscale("log")
+        ax.set_xticks(
+            self.n_samples, [counted(int(n)) for n in self.n_samples], fontsize="small", rotation=45
+        )
+        ax.set_xticks([], minor=True)
+        ax.set_ylim(0.0, 1.0)
+        ax.set_xlabel("samples")
+        ax.set_ylabel("expected share")
+        legend_below(ax).set_bbox_to_anchor((0.5, -0.2))
+        return self

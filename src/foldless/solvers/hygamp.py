@@ -1,0 +1,209 @@
+"""HyGAMP: message passing with full covariances between the D scores of a sample [Byrne, Schniter 2016].
+
+The lines of `gamp`, with D x D matrices in place of variances (X∘X acts on each of their entries):
+
+    Qp_m = Σ_n x_mn² Qw_n,    p_m = W'x_m - Qp_m s_m
+    s_m, Qs_m = slope and curvature of the channel's log normaliser at N(p_m, Qp_m)
+    Λ_n = Σ_m x_mn² Qs_m,     η_n = Λ_n w_n + Σ_m x_mn s_m
+    w_n, Qw_n = moments of the prior times exp(η'w - ½ w'Λw)
+
+SHyGAMP, which is `gamp` with several scores, drops all entries off the diagonals. That costs it little with
+many classes and makes it D times cheaper, and so it is what the estimators use; HyGAMP is exact about the one
+thing SHyGAMP gets wrong, that labels say nothing of a shift of all scores. In information form, with Λ and η,
+this needs no special care: see `priors._rows`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from foldless.beliefs import Array, Posterior
+from foldless.problem import Problem
+from foldless.solvers.damping import AdaptiveDamping, Damping, Pace
+from foldless.solvers.gamp import GAMP, RULES, VAGUEST_START, VARIANCES, Rule, SquaredNorms, Variances
+from foldless.solvers.message_passing import MessagePassing, PacedState
+
+
+@dataclass(frozen=True, eq=False)
+class HyGAMPState(PacedState):
+    """Everything the next iteration needs."""
+
+    weights: Array  # (weights, D)
+    weight_cov: Array  # (weights, D, D)
+    damped_weights: Array
+    slopes: Array  # (samples, D)
+    curvatures: Array  # (samples, D, D)
+    shift: Array  # η, (weights, D)
+    precision: Array  # Λ, (weights, D, D)
+    score_cavity_mean: Array  # (samples, D)
+    score_cavity_cov: Array  # (samples, D, D)
+    norms: SquaredNorms
+
+    @property
+    def cavity_var(self) -> Array:
+        """Of each weight, were the others of its row not there."""
+        return 1.0 / np.maximum(np.einsum("nii->ni", self.precision), np.finfo(float).tiny)
+
+    @property
+    def cavity_mean(self) -> Array:
+        return self.shift * self.cavity_var
+
+    @property
+    def score_cavity_var(self) -> Array:
+        return np.einsum("mii->mi", self.score_cavity_cov)
+
+
+@dataclass(frozen=True)
+class HyGAMP(MessagePassing[HyGAMPState]):
+    """Message passing with full covariances of the scores of a sample.
+
+    ``rule`` and ``variances`` are those of `GAMP`. The channel needs `respond_full` (or `proximal_full`), the
+    prior `tilted_rows` (or `proximal_rows`).
+    """
+
+    rule: Rule = "sum-product"
+    variances: Variances = "rank-one"
+    damping: Damping = field(default_factory=AdaptiveDamping)
+
+    def __post_init__(self) -> None:
+        if self.rule not in RULES:
+            raise ValueError(f"rule must be one of {RULES}; got {self.rule!r}.")
+        if self.variances not in VARIANCES:
+            raise ValueError(f"variances must be one of {VARIANCES}; got {self.variances!r}.")
+
+    def init(self, problem: Problem) -> HyGAMPState:
+        self._check_support(problem)
+        n_samples, n_weights = problem.operator.shape
+        (n_scores,) = problem.channel.score_shape
+        norms = GAMP(variances=self.variances).squared_norms(problem)
+        mean, var = problem.prior.start(n_weights)
+        vagueness = float(problem.sample_weight @ norms.score_var(var)) / float(problem.sample_weight.sum())
+        var = var * min(1.0, VAGUEST_START / max(vagueness, np.finfo(float).tiny))
+        weights = np.repeat(mean[:, np.newaxis], n_scores, axis=1)
+        cov = var[:, np.newaxis, np.newaxis] * np.eye(n_scores)
+        nothing = np.zeros((n_samples, n_scores))
+        none = np.zeros((n_samples, n_scores, n_scores))
+        return HyGAMPState(
+            weights=weights,
+            weight_cov=cov,
+            damped_weights=weights,
+            slopes=nothing,
+            curvatures=none,
+            shift=np.zeros_like(weights),
+            precision=np.zeros_like(cov),
+            score_cavity_mean=nothing,
+            score_cavity_cov=none,
+            norms=norms,
+            iteration=0,
+            pace=Pace.first(self.damping, weights.shape),
+            log_evidence=-np.inf,
+        )
+
+    def step(self, problem: Problem, state: HyGAMPState) -> HyGAMPState:
+        # The first slopes replace an empty state: there is nothing yet to damp towards.
+        step = 1.0 if state.iteration == 0 else state.step
+        n_weights, n_scores = state.weights.shape
+        n_samples, exact = problem.operator.shape[0], self.variances == "per-coordinate"
+        flat_cov = state.weight_cov.reshape(n_weights, -1)
+        cavity_cov: Array = np.empty((n_samples, n_scores, n_scores))
+        if not exact:
+            cavity_cov = state.norms.score_var(flat_cov).reshape(n_samples, n_scores, n_scores)
+        cavity_mean, slopes = np.empty_like(state.slopes), np.empty_like(state.slopes)
+        curvatures, log_evidence = np.empty_like(state.curvatures), 0.0
+        weight = problem.sample_weight[:, np.newaxis]
+        respond: Any = problem.channel
+        respond = respond.respond_full if self.rule == "sum-product" else respond.proximal_full
+
+        def row_step(rows: slice, scores: Array, score_var: Array | None) -> tuple[Array, Array | None]:
+            nonlocal log_evidence
+            if score_var is not None:
+                cavity_cov[rows] = score_var.reshape(-1, n_scores, n_scores)
+            correction = np.einsum("mij,mj->mi", cavity_cov[rows], state.slopes[rows])
+            cavity_mean[rows] = scores - correction
+            log_z, slope, curvature = respond(cavity_mean[rows], cavity_cov[rows], problem.labels[rows])
+            slopes[rows] = state.slopes[rows] + step * (slope - state.slopes[rows])
+            curvatures[rows] = state.curvatures[rows] + step * (curvature - state.curvatures[rows])
+            joint = 0.5 * np.einsum("mi,mi->m", correction, state.slopes[rows])
+            log_evidence += float(problem.sample_weight[rows] @ (log_z + joint))
+            flat = weight[rows] * curvatures[rows].reshape(-1, n_scores**2) if exact else None
+            return weight[rows] * slopes[rows], flat
+
+        sweep = problem.operator.sweep(state.weights, flat_cov if exact else None, row_step)
+        flat_precision = sweep.curvatures
+        if flat_precision is None:
+            flat_precision = state.norms.weight_precision(weight * curvatures.reshape(n_samples, -1))
+        precision = flat_precision.reshape(n_weights, n_scores, n_scores)
+        damped_weights = state.damped_weights + step * (state.weights - state.damped_weights)
+        shift = np.einsum("nij,nj->ni", precision, damped_weights) + sweep.slopes
+        prior: Any = problem.prior
+        answer = prior.tilted_rows if self.rule == "sum-product" else prior.proximal_rows
+        mean, cov, log_z = answer(shift, precision)
+
+        log_evidence += float(np.sum(log_z))
+        log_evidence += 0.5 * float(np.einsum("nij,nij->", precision, cov))
+        log_evidence += float(np.sum(mean * (0.5 * np.einsum("nij,nj->ni", precision, mean) - shift)))
+        pace = state.pace.after(
+            self.damping,
+            position=mean,
+            move=(mean - state.weights) / step,
+            taken=step,
+            weight=state.norms.column,
+            total=problem.n_samples,
+        )
+        return HyGAMPState(
+            weights=mean,
+            weight_cov=cov,
+            damped_weights=damped_weights,
+            slopes=slopes,
+            curvatures=curvatures,
+            shift=shift,
+            precision=precision,
+            score_cavity_mean=cavity_mean,
+            score_cavity_cov=cavity_cov,
+            norms=state.norms,
+            iteration=state.iteration + 1,
+            pace=pace,
+            log_evidence=log_evidence,
+        )
+
+    def transferred(self, problem: Problem, state: HyGAMPState) -> HyGAMPState:
+        norms = GAMP(variances=self.variances).squared_norms(problem)
+        return replace(self.resumed(state), norms=norms)
+
+    def plausible(self, problem: Problem, state: HyGAMPState) -> bool:
+        # Max-sum has no probability to go by.
+        return self.rule == "max-sum" or super().plausible(problem, state)
+
+    def posterior(self, problem: Problem, state: HyGAMPState) -> Posterior:
+        rows_kept = (1.0 - problem.loo_weight)[:, np.newaxis]
+        pull = np.einsum("mij,mj->mi", state.score_cavity_cov, state.slopes)
+        return Posterior(
+            mean=state.weights,
+            var=np.einsum("nii->ni", state.weight_cov),
+            cavity_mean=state.cavity_mean,
+            cavity_var=state.cavity_var,
+            loo_mean=state.score_cavity_mean + rows_kept * pull,
+            loo_var=state.score_cavity_var,
+            log_evidence=state.log_evidence,
+        )
+
+    def _check_support(self, problem: Problem) -> None:
+        of_rows, of_scores = (
+            ("tilted_rows", "respond_full")
+            if self.rule == "sum-product"
+            else ("proximal_rows", "proximal_full")
+        )
+        if not hasattr(problem.prior, of_rows):
+            raise ValueError(
+                f"HyGAMP(rule={self.rule!r}) needs a prior with `{of_rows}`; {type(problem.prior).__name__} "
+                "has none. Use GAMP, which has diagonal covariances, or a prior such as MultivariateGaussian, "
+                "Gaussian, RowSparse (sum-product) or Laplace (max-sum)."
+            )
+        if not hasattr(problem.channel, of_scores):
+            raise ValueError(
+                f"HyGAMP needs a channel with `{of_scores}`; {type(problem.channel).__name__} has none. Use "
+                "Multinomial(n_classes), or GAMP."
+            )

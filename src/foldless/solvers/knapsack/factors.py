@@ -1,0 +1,140 @@
+"""The factors of the samples: messages from the margin to the weights.
+
+The factor of a sample with signed features a = y x costs nothing where its margin a·w reaches 1 and c where
+it does not. Given messages U_j from all weights, its message to weight i is [Potetz 2011, (14), corrected]
+
+    m_i(w) = max( T(1 - a_i w) - T*, -c ),
+    T(t) = max { Σ_{j≠i} U_j(w_j) : Σ_{j≠i} a_j w_j ≥ t },    T* = Σ_{j≠i} max U_j,
+
+a multiple-choice knapsack problem for every w. `Factors` is what the message passing asks of them; there are
+three answers: with fractions allowed (the linear problem) in NumPy and compiled, and exactly.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from foldless.beliefs import Array
+from foldless.solvers.knapsack.increments import increments
+from foldless.solvers.knapsack.piecewise import Piecewise, nothing_needed
+
+
+class Factors(Protocol):
+    """Messages between the weights and all samples."""
+
+    def receive(self, weight: int, inputs: Array) -> None:
+        """New messages from one weight, of shape (samples, bins)."""
+
+    def send(self, weight: int) -> Array:
+        """Messages to one weight, of shape (samples, bins), between -c and 0."""
+
+    def best(self) -> Array:
+        """The largest value of each factor together with all messages to it, (samples,)."""
+
+
+class LinearFactors:
+    """Linear knapsack messages in NumPy: moves of all weights, sorted again when one weight's change."""
+
+    def __init__(self, rows: Array, points: Array, cost: float) -> None:
+        n_samples, self._n_weights = rows.shape
+        self._n_moves = points.shape[1] - 1
+        self._rows, self._points, self._cost = rows, points, cost
+        self._start, self._peak = (
+            np.zeros((n_samples, self._n_weights)),
+            np.zeros((n_samples, self._n_weights)),
+        )
+        room = self._n_weights * self._n_moves
+        self._width, self._slope = np.zeros((n_samples, room)), np.zeros((n_samples, room))
+        self._order = np.tile(np.arange(room), (n_samples, 1))
+
+    def receive(self, weight: int, inputs: Array) -> None:
+        moves = increments(self._rows[:, weight], self._points[weight], inputs, self._cost)
+        own = slice(weight * self._n_moves, (weight + 1) * self._n_moves)
+        self._start[:, weight], self._peak[:, weight] = moves.start, moves.peak
+        self._width[:, own], self._slope[:, own] = moves.width, moves.slope
+        # Nearly sorted, which a stable sort makes use of.
+        slope = np.take_along_axis(self._slope, self._order, axis=1)
+        order = np.argsort(-slope, axis=1, kind="stable")
+        self._order = np.take_along_axis(self._order, order, axis=1)
+
+    def send(self, weight: int) -> Array:
+        need = 1.0 - self._rows[:, weight, np.newaxis] * self._points[weight]
+        return self._gained(need - (self._start.sum(axis=1) - self._start[:, weight])[:, np.newaxis], weight)
+
+    def best(self) -> Array:
+        need = 1.0 - self._start.sum(axis=1, keepdims=True)
+        return self._peak.sum(axis=1) + self._gained(need, None)[:, 0]
+
+    def _gained(self, need: Array, but: int | None) -> Array:
+        """What it takes to add `need` (samples, any number) to the scores by moves of others than one."""
+        width = self._width
+        if but is not None:
+            width = width.copy()
+            width[:, but * self._n_moves : (but + 1) * self._n_moves] = 0.0
+        width = np.take_along_axis(width, self._order, axis=1)
+        lost = np.cumsum(width * np.take_along_axis(self._slope, self._order, axis=1), axis=1)
+        moved = np.cumsum(width, axis=1)
+        out = np.empty_like(need)
+        for f in range(len(need)):
+            out[f] = np.interp(need[f], np.append(0.0, moved[f]), np.append(0.0, lost[f]), right=-self._cost)
+        return np.maximum(out, -self._cost)
+
+
+class CompiledFactors:
+    """The same messages by loops that keep the moves sorted; needs numba, the extra `fast`."""
+
+    def __init__(self, rows: Array, points: Array, cost: float) -> None:
+        # Loaded on demand: most of foldless does without numba, which takes long to import.
+        from foldless.solvers.knapsack.compiled import SortedMoves
+
+        self._moves = SortedMoves(np.ascontiguousarray(rows, dtype=np.float64), points, float(cost))
+
+    def receive(self, weight: int, inputs: Array) -> None:
+        self._moves.replace(weight, inputs)
+
+    def send(self, weight: int) -> Array:
+        return self._moves.walk(weight)
+
+    def best(self) -> Array:
+        return self._moves.peak.sum(axis=1) + self._moves.walk(None)[:, 0]
+
+
+class ExactFactors:
+    """Messages without the hull, for inputs that are not concave.
+
+    A message between its points is linear, as in the linear problem, but dents stay dents: functions are
+    combined two by two (`piecewise`). For concave inputs this is the linear problem. The number of pieces
+    grows with every dent, so this is for few weights.
+    """
+
+    def __init__(self, rows: Array, points: Array, cost: float) -> None:
+        self._rows, self._points, self._cost = rows, points, float(cost)
+        self._inputs: list[list[Piecewise]] = [[nothing_needed()] * rows.shape[1] for _ in range(len(rows))]
+        self._peak = np.zeros(rows.shape)
+
+    def receive(self, weight: int, inputs: Array) -> None:
+        self._peak[:, weight] = inputs.max(axis=1)
+        for f, a in enumerate(self._rows[:, weight]):
+            self._inputs[f][weight] = Piecewise.of_message(
+                a * self._points[weight], inputs[f] - self._peak[f, weight], self._cost
+            )
+
+    def send(self, weight: int) -> Array:
+        need = 1.0 - self._rows[:, weight, np.newaxis] * self._points[weight]
+        out = np.empty_like(need)
+        for f, functions in enumerate(self._inputs):
+            others = functions[:weight] + functions[weight + 1 :]
+            out[f] = self._together(others).at(need[f])
+        return np.maximum(out, -self._cost)
+
+    def best(self) -> Array:
+        gained = [float(self._together(functions).at(np.ones(1))[0]) for functions in self._inputs]
+        return self._peak.sum(axis=1) + np.maximum(gained, -self._cost)
+
+    def _together(self, functions: list[Piecewise]) -> Piecewise:
+        total = nothing_needed()
+        for function in functions:
+            total = total.combined(function, self._cost)
+        return total

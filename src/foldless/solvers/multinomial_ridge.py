@@ -1,0 +1,198 @@
+"""Ridge multinomial regression, dense in its weights, with leave-one-out and leave-one-group-out.
+
+Where all columns share the signal, sparsity is the wrong belief. With the prior N(0, 1) on the weights of
+scaled columns B (samples, r), for each of D classes, scores are B W and the posterior is log-concave. Its
+mode is where the dual weights  a = weight (e_y - π)  make  W = Bᵀ a. Newton's method finds it; its equations
+are solved by conjugate gradients, after a change of variables by the Cholesky factor of  I + Bᵀ diag(h) B,
+h the mean curvature of a sample: what is left to them is how samples' curvatures differ between classes.
+
+**Leave-one-out.** Let V be the D x D posterior covariance of a sample's scores f under the curvatures
+weight (diag π - π πᵀ) = weight C of all samples. Its own quadratic taken out leaves the covariance
+Q = (V⁻¹ - C)⁻¹ and the mean  f - Q (e_y - π)  [Rasmussen, Williams 2006, section 3.5 for what V is]. With
+few weights V comes from the inverse of the r D x r D curvature of the objective. With many, blocks
+A_k = I + Bᵀ diag(weight π_k) B and G_k = B A_k⁻¹ Bᵀ give, by Woodbury,
+
+    V_kl = [k = l] diag G_k + diag( G_k P_k S⁻¹ P_l G_l ),  P_k = diag(√weight π_k),  S = I - Σ_k P_k G_k P_k,
+
+for O(D M³): nothing larger than samples by samples. Groups are few, and each is left out by a refit that
+starts from the fit of all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve, lapack, solve_triangular
+from scipy.special import logsumexp, softmax
+
+from foldless.beliefs import Array
+
+# Newton's decrement, in nats of all samples together: far below what leave-one-out resolves.
+TOLERANCE = 1e-6
+MAX_ITER = 60
+# Newton's equations are solved this well, relative to their right-hand side: better ones are not worth it
+# before the last steps, which are short anyway.
+CG_TOLERANCE, CG_ITERATIONS = 0.03, 60
+SHORTENINGS = 20
+
+
+@dataclass(frozen=True, eq=False)
+class RidgeFit:
+    """The mode, as dual weights: the weights are Bᵀ dual, the scores B Bᵀ dual."""
+
+    dual: Array  # (samples, D): weight (e_y - π), which sums to zero over classes
+    weights: Array  # (r, D)
+    scores: Array  # (samples, D)
+    converged: bool
+
+
+def multinomial_ridge(
+    basis: Array, indicator: Array, sample_weight: Array, start: Array | None = None
+) -> RidgeFit:
+    """The mode; indicator is (samples, D), one of each row 1. `start` is where Newton's method begins."""
+    weight = sample_weight[:, np.newaxis]
+    weights = np.zeros((basis.shape[1], indicator.shape[1])) if start is None else start
+    scores = basis @ weights
+
+    def objective(weights: Array, scores: Array) -> float:
+        own = np.einsum("mk,mk->m", indicator, scores)
+        return float(sample_weight @ (own - logsumexp(scores, axis=1)) - 0.5 * np.sum(weights * weights))
+
+    value, converged = objective(weights, scores), False
+    for _ in range(MAX_ITER):
+        share = softmax(scores, axis=1)
+        gradient = basis.T @ (weight * (indicator - share)) - weights
+        step = _newton_step(basis, weight * share, share, gradient)
+        decrement = float(np.sum(gradient * step))
+        if decrement <= TOLERANCE:
+            converged = True
+            break
+        moved, length = basis @ step, 1.0
+        for _ in range(SHORTENINGS):
+            candidate = weights + length * step, scores + length * moved
+            better = objective(*candidate)
+            if better >= value + 0.1 * length * decrement:
+                break
+            length /= 2
+        else:
+            # Rounding hides what a step would gain: this is the mode as far as float64 can tell.
+            converged = decrement <= 1e-6 * (1.0 + abs(value))
+            break
+        (weights, scores), value = candidate, better
+    dual = weight * (indicator - softmax(scores, axis=1))
+    return RidgeFit(dual, weights, scores, converged)
+
+
+def _newton_step(basis: Array, weighted_share: Array, share: Array, gradient: Array) -> Array:
+    """(I + Σ weight C ⊗ b bᵀ)⁻¹ gradient, by preconditioned conjugate gradients."""
+    n_classes = share.shape[1]
+    mean_curvature = np.sum(weighted_share * (1.0 - share), axis=1) / max(n_classes - 1, 1)
+    inner = (basis * mean_curvature[:, np.newaxis]).T @ basis
+    inner.flat[:: inner.shape[0] + 1] += 1.0
+    factor = cho_factor(inner, lower=True, overwrite_a=True, check_finite=False)
+
+    def curved(direction: Array) -> Array:
+        moved = basis @ direction
+        along = np.sum(share * moved, axis=1, keepdims=True)
+        return direction + basis.T @ (weighted_share * (moved - along))
+
+    step = np.zeros_like(gradient)
+    left = gradient
+    better = cho_solve(factor, left, check_finite=False)
+    direction, size = better, float(np.sum(left * better))
+    enough = CG_TOLERANCE**2 * size
+    for _ in range(CG_ITERATIONS):
+        if size <= enough:
+            break
+        image = curved(direction)
+        length = size / float(np.sum(direction * image))
+        step = step + length * direction
+        left = left - length * image
+        better = cho_solve(factor, left, check_finite=False)
+        before, size = size, float(np.sum(left * better))
+        direction = better + (size / before) * direction
+    return step
+
+
+def leave_one_out(
+    basis: Array, indicator: Array, sample_weight: Array, left_out: Array, fitted: RidgeFit
+) -> Array:
+    """Scores (samples, D) of every sample without `left_out` of its weight."""
+    share = softmax(fitted.scores, axis=1)
+    n_samples, n_classes = share.shape
+    by_weights = basis.shape[1] * n_classes <= n_samples
+    spread = (_spread_by_weights if by_weights else _spread_by_samples)(basis, share, sample_weight)
+    lost = left_out[:, np.newaxis, np.newaxis]
+    bend = share[:, :, np.newaxis] * (np.eye(n_classes) - share[:, np.newaxis, :])
+    # Q s = (I - V C)⁻¹ V s, without inverting V.
+    pull = np.einsum("mij,mj->mi", spread, left_out[:, np.newaxis] * (indicator - share))
+    system = np.eye(n_classes) - lost * (spread @ bend)
+    return np.asarray(fitted.scores - np.linalg.solve(system, pull[..., np.newaxis])[..., 0])
+
+
+def leave_groups_out(
+    basis: Array, indicator: Array, sample_weight: Array, group: NDArray[np.intp], fitted: RidgeFit
+) -> Array:
+    """Scores (samples, D) of every sample from a fit without its group."""
+    scores = np.empty_like(fitted.scores)
+    for number in np.unique(group):
+        inside = group == number
+        others = ~inside
+        refit = multinomial_ridge(basis[others], indicator[others], sample_weight[others], fitted.weights)
+        scores[inside] = basis[inside] @ refit.weights
+    return scores
+
+
+def _spread_by_weights(basis: Array, share: Array, sample_weight: Array) -> Array:
+    """V of every sample, (samples, D, D), from the covariance of all weights."""
+    (n_samples, n_columns), n_classes = basis.shape, share.shape[1]
+    precision = np.empty((n_classes, n_columns, n_classes, n_columns))
+    for k in range(n_classes):
+        for other in range(k + 1):
+            curvature = sample_weight * share[:, k] * ((k == other) - share[:, other])
+            block = (basis * curvature[:, np.newaxis]).T @ basis
+            precision[k, :, other] = block
+            precision[other, :, k] = block
+    flat = precision.reshape(n_classes * n_columns, -1)
+    flat.flat[:: flat.shape[0] + 1] += 1.0
+    lower, _ = cho_factor(flat, lower=True, overwrite_a=True, check_finite=False)
+    half = lapack.dtrtri(lower, lower=1)[0]
+    half = np.tril(half).reshape(-1, n_classes, n_columns)
+    spread = np.empty((n_samples, n_classes, n_classes))
+    images = np.einsum("akc,mc->kma", half, basis, optimize=True)
+    for k in range(n_classes):
+        for other in range(k + 1):
+            spread[:, k, other] = spread[:, other, k] = np.einsum("ma,ma->m", images[k], images[other])
+    return spread
+
+
+def _spread_by_samples(basis: Array, share: Array, sample_weight: Array) -> Array:
+    """V of every sample in matrices of samples by samples (module docstring)."""
+    (n_samples, n_columns), n_classes = basis.shape, share.shape[1]
+    root = np.sqrt(sample_weight)[:, np.newaxis] * share  # P_k
+    between = np.eye(n_samples)
+    spread = np.zeros((n_samples, n_classes, n_classes))
+    scaled = np.empty((n_classes, n_samples, n_samples))
+    for k in range(n_classes):
+        inner = (basis * (sample_weight * share[:, k])[:, np.newaxis]).T @ basis
+        inner.flat[:: n_columns + 1] += 1.0
+        lower, _ = cho_factor(inner, lower=True, overwrite_a=True, check_finite=False)
+        half = solve_triangular(lower, basis.T, lower=True, check_finite=False)
+        block = half.T @ half  # G_k
+        spread[:, k, k] = block.diagonal()
+        scaled[k] = root[:, k, np.newaxis] * block  # P_k G_k
+        between -= scaled[k] * root[:, k]
+    # Beyond doubt about a sample, rounding takes what is left of S.
+    between.flat[:: n_samples + 1] += 1e-10
+    lower, _ = cho_factor(between, lower=True, overwrite_a=True, check_finite=False)
+    for k in range(n_classes):
+        scaled[k] = solve_triangular(lower, scaled[k], lower=True, check_finite=False, overwrite_b=True)
+    for k in range(n_classes):
+        for other in range(k + 1):
+            shared = np.einsum("ji,ji->i", scaled[k], scaled[other])
+            spread[:, k, other] += shared
+            if other != k:
+                spread[:, other, k] = spread[:, k, other]
+    return spread

@@ -1,0 +1,51 @@
+"""The EP Bayes point machine: one fit per kind of label noise, the evidence chooses.
+
+Noise can be on the score (probit) or on the label (a share of labels is wrong whatever the score: step), or
+both (robust probit). EM learns how much of it there is inside each fit; which kind, the evidence says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from foldless.beliefs import Array
+from foldless.channels import Channel, FlippedLabels, Probit, Step
+from foldless.operators import Standardized
+from foldless.priors import Gaussian, HyperPrior, Prior
+from foldless.solvers import EP, Stopping
+from foldless.solvers.solve import Watch
+from foldless.tuning.fit import Choices, Columns, Fit, fit
+
+
+def noise_kinds() -> tuple[Channel, ...]:
+    """The channels of a Bayes point machine."""
+    return Probit(), FlippedLabels(Probit()), Step()
+
+
+def fit_by_evidence(
+    standardized: Standardized,
+    labels: Array,
+    sample_weight: Array,
+    channels: Sequence[Channel],
+    stopping: Stopping,
+    *,
+    left_out: Array | None = None,
+    watch: Watch | None = None,
+) -> tuple[Fit, list[tuple[Channel, float]]]:
+    """The fit with the largest evidence, and the evidence of each; fits that ran away do not stand."""
+    columns = Columns(standardized.shape[1], (), intercept=True, means_removed=False)
+    fits = []
+    for channel in channels:
+        # A channel that sees only signs says nothing about the size of weights.
+        prior: str | Prior = Gaussian(1.0) if channel.scale_free else "gaussian"
+        choices = Choices(prior, channel, EP(), None, 0.0, stopping, HyperPrior())
+        fits.append(
+            fit(standardized, labels, sample_weight, columns, choices, left_out=left_out, watch=watch)
+        )
+    evidence = np.array([f.solution.posterior.log_evidence for f in fits])
+    settled = np.array([f.solution.outcome.trustworthy for f in fits])
+    standing = np.where(settled | ~settled.any(), evidence, -np.inf)
+    best = int(np.argmax(np.where(np.isnan(standing), -np.inf, standing)))
+    return fits[best], [(f.channel, float(e)) for f, e in zip(fits, evidence, strict=True)]

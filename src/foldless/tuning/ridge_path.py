@@ -1,0 +1,148 @@
+"""Multinomial ridge regressions of several strengths, each with its leave-one-out scores.
+
+The dense models of many classes, as `bank` has them for two. The strength is a prior variance of scores, from
+weak signals up, until left-out labels are predicted worse. Nothing here is made of labels but the fit itself:
+the prior knows no class means, and the intercepts are wide, so leave-one-out counts no label twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import eigh
+from scipy.special import log_softmax
+
+from foldless.beliefs import Array
+from foldless.operators import Standardized
+from foldless.solvers.multinomial_ridge import leave_groups_out, leave_one_out, multinomial_ridge
+from foldless.tuning.fit import COVARIATE_VARIANCE, INTERCEPT_VARIANCE
+
+# Prior variances of the scores of samples, in squared log-odds: from weak signals to separated classes.
+SCORE_VARIANCES = (0.1, 1.0, 10.0, 100.0, 1000.0)
+# The way up ends when the loss has been above its minimum this often in a row.
+WORSE_IN_A_ROW = 2
+# Directions whose variance is below this share of the largest are rounding of the products X Xᵀ.
+SMALLEST_VARIANCE = 1e-12
+
+
+class RidgeWeights(NamedTuple):
+    """In units of the standardised columns."""
+
+    weights: Array  # (columns, D)
+    intercept: Array  # (D,)
+
+
+@dataclass(frozen=True, eq=False)
+class RidgeModel:
+    """One strength: scores of every sample from all others, and its weights if asked for."""
+
+    score_variance: float
+    loo_scores: Array  # (samples, D)
+    linear: Callable[[], RidgeWeights]
+
+
+def ridge_path(
+    standardized: Standardized,
+    indicator: Array,
+    sample_weight: Array,
+    left_out: Array,
+    always_kept: NDArray[np.intp],
+    group: NDArray[np.intp] | None = None,
+) -> list[RidgeModel]:
+    """Ridge regressions of growing strength. A sample of weight 0 is predicted, and otherwise not there.
+
+    `group` numbers samples that are left out together.
+    """
+    rows = sample_weight > 0
+    free = ~standardized.constant
+    free[always_kept] = False
+    space = _Space.of(standardized, free)
+    weight = sample_weight[rows]
+    size = float(weight @ np.sum(space.basis[rows] ** 2, axis=1)) / float(weight.sum())
+    if size == 0:
+        return []
+    n_samples = rows.size
+    kept = np.column_stack([standardized.columns(always_kept), np.ones(n_samples)])
+    kept_spread = np.sqrt(np.append(np.full(always_kept.size, COVARIATE_VARIANCE), INTERCEPT_VARIANCE))
+
+    models: list[RidgeModel] = []
+    losses: list[float] = []
+    for score_variance in SCORE_VARIANCES:
+        spread = np.sqrt(score_variance / size)
+        basis = np.hstack([spread * space.basis, kept_spread * kept])
+        inside = basis[rows], indicator[rows], weight
+        fitted = multinomial_ridge(*inside)
+        if not fitted.converged:
+            continue
+        scores = basis @ fitted.weights
+        scores[rows] = (
+            leave_one_out(*inside, left_out[rows], fitted)
+            if group is None
+            else leave_groups_out(*inside, group[rows], fitted)
+        )
+        if not np.isfinite(scores).all():
+            continue
+        models.append(
+            RidgeModel(
+                score_variance, scores, _linear(space, spread, kept_spread, always_kept, fitted.weights)
+            )
+        )
+        losses.append(-float(sample_weight @ np.sum(indicator * log_softmax(scores, axis=1), axis=1)))
+        if len(losses) - 1 - int(np.argmin(losses)) >= WORSE_IN_A_ROW:
+            break
+    return models
+
+
+@dataclass(frozen=True, eq=False)
+class _Space:
+    """The free columns in coordinates of which there are no more than samples: X = B Vᵀ, V orthonormal.
+
+    With at most as many columns as samples these are the columns themselves. Otherwise V is never formed:
+    weights V v are Xᵀ (back v).
+    """
+
+    standardized: Standardized
+    free: NDArray[np.bool_]
+    basis: Array  # (samples, coordinates)
+    back: Array | None  # (samples, coordinates)
+
+    @classmethod
+    def of(cls, standardized: Standardized, free: NDArray[np.bool_]) -> _Space:
+        n_samples = standardized.shape[0]
+        columns = np.flatnonzero(free)
+        if columns.size <= n_samples:
+            return cls(standardized, free, standardized.columns(columns), None)
+        products = np.zeros((n_samples, n_samples))
+        for where, tile in standardized.dense_columns():
+            inside = tile if free[where].all() else tile[:, free[where]]
+            products += inside @ inside.T
+        variance, vectors = eigh(products)
+        used = variance > SMALLEST_VARIANCE * variance[-1]
+        length = np.sqrt(variance[used])
+        return cls(standardized, free, vectors[:, used] * length, vectors[:, used] / length)
+
+    def weights(self, coordinates: Array) -> Array:
+        """Weights of all columns, zero where they are not free."""
+        out = np.zeros((self.free.size, coordinates.shape[1]))
+        if self.back is None:
+            out[self.free] = coordinates
+        else:
+            out[self.free] = self.standardized.adjoint(self.back @ coordinates)[self.free]
+        return out
+
+
+def _linear(
+    space: _Space, spread: float, kept_spread: Array, always_kept: NDArray[np.intp], weights: Array
+) -> Callable[[], RidgeWeights]:
+    def linear() -> RidgeWeights:
+        n_coordinates = space.basis.shape[1]
+        of_kept = kept_spread[:, np.newaxis] * weights[n_coordinates:]
+        out = space.weights(spread * weights[:n_coordinates])
+        out[always_kept] = of_kept[:-1]
+        return RidgeWeights(out, of_kept[-1])
+
+    return linear
