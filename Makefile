@@ -1,4 +1,4 @@
-# make demo    a simulated study, fitted and shown
+# make demo    a simulated study, fitted and shown; says where its report is
 # make test    the test suite
 # make lint    style, types, imports, spelling
 # make clean   remove the environment and caches

@@ -12,17 +12,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
+from sklearn.datasets import load_iris
 
-from foldless import SparseClassifier
+from foldless import SMLRClassifier, SparseClassifier
 from foldless.datasets import make_class_means
 from foldless.io import printable
 from foldless.plots import (
     BoundDisplay,
+    CalibrationDisplay,
     ConvergenceDisplay,
     InclusionDisplay,
     LeaveOneOutDisplay,
+    WeightDisplay,
     save,
 )
+from foldless.plots.readings import ranking, weights_of
 
 matplotlib.use("Agg")
 
@@ -76,6 +80,8 @@ def test_inclusion_display_without_truth_or_selection(model, ax):
     empty = InclusionDisplay(np.zeros(3), np.zeros(3), np.zeros(3, bool)).plot(ax)
     assert empty.threshold_ is None
     assert empty.labels_ == []
+    ranked = InclusionDisplay(np.ones(3), [0.1, 0.3, 0.2], np.zeros(3, bool)).plot(ax, n_others=2)
+    assert [t.get_text() for t in ranked.labels_] == ["1", "2"]
     empty.figure_.canvas.draw()
 
 
@@ -114,6 +120,132 @@ def test_leave_one_out_display(model, data, ax):
     display.figure_.canvas.draw()
 
 
+@pytest.fixture(scope="module")
+def three():
+    """A fit of three classes, one of which is easy, and its labels."""
+    X, y = load_iris(return_X_y=True)
+    labels = np.array(["setosa", "versicolor", "virginica"])[y]
+    return SMLRClassifier(rate=3.0).fit(X, labels), labels
+
+
+def test_weights_are_comparable_whatever_the_units(data):
+    """Per standard deviation of the feature: multiplied columns have other coefficients, the same weights."""
+    factor = 10.0 ** np.resize([-3, 0, 3], 300)
+    first = SparseClassifier().fit(data.X, data.y)
+    second = SparseClassifier().fit(data.X * factor, data.y)
+    ours, theirs = weights_of(first), weights_of(second)
+    assert ours.per == "standard deviation"
+    np.testing.assert_allclose(ours.mean, theirs.mean, rtol=1e-5, atol=1e-8)
+    np.testing.assert_allclose(ours.std, theirs.std, rtol=1e-5)
+    assert np.abs(first.coef_ / second.coef_).max() > 100
+    np.testing.assert_allclose(ours.mean[0], first.coef_[0] * data.X.std(axis=0), rtol=1e-6)
+
+
+def test_weights_of_models_that_know_no_scale_are_as_they_are(three):
+    _, labels = three
+    X, _ = load_iris(return_X_y=True)
+    plain = SMLRClassifier(rate=3.0, standardize=False).fit(X, labels)
+    weights = weights_of(plain)
+    assert weights.per == "unit of the feature"
+    assert weights.std is None
+    np.testing.assert_array_equal(weights.mean, plain.coef_)
+    assert weights.mean.shape == (3, 4)
+    np.testing.assert_array_equal(np.abs(weights.at_largest), np.abs(plain.coef_).max(axis=0))
+
+
+def test_ranking_is_by_probability_then_size(model):
+    order = ranking(model)
+    probability = model.inclusion_probability_[order]
+    assert np.all(np.diff(probability) <= 0)
+    assert sorted(order) == list(range(300))
+
+
+def test_weight_display_draws_the_surest_features(model, ax):
+    display = WeightDisplay.from_estimator(model, n_features=7, names=[f"g{j}" for j in range(300)], ax=ax)
+    assert display.ax_ is ax
+    top = ranking(model)[:7]
+    (bars,) = display.bars_
+    points, _, (intervals,) = bars.lines
+    expected = model.coef_[0, top] * model._scale[top]
+    np.testing.assert_allclose(points.get_xdata(), expected)
+    reach = 1.645 * model.coef_std_[0, top] * model._scale[top]
+    drawn = np.array([segment[:, 0] for segment in intervals.get_segments()])
+    np.testing.assert_allclose(drawn, np.column_stack([expected - reach, expected + reach]))
+    assert [t.get_text() for t in ax.get_yticklabels()] == [f"g{j}" for j in top]
+    assert display.legend_ is None
+    display.figure_.canvas.draw()
+
+
+def test_displays_know_more_than_two_classes(three, ax):
+    model, labels = three
+    display = WeightDisplay.from_estimator(model, ax=ax)
+    assert len(display.bars_) == 3
+    assert [t.get_text() for t in display.legend_.get_texts()] == list(model.classes_)
+    # Exact zeros are no points: they would hide the others.
+    drawn = [np.isfinite(bars.lines[0].get_xdata()).sum() for bars in display.bars_]
+    assert drawn == [np.sum(row != 0) for row in model.coef_]
+    display.figure_.canvas.draw()
+
+    figure = Figure(figsize=(12, 5), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    samples = LeaveOneOutDisplay.from_estimator(model, labels, ax=left)
+    assert [len(points.get_offsets()) for points in samples.recorded_] == [50, 50, 50]
+    missed = model.classes_[np.argmax(model.loo_proba_, axis=1)] != labels
+    assert len(samples.marks_["missed"].get_offsets()) == missed.sum() > 0
+    heights = samples.recorded_[1].get_offsets()[:, 1]
+    np.testing.assert_allclose(np.sort(heights), np.sort(model.loo_proba_[labels == "versicolor", 1]))
+    included = InclusionDisplay(
+        model.coef_, np.full(4, 0.9), np.ones(4, bool), classes=model.classes_, names=list("abcd")
+    ).plot(right)
+    assert all(t.get_text().partition(": ")[2] in model.classes_ for t in included.labels_)
+    assert "any class" in right.get_xlabel()
+    figure.canvas.draw()
+
+
+def test_calibration_display_shares_are_of_the_labels(ax):
+    """Probabilities that are right by construction: the curve is near the diagonal, and in its intervals."""
+    rng = np.random.default_rng(0)
+    predicted = rng.uniform(size=4000)
+    happened = rng.uniform(size=4000) < predicted
+    display = CalibrationDisplay(predicted, happened, n_bins=8).plot(ax)
+    x, share = display.line_.get_data()
+    assert len(x) == 8
+    order = np.argsort(predicted)[:500]
+    assert share[0] == happened[order].mean()
+    assert x[0] == pytest.approx(predicted[order].mean())
+    assert np.abs(share - x).max() < 5 * 0.5 / np.sqrt(500)
+    (segments,) = display.intervals_.lines[2]
+    for (_, low), (_, high) in segments.get_segments():
+        assert high - low == pytest.approx(2 * 1.645 * 0.5 / np.sqrt(500), abs=0.05)
+    assert [t.get_text() for t in display.legend_.get_texts()][-1] == "90 % interval"
+
+
+def test_calibration_display_of_models(model, data, three):
+    figure = Figure(figsize=(10, 5), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    binary = CalibrationDisplay.from_estimator(model, data.y, ax=left)
+    assert binary.happened.sum() == np.sum(data.y == 1)
+    assert 1 <= len(binary.line_.get_xdata()) <= 5
+    many, labels = three
+    display = CalibrationDisplay.from_estimator(many, labels, ax=right)
+    right_ones = many.classes_[np.argmax(many.loo_proba_, axis=1)] == labels
+    np.testing.assert_array_equal(display.happened, right_ones)
+    assert "the class predicted" in right.get_xlabel()
+    figure.canvas.draw()
+    with pytest.raises(ValueError, match="3 labels for 60 samples"):
+        CalibrationDisplay.from_estimator(model, data.y[:3])
+    with pytest.raises(ValueError, match="one entry for each"):
+        CalibrationDisplay([0.1, 0.2], [True])
+
+
+def test_calibration_of_certainty_has_intervals_within_bounds(ax):
+    display = CalibrationDisplay(np.full(30, 1.0), np.ones(30, bool)).plot(ax)
+    (segments,) = display.intervals_.lines[2]
+    ((_, low), (_, high)) = segments.get_segments()[0]
+    assert 0.8 < low < high == 1.0
+    assert len(display.line_.get_xdata()) == 1
+
+
 def test_convergence_display(model, ax):
     display = ConvergenceDisplay.from_estimator(model, ax=ax)
     np.testing.assert_array_equal(display.change_.get_ydata(), model.history_.change)
@@ -131,6 +263,8 @@ def test_displays_make_their_own_figure(model, data):
         InclusionDisplay.from_estimator(model),
         LeaveOneOutDisplay.from_estimator(model, data.y),
         ConvergenceDisplay.from_estimator(model),
+        WeightDisplay.from_estimator(model),
+        CalibrationDisplay.from_estimator(model, data.y),
     ):
         assert isinstance(display.figure_, Figure)
         plt.close(display.figure_)
@@ -141,15 +275,23 @@ def test_wrong_lengths_are_told():
         InclusionDisplay(np.zeros(3), np.zeros(3), np.zeros(3, bool), names=["a", "b"])
     with pytest.raises(ValueError, match="labels has 1 entries for 2 samples"):
         LeaveOneOutDisplay([0.1, 0.2], [1], [0, 1])
+    with pytest.raises(ValueError, match="names has 2 entries for 3 features"):
+        WeightDisplay(np.zeros(3), names=["a", "b"])
+    with pytest.raises(ValueError, match="std has shape"):
+        WeightDisplay(np.zeros(3), np.zeros(2))
+    with pytest.raises(ValueError, match="classes has 3 entries"):
+        WeightDisplay(np.zeros(3), classes=["a", "b", "c"])
 
 
 def test_hostile_names_are_drawn_as_they_are(tmp_path):
     """No mathtext, no control characters; a name that is not TeX must not break the picture."""
     n = len(HOSTILE)
-    figure = Figure(figsize=(9, 5), layout="constrained")
-    left, right = figure.subplots(1, 2)
+    figure = Figure(figsize=(20, 5), layout="constrained")
+    left, right, third, fourth = figure.subplots(1, 4)
     display = InclusionDisplay(np.ones(n), np.full(n, 0.9), np.ones(n, bool), names=HOSTILE).plot(left)
     LeaveOneOutDisplay(np.full(4, 0.3), ["$a$", "$\\frac{"] * 2, ["$a$", "$\\frac{"]).plot(right)
+    WeightDisplay(np.ones((2, n)), names=HOSTILE, classes=["$a$", "$\\frac{"]).plot(third)
+    CalibrationDisplay(np.full(20, 0.3), np.arange(20) < 6, event="$\\frac{").plot(fourth)
     shown = {t.get_text() for t in display.labels_}
     assert {
         "[red]",

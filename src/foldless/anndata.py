@@ -91,9 +91,10 @@ def _write_var(adata: Any, model: Any, key: str, n_beside: int) -> None:
     if hasattr(model, "inclusion_probability_"):
         inclusion = np.asarray(model.inclusion_probability_).reshape(-1, coef.shape[1]).max(axis=0)
         adata.var[f"{key}_inclusion_probability"] = inclusion[genes]
-    selected = np.zeros(coef.shape[1], dtype=bool)
-    selected[model.get_support(indices=True)] = True
-    adata.var[f"{key}_selected"] = selected[genes]
+    if hasattr(model, "get_support"):
+        selected = np.zeros(coef.shape[1], dtype=bool)
+        selected[model.get_support(indices=True)] = True
+        adata.var[f"{key}_selected"] = selected[genes]
 
 
 def _write_obs(adata: Any, model: Any, key: str) -> None:

@@ -11,6 +11,7 @@ from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -213,6 +214,38 @@ def test_twins_stand_beside_each_other(without_ink):
     assert twins["gene 17"] == "gene 3"
 
 
+def test_covariates_are_no_discoveries(monkeypatch, without_ink):
+    """They have their own part of the table, and no place in the picture of probabilities."""
+    X, y = twins_data()
+    drawn = []
+    monkeypatch.setattr(pictures, "InclusionDisplay", lambda weight, *_, **__: drawn.append(weight) or Mock())
+    model = SparseClassifier(always_keep=[0]).fit(X, y)
+    page = parsed(report.html(model, y=y, feature_names=[f"gene {j}" for j in range(40)]))
+    (table,) = [t for t in page.every("table") if t.attributes["aria-labelledby"] == "feature-table"]
+    rows = [[words(cell) for cell in row.every("th", "td")] for row in table.every("tr")[1:]]
+    assert rows[0] == ["kept in the model whatever the data say"]
+    assert rows[1][:2] == ["gene 0", "kept"]
+    assert "besides 1 covariate" in words(page)
+    assert "one of 2 that are twins matters, with probability" in words(page)
+    assert [weight.shape for weight in drawn] == [(1, 39)]
+
+
+def test_parameters_are_said_to_be_learnt_where_they_were(model, without_ink):
+    """Message passing learns them; where nothing stands out under correlation they are left alone."""
+    text = words(parsed(report.html(model)))
+    assert "share of labels that are wrong" in text
+    assert f"{model.channel_.flip_prob:.4g} (learnt)" in text
+    assert "learnt by expectation maximisation" in text
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 1)) + 0.5 * rng.standard_normal((40, 60))
+    nothing = SparseClassifier().fit(X, rng.choice(["a", "b"], 40))
+    assert nothing.solver_ == "EP"
+    text = words(parsed(report.html(nothing)))
+    assert "0.01 (fixed)" in text
+    assert "left at plain values" in text
+    assert "(learnt)" not in text
+
+
 def test_what_was_not_told_is_left_out_and_said(model, without_ink):
     page = parsed(report.html(model))
     check_structure(page)
@@ -352,6 +385,13 @@ def test_real_fits_with_hostile_columns_and_classes(tmp_path, without_ink):
     assert printable(HOSTILE_NAMES[0]) in words(page)
 
 
+def test_names_in_any_script_are_drawn_without_complaint(model, labels):
+    """A warning would be an error here: fonts of pictures need not have every letter."""
+    names = ["基因" + str(j) if j % 2 else f"\U0001f9ec ген {j}" for j in range(300)]
+    page = parsed(report.html(model, y=labels, feature_names=names))
+    assert names[int(np.argmax(model.inclusion_probability_))] in words(page)
+
+
 def test_templates_escape_everything_and_miss_nothing():
     made = environment()
     assert made.autoescape is True
@@ -395,6 +435,16 @@ def test_the_same_model_gives_the_same_page(model, labels, tmp_path):
     assert first.read_bytes() == second.read_bytes()
     assert first.stat().st_size < 400_000
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.html", "b.html"]
+
+
+def test_the_readme_writes_a_report(tmp_path, monkeypatch):
+    """Its blocks of Python run one after another, as a reader would type them."""
+    monkeypatch.chdir(tmp_path)
+    readme = Path(__file__).parents[2] / "README.md"
+    names: dict[str, object] = {}
+    for code in re.findall(r"^```python\n(.*?)^```$", readme.read_text("utf-8"), re.DOTALL | re.MULTILINE):
+        exec(compile(code, str(readme), "exec"), names)
+    assert "of labels are missed" in (tmp_path / "report.html").read_text("utf-8")
 
 
 def test_a_failed_page_leaves_the_old_one(model, tmp_path, monkeypatch):

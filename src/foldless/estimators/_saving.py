@@ -1,14 +1,15 @@
 """Models as data: saved without code, loaded without running any.
 
 A model is its class by name, its parameters and its fitted attributes. What these consist of is written
-down as plain values and arrays (`io.archive`); classes among them are looked up in lists of names and made by
-their own constructors, which check what they are given. A name that is not listed is an error, so a file can
+down as plain values and arrays (`io.archive`); classes among them are looked up by name among foldless's own
+and made by their own constructors, which check what they are given. Any other name is an error, so a file can
 only ever become what foldless consists of.
 """
 
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from functools import cache
@@ -23,41 +24,13 @@ from sklearn.utils.validation import check_is_fitted
 
 import foldless
 from foldless import channels, priors
-from foldless.component import Component
-from foldless.estimators._binary_points import EPPoint, KnapsackPoint
-from foldless.estimators._kernel_basis import FourierBasis, GramBasis
 from foldless.io.archive import Archive, BadModelFile, read_archive, write_archive
-from foldless.selection import CredibleSet
-from foldless.solution import History, Iteration, Outcome
-from foldless.solvers.damping import AdaptiveDamping, ConstantDamping
-from foldless.solvers.knapsack import Histograms
-from foldless.tuning.average import Average, Linear, Part
-from foldless.tuning.bayes_point import Setting
-from foldless.tuning.many_average import ManyAverage, ManyLinear, ManyPart
+from foldless.solution import Outcome
 
 # Of the last fit's machinery, not of the model.
 NOT_SAVED = {"_warm", "_on_iteration", "_groups"}
-# Values that are neither priors nor channels: fields by name.
-OTHER_PARTS: tuple[type, ...] = (
-    Average,
-    CredibleSet,
-    EPPoint,
-    FourierBasis,
-    GramBasis,
-    Histograms,
-    History,
-    Iteration,
-    KnapsackPoint,
-    Linear,
-    ManyAverage,
-    ManyLinear,
-    ManyPart,
-    Part,
-    Setting,
-    priors.HyperPrior,
-    AdaptiveDamping,
-    ConstantDamping,
-)
+# Rooms whose plain classes (dataclasses and named tuples) a model may consist of.
+ROOMS = frozenset({"priors", "channels", "solution", "solvers", "selection", "tuning", "estimators"})
 # Kinds of NumPy's types that are stored as they are: booleans, whole numbers, floating-point numbers.
 STORED_KINDS = "biuf"
 FLOATS = {"nan": np.nan, "inf": np.inf, "-inf": -np.inf}
@@ -123,15 +96,36 @@ def load(path: str | Path) -> Any:
 
 
 @cache
-def part_classes() -> dict[str, type]:
-    """Everything a model may consist of, by name."""
-    found: dict[str, type] = {part.__name__: part for part in OTHER_PARTS}
-    for room in (priors, channels):
-        for name in room.__all__:
-            thing = getattr(room, name)
-            if isinstance(thing, type) and issubclass(thing, Component) and is_dataclass(thing):
-                found[name] = thing
-    return found
+def public_components() -> dict[str, type]:
+    """Priors and channels, known by their names alone wherever they are kept."""
+    things = [getattr(room, name) for room in (priors, channels) for name in room.__all__]
+    return {thing.__name__: thing for thing in things if isinstance(thing, type) and is_plain(thing)}
+
+
+def is_plain(kind: type) -> bool:
+    """Whether objects of this class are their fields and nothing else."""
+    return is_dataclass(kind) or (issubclass(kind, tuple) and hasattr(kind, "_fields"))
+
+
+def part_name(kind: type) -> str | None:
+    """What a class is called in a file: by its own name, or by its place in foldless; None for all others."""
+    if public_components().get(kind.__name__) is kind:
+        return kind.__name__
+    package, _, place = kind.__module__.partition(".")
+    own = package == "foldless" and place.partition(".")[0] in ROOMS
+    return f"{place}.{kind.__qualname__}" if own and is_plain(kind) else None
+
+
+def part_named(name: object) -> type | None:
+    """The class of that name, if it is one that `part_name` would name so and foldless has in use."""
+    if not isinstance(name, str):
+        return None
+    place, _, own_name = name.rpartition(".")
+    if not place:
+        return public_components().get(name)
+    # Nothing is imported because a file says so: what models consist of came with the estimators.
+    thing = getattr(sys.modules.get(f"foldless.{place}"), own_name, None)
+    return thing if isinstance(thing, type) and part_name(thing) == name else None
 
 
 def estimator_classes() -> dict[str, Callable[..., Any]]:
@@ -183,11 +177,11 @@ class _Writer:
                 return {"$": "set", "items": [self.plain(item, where) for item in sorted(value, key=repr)]}
         if sp.issparse(value):
             return self._sparse(value, where)
-        kind = type(value)
-        if part_classes().get(kind.__name__) is kind:
-            names = [f.name for f in fields(value)] if is_dataclass(value) else list(value._fields)
-            parts = {name: self.plain(getattr(value, name), f"{where}.{name}") for name in names}
-            return {"$": kind.__name__, "fields": parts}
+        if (name := part_name(type(value))) is not None:
+            parts = {
+                each: self.plain(getattr(value, each), f"{where}.{each}") for each in _field_names(value)
+            }
+            return {"$": name, "fields": parts}
         if isinstance(value, tuple):
             return {"$": "tuple", "items": [self.plain(item, where) for item in value]}
         raise TypeError(
@@ -278,7 +272,7 @@ class _Reader:
                 return tuple(self.value(item, where) for item in plain["items"])
             case "set":
                 return frozenset(self.value(item, where) for item in plain["items"])
-        part = part_classes().get(kind)
+        part = part_named(kind)
         if part is None:
             raise self.bad(
                 f"{where} is a {kind!r}, which this foldless does not have.",
@@ -337,6 +331,10 @@ def _check_shapes(reader: _Reader, model: Any) -> None:
             raise reader.bad(
                 f"{name} does not have a column for each of {n_features} features.", reader.REMEDY
             )
+
+
+def _field_names(value: Any) -> list[str]:
+    return [f.name for f in fields(value) if f.init] if is_dataclass(value) else list(value._fields)
 
 
 def _described(value: Any) -> str:

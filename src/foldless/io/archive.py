@@ -24,6 +24,7 @@ FORMAT = "foldless-model"
 # Raised when a file of this version could not be read as one of the last.
 SCHEMA = 1
 DOCUMENT = "document"
+METADATA = "foldless"
 # JSON nests as deep as components do, a handful of levels; hostile files nest to exhaust the stack.
 DEEPEST = 60
 
@@ -39,7 +40,7 @@ class BadModelFile(ValueError):
 class Archive:
     """What a model file holds."""
 
-    metadata: dict[str, str]
+    metadata: dict[str, Any]
     document: Any
     arrays: dict[str, NDArray[Any]]
 
@@ -49,8 +50,9 @@ def write_archive(path: Path, archive: Archive) -> None:
 
     text = json.dumps(archive.document, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     document = np.frombuffer(text.encode("ascii"), dtype=np.uint8)
-    metadata = {"format": FORMAT, "schema": str(SCHEMA), **archive.metadata}
-    write_whole(path, save({DOCUMENT: document, **archive.arrays}, metadata=metadata))
+    # In one text, since several would be stored in no order, and the same model would give other bytes.
+    metadata = json.dumps({"format": FORMAT, "schema": SCHEMA, **archive.metadata})
+    write_whole(path, save({DOCUMENT: document, **archive.arrays}, metadata={METADATA: metadata}))
 
 
 def read_archive(path: Path, *, with_arrays: bool = True) -> Archive:
@@ -62,8 +64,7 @@ def read_archive(path: Path, *, with_arrays: bool = True) -> Archive:
     damaged = "Copy it again, or fit and save the model again."
     try:
         with safe_open(path, framework="numpy") as stored:
-            metadata = stored.metadata() or {}
-            _check_metadata(path, metadata)
+            metadata = _checked_metadata(path, stored.metadata() or {})
             names = set(stored.keys())
             if DOCUMENT not in names:
                 raise BadModelFile(path, "the model's document is missing.", damaged)
@@ -85,21 +86,24 @@ def read_archive(path: Path, *, with_arrays: bool = True) -> Archive:
     return Archive(metadata, document, arrays)
 
 
-def _check_metadata(path: Path, metadata: dict[str, str]) -> None:
-    if metadata.get("format") != FORMAT:
+def _checked_metadata(path: Path, stored: dict[str, str]) -> dict[str, Any]:
+    try:
+        metadata = json.loads(stored.get(METADATA, "null"))
+    except (ValueError, RecursionError):
+        metadata = None
+    if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
         raise BadModelFile(
-            path,
-            "this is no model of foldless.",
-            "Model files are made by model.save(path) or `foldless fit`.",
+            path, "this is no model of foldless.", "Such files are made by model.save or `foldless fit`."
         )
-    schema = metadata.get("schema", "")
-    if schema != str(SCHEMA):
+    schema = metadata.get("schema")
+    if schema != SCHEMA:
         version = metadata.get("foldless", "unknown")
         raise BadModelFile(
             path,
             f"its schema is {schema!r}, made by foldless {version}; this foldless reads schema {SCHEMA}.",
             "Install the version that made it, or a newer foldless.",
         )
+    return metadata
 
 
 def _depth(document: Any) -> int:

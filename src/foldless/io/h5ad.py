@@ -51,7 +51,10 @@ def table_of_anndata(path: Path, adata: Any, roles: Roles, X: Any = None) -> Tab
     obs = adata.obs
     of_obs = [n for n in (roles.target, roles.groups, roles.samples) if n is not None]
     check_present(path, of_obs, obs.columns, "column of obs", "--target, --groups or --samples")
-    beside = [name for name in roles.covariates if name in obs.columns]
+    # A model's covariates may stand in obs as well; a gene of the same name goes first.
+    wanted = dict.fromkeys((*roles.covariates, *(roles.features or ())))
+    genes = set(adata.var_names)
+    beside = [name for name in wanted if name in obs.columns and name not in genes]
     covariates = [(name, _numbers(path, obs[name], name)) for name in beside]
     samples = adata.obs_names if roles.samples is None else obs[roles.samples]
     return table_of(

@@ -160,7 +160,7 @@ class InclusionDisplay:
             }
         looks: dict[str, dict[str, Any]] = {
             # Ten thousand points as one image, also in an SVG.
-            "not selected": {"s": 7, "color": GREY, "alpha": 0.45, "linewidths": 0, "rasterized": True},
+            "not selected": {"s": 7, "color": GREY, "alpha": 0.55, "linewidths": 0, "rasterized": True},
             "selected": {"s": 30, "color": BLUE, "edgecolors": "white", "linewidths": 0.5},
             "selected, true": {"s": 30, "color": BLUE, "edgecolors": "white", "linewidths": 0.5},
             "selected, false": {

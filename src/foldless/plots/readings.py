@@ -46,6 +46,20 @@ def weights_of(model: Any) -> Weights:
     return Weights(coef * scale, None if std is None else std * scale, "standard deviation")
 
 
+def tolerance_of(model: Any) -> float | None:
+    """The change of the weights at which the iteration of a model ends, as far as it is known.
+
+    Exact covariances are iterated less far than message passing: their steps are dear, and their last digits
+    change nothing.
+    """
+    tol = getattr(model, "tol", None)
+    if tol is None or getattr(model, "solver_", None) != "EP":
+        return None if tol is None else float(tol)
+    from foldless.tuning.correlated import SPARSE_TOLERANCE
+
+    return max(float(tol), SPARSE_TOLERANCE)
+
+
 def ranking(model: Any) -> NDArray[np.intp]:
     """Features from the surest to the least sure; by the size of their weights where that is equal."""
     size = np.abs(weights_of(model).at_largest)

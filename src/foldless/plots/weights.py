@@ -24,6 +24,11 @@ INCHES_PER_FEATURE = 0.24
 MOST_CLASSES_NAMED = 12
 
 
+def height_of(n_features: int, n_rows: int) -> float:
+    """Inches that so many features need, with a line for each row of weights."""
+    return 1.5 + INCHES_PER_FEATURE * max(n_features, 4) * max(1.0, 0.5 * n_rows)
+
+
 class WeightDisplay:
     """Weights as points with 90 % intervals, one line for each feature, the first at the top.
 
@@ -100,8 +105,8 @@ class WeightDisplay:
         if ax is None:
             import matplotlib.pyplot as plt
 
-            height = 1.4 + INCHES_PER_FEATURE * max(n_features, 4)
-            _, ax = plt.subplots(figsize=(6.4, height), layout="constrained")
+            size = (6.4, height_of(n_features, n_rows))
+            _, ax = plt.subplots(figsize=size, layout="constrained")
         ax = self.ax_ = tidy_axes(ax)
         self.figure_ = ax.get_figure(root=True)  # type: ignore[assignment]
         self.zero_ = ax.axvline(0.0, color=BLACK, lw=0.8, ls=(0, (4, 3)), zorder=1)

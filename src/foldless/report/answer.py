@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from foldless.report.subject import Subject
-from foldless.report.wording import counted, listed, number, percent, plural
+from foldless.report.wording import counted, listed, number, percent, plural, probability
 
 # An error this many standard errors below guessing is no accident.
 CLEAR_STANDARD_ERRORS = 2.0
@@ -54,7 +54,7 @@ def _about_features(subject: Subject) -> str:
         )
     best = _best_set(subject)
     if best:
-        return f"No {thing} stands out on its own at a false discovery rate of {number(subject.fdr)}; {best}."
+        return f"No {thing} stands out on its own at a false discovery rate of {number(subject.fdr)}, {best}."
     return (
         f"No {thing} stands out at a false discovery rate of {number(subject.fdr)}: none can be told from "
         "its likes, and probabilities are a ranking."
@@ -67,6 +67,8 @@ def _tell(n: int) -> str:
 
 def _expected_false(subject: Subject) -> str:
     assert subject.inclusion is not None
+    if subject.selected.size == 1:
+        return f"its probability is {probability(float(subject.inclusion[subject.selected[0]]))}"
     expected = float(np.sum(1 - subject.inclusion[subject.selected]))
     if expected < 0.5:
         return "the model expects none of them to be false"
@@ -77,9 +79,10 @@ def _best_set(subject: Subject) -> str:
     sets = [s for s in getattr(subject.model, "credible_sets_", []) if s.columns.size > 1]
     if not sets:
         return ""
-    count = plural(len(sets), "group")
-    verb = "contains" if len(sets) == 1 else "contain"
-    return f"but {count} of twins {verb} one that does"
+    if len(sets) > 1:
+        return f"but {counted(len(sets))} groups of twins each contain one that matters"
+    size, sure = sets[0].columns.size, probability(float(sets[0].probability))
+    return f"but one of {counted(int(size))} that are twins matters, with probability {sure}"
 
 
 def _about_samples(subject: Subject) -> list[str]:

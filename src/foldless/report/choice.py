@@ -10,6 +10,7 @@ import numpy as np
 from foldless.component import Component
 from foldless.report.subject import Subject
 from foldless.report.wording import counted, named, number, percent, plural
+from foldless.tuning.correlated import PLAIN_SLAB_VARIANCE
 
 # Models of less weight than this are counted, not listed.
 LEAST_WEIGHT = 0.005
@@ -64,6 +65,11 @@ def choice(subject: Subject) -> Choice:
             "Each model of the average has the weight with which it predicts left-out labels best"
             + (f"; {plural(others, 'other')} had next to none." if others else ".")
         )
+    if any("informed" in share.name for share in shares):
+        said.append(
+            "“Ridge” gives every feature the same prior variance; “informed” models give a feature the more "
+            "the further apart its class means are."
+        )
     path = _path(model)
     if len(path) > 1:
         said.append(
@@ -108,10 +114,23 @@ def _rate_said(model: Any) -> str:
     return f"{rate}: of {counted(len(path))} rates on a path it has the smallest {how}."
 
 
+def learnt_names(model: Any) -> set[str]:
+    """Names of the parameters that were learnt within the fit, as the history has them.
+
+    Under correlation EM is followed by a run without it, and only the latter is kept: there it is parameters
+    other than the plain ones that were learnt.
+    """
+    history = getattr(model, "history_", None)
+    names = set() if history is None else {name for line in history.iterations for name in line.tuned}
+    variance = getattr(getattr(getattr(model, "prior_", None), "slab", None), "variance", None)
+    if getattr(model, "solver_", None) == "EP" and variance not in (None, PLAIN_SLAB_VARIANCE):
+        names |= {"prior__inclusion", "prior__slab__variance", "channel__flip_prob"}
+    return names
+
+
 def _found(model: Any) -> Iterator[tuple[str, str]]:
     """What the fit found: parameters, with a word whether they were learnt, and how good it is."""
-    history = getattr(model, "history_", None)
-    tuned = set(history.iterations[-1].tuned) if history is not None and len(history) else set()
+    tuned = learnt_names(model)
     for part, what in (("prior", "prior"), ("channel", "likelihood")):
         component = getattr(model, f"{part}_", None)
         if not isinstance(component, Component):
@@ -152,13 +171,7 @@ def _ended(outcome: Any) -> str:
 def data_steps(subject: Subject) -> list[str]:
     """What was done to the data: by the user first, then by the fit."""
     model, said = subject.model, list(subject.steps)
-    if getattr(model, "_scale", None) is not None and getattr(model, "standardize", True):
-        said.append(
-            "Columns were centred and scaled to unit variance inside the fit, without a copy; predictions do "
-            "not depend on their units."
-        )
-    elif hasattr(model, "standardize"):
-        said.append("Columns were used as they are, without centring or scaling.")
+    said += scaling(subject)
     if subject.kernel:
         said.append(f"Features enter through the kernel {named(getattr(model, 'kernel', ''))!r}.")
     if subject.kept.size:
@@ -173,3 +186,16 @@ def data_steps(subject: Subject) -> list[str]:
         )
     said.append("No sample was set aside: errors on this page are from leave-one-out.")
     return said if subject.loo_error is not None else said[:-1]
+
+
+def scaling(subject: Subject) -> list[str]:
+    """What was done to the columns, if the model knows."""
+    model = subject.model
+    if subject.weights.per == "standard deviation":
+        return [
+            "Columns were centred and scaled to unit variance inside the fit, without a copy; predictions do "
+            "not depend on their units."
+        ]
+    if not getattr(model, "standardize", True):
+        return ["Columns were used as they are, without centring or scaling."]
+    return []

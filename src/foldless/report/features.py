@@ -54,7 +54,7 @@ def feature_table(subject: Subject) -> FeatureTable:
     """Selected features, then the next most probable; of an empty selection the head of the ranking."""
     chosen = subject.selected
     kept = subject.kept
-    others = subject.ranking[~np.isin(subject.ranking, np.concatenate([chosen, kept]))]
+    others = subject.free_ranking[~np.isin(subject.free_ranking, chosen)]
     n_others = MOST_RANKED if not chosen.size else RUNNERS_UP
     if subject.inclusion is None:
         n_others = 0  # what is not used has weight zero: no ranking

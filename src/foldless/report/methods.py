@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 import foldless
-from foldless.report.choice import data_steps
+from foldless.report.choice import learnt_names, scaling
 from foldless.report.subject import Subject
 from foldless.report.wording import counted, listed, number, percent, plural
 
@@ -77,6 +77,8 @@ REFERENCES = {
 }
 SOFTWARE = f"The foldless developers. foldless, version {foldless.__version__}. Software, BSD-3-Clause."
 
+MOST_CLASSES_NAMED = 8
+
 
 class Methods(NamedTuple):
     paragraphs: list[str]
@@ -95,13 +97,13 @@ def methods(subject: Subject) -> Methods:
 def _model(subject: Subject) -> str:
     model = subject.model
     name = type(model).__name__
-    classes = (
-        listed(subject.classes) if len(subject.classes) <= 6 else counted(len(subject.classes)) + " classes"
-    )
-    samples = "samples" if subject.n_samples is None else plural(subject.n_samples, "sample")
+    classes = f"{counted(len(subject.classes))} classes"
+    if len(subject.classes) <= MOST_CLASSES_NAMED:
+        classes += f" ({listed(subject.classes)})"
+    samples = "Samples" if subject.n_samples is None else plural(subject.n_samples, "sample")
     begin = (
-        f"Samples of {classes} were classified from {plural(subject.n_features, 'feature')} ({samples}) by "
-        f"{name} of foldless {foldless.__version__}."
+        f"{samples} of {classes} were classified from {plural(subject.n_features, 'feature')} by {name} of "
+        f"foldless {foldless.__version__}."
     )
     described = {
         "SparseClassifier": _sparse,
@@ -120,13 +122,19 @@ STANDARDISED = "features standardised to zero mean and unit variance"
 
 def _sparse(subject: Subject) -> str:
     model = subject.model
-    likelihood = "a logistic likelihood in which a small share of labels may be wrong"
-    if not subject.two:
-        likelihood = "a multinomial logistic likelihood"
     said = (
-        f"The model has {likelihood} and a spike-and-slab prior on the weights of {STANDARDISED}; sparsity, "
-        "scale and the share of wrong labels were learnt by expectation maximisation within the fit."
+        "The model has a logistic likelihood in which a small share of labels may be wrong and a "
+        f"spike-and-slab prior on the weights of {STANDARDISED}."
     )
+    if not subject.two:
+        said = (
+            "The model has a multinomial logistic likelihood and a spike-and-slab prior by which a feature "
+            f"matters for all classes or for none, on {STANDARDISED} (Byrne 2015)."
+        )
+    if learnt_names(model):
+        said += " Its parameters were learnt by expectation maximisation within the fit."
+    elif hasattr(model, "history_"):
+        said += " Its parameters were left at plain values: no feature stood out to learn them from."
     if getattr(model, "solver_", None) == "EP":
         return (
             f"{said} Columns being correlated, it was solved by expectation propagation with exact "
@@ -259,13 +267,14 @@ def cobidas(subject: Subject) -> list[tuple[str, str]]:
             ]
         )
     after = f"{counted(subject.selected.size)} {'selected' if subject.inclusion is not None else 'in use'}"
-    tuned = "one fit; what is tuned is tuned inside it, without looking at left-out labels"
+    tuned = "learnt inside the one fit, without folds; see How the model was chosen"
     if getattr(model, "tuning", "") == "cv":
         tuned = f"the rate of the penalty by {getattr(model, 'n_folds', '')}-fold cross-validation"
     validation = yours
     if subject.loo_error is not None:
-        unit = "sample" if subject.n_groups is None else f"group ({subject.n_groups} groups, such as runs)"
-        validation = f"leave-one-{unit}-out from the same fit; error {percent(subject.loo_error)}"
+        scheme = "leave-one-out" if subject.n_groups is None else "leave-one-group-out"
+        groups = "" if subject.n_groups is None else f" ({subject.n_groups} groups)"
+        validation = f"{scheme}{groups} from the same fit; error {percent(subject.loo_error)}"
         if subject.guessing_error is not None:
             validation += f", chance (most frequent class) {percent(subject.guessing_error)}"
     return [
@@ -273,7 +282,7 @@ def cobidas(subject: Subject) -> list[tuple[str, str]]:
         ("Features before selection", f"{counted(subject.n_features)} (voxels, if these are images)"),
         ("Features after selection", after),
         ("Feature extraction (mask, smoothing, detrending, trial averaging)", yours),
-        ("Feature scaling", " ".join(data_steps(subject)[-2:-1]) or yours),
+        ("Feature scaling", " ".join(scaling(subject)) or yours),
         ("Learning algorithm", f"{type(model).__name__}, foldless {foldless.__version__}; see Methods"),
         ("Hyper-parameters and how they were set", tuned),
         ("Validation scheme, error and chance level", validation),

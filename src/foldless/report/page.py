@@ -127,11 +127,17 @@ def rendered(subject: Subject) -> str:
         steps=choice.data_steps(subject),
         methods=methods.methods(subject),
         cobidas=methods.cobidas(subject),
-        facts=[
-            (named(k), number(v) if not isinstance(v, str) else sentence(v)) for k, v in subject.facts.items()
-        ],
+        facts=[(named(k), sentence(v) if isinstance(v, str) else number(v)) for k, v in facts_of(subject)],
         missing=missing(subject),
     )
+
+
+def facts_of(subject: Subject) -> list[tuple[str, object]]:
+    """What the caller tells of the run, and by which programme and estimator it was made."""
+    made: list[tuple[str, object]] = [("foldless", foldless.__version__)]
+    if hasattr(subject.model, "get_params"):
+        made.insert(0, ("estimator", " ".join(repr(subject.model).split())))
+    return [*subject.facts.items(), *made]
 
 
 def missing(subject: Subject) -> list[str]:

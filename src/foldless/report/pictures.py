@@ -8,6 +8,7 @@ style sheet turns its lightness over where the reader prefers dark.
 from __future__ import annotations
 
 import io
+import warnings
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,7 +24,8 @@ from foldless.plots import (
     LeaveOneOutDisplay,
     WeightDisplay,
 )
-from foldless.plots.weights import INCHES_PER_FEATURE
+from foldless.plots.readings import tolerance_of
+from foldless.plots.weights import MOST_CLASSES_NAMED, height_of
 from foldless.report.subject import Subject
 from foldless.report.wording import counted, listed, number, percent, plural, probability
 
@@ -35,6 +37,8 @@ DPI = 200
 SHOWN_DPI = 110
 WIDTH, HEIGHT = 6.6, 5.0
 MOST_WEIGHTS = 25
+# Features times classes.
+MOST_WEIGHT_LINES = 75
 NAMED_OF_NONE = 8
 # Colours a picture may have: enough for smooth edges of a handful of hues, a third of the bytes.
 PALETTE = 128
@@ -54,7 +58,9 @@ def drawn(draw: Callable[[Axes], object], alt: str, caption: str, size: tuple[fl
     from matplotlib.figure import Figure
     from PIL import Image
 
-    with _plain_style():
+    with _plain_style(), warnings.catch_warnings():
+        # A name in letters that the font lacks stands in the table, where the browser has them.
+        warnings.filterwarnings("ignore", message="Glyph .* missing", category=UserWarning)
         figure = Figure(figsize=size, dpi=DPI, layout="constrained", facecolor="none")
         # Drawn once: savefig would lay out and draw twice.
         canvas = FigureCanvasAgg(figure)
@@ -88,18 +94,25 @@ def inclusion_picture(subject: Subject) -> Picture | None:
         return None
     mask = np.zeros(subject.n_weights, dtype=bool)
     mask[subject.selected] = True
+    # What is kept by decree has no probability, and would stretch the axis.
+    free = np.setdiff1d(np.arange(subject.n_weights), subject.kept)
+    if not free.size:
+        return None
+    names = subject.given_feature_names
+    if subject.kept.size:
+        names = [subject.feature(int(j)) for j in free]
     display = InclusionDisplay(
-        subject.weights.mean,
-        subject.inclusion,
-        mask,
-        names=subject.given_feature_names,
+        subject.weights.mean[:, free],
+        subject.inclusion[free],
+        mask[free],
+        names=names,
         fdr=subject.fdr,
         classes=subject.model.classes_,
         per=subject.weights.per,
     )
-    n, best = subject.selected.size, int(subject.ranking[0])
+    n, best = subject.selected.size, int(subject.free_ranking[0])
     alt = (
-        f"Scatter plot of weight against inclusion probability for {plural(subject.n_weights, 'feature')}; "
+        f"Scatter plot of weight against inclusion probability for {plural(free.size, 'feature')}; "
         f"{counted(n)} selected. The surest is {subject.feature(best)}, with probability "
         f"{probability(float(subject.inclusion[best]))}."
     )
@@ -115,24 +128,32 @@ def inclusion_picture(subject: Subject) -> Picture | None:
 
 
 def weight_picture(subject: Subject) -> Picture | None:
-    top = subject.selected[:MOST_WEIGHTS]
-    if not top.size:
-        top = subject.ranking[:MOST_WEIGHTS]
-    if not top.size or not np.any(subject.weights.mean[:, top]):
-        return None
+    """The surest features; of very many classes each with its largest weight only."""
     weights = subject.weights
+    n_rows = len(weights.mean)
+    together = n_rows <= MOST_CLASSES_NAMED
+    n_shown = max(MOST_WEIGHT_LINES // n_rows, 8) if together else MOST_WEIGHTS
+    top = (subject.selected if subject.selected.size else subject.free_ranking)[: min(n_shown, MOST_WEIGHTS)]
+    if not top.size or not np.any(weights.mean[:, top]):
+        return None
+    rows = np.arange(n_rows)[:, np.newaxis] if together else weights.largest[top][np.newaxis]
+    names = [subject.feature(int(j)) for j in top]
+    if not together:
+        names = [f"{name}: {subject.classes[k]}" for name, k in zip(names, rows[0], strict=True)]
     display = WeightDisplay(
-        weights.mean[:, top],
-        None if weights.std is None else weights.std[:, top],
-        names=[subject.feature(int(j)) for j in top],
-        classes=subject.model.classes_,
+        weights.mean[rows, top],
+        None if weights.std is None else weights.std[rows, top],
+        names=names,
+        classes=subject.model.classes_ if together else None,
         per=weights.per,
     )
-    first = listed([subject.feature(int(j)) for j in top[:3]])
     interval = "" if weights.std is None else " with 90 % intervals"
-    alt = f"Weights{interval} of {plural(top.size, subject.thing)}, led by {first}; the table has the values."
+    alt = (
+        f"Weights{interval} of {plural(top.size, subject.thing)}, led by {listed(names[:3])}; the table has "
+        "the values."
+    )
     caption = f"Weights{interval}, the surest {subject.thing} at the top."
-    return drawn(display.plot, alt, caption, (WIDTH, 1.5 + INCHES_PER_FEATURE * max(top.size, 4)))
+    return drawn(display.plot, alt, caption, (WIDTH, height_of(top.size, len(rows))))
 
 
 def leave_one_out_picture(subject: Subject) -> Picture | None:
@@ -173,8 +194,9 @@ def convergence_picture(subject: Subject) -> Picture | None:
     if history is None or not len(history):
         return None
     outcome = getattr(subject.model, "outcome_", None)
-    tol = getattr(subject.model, "tol", None)
-    display = ConvergenceDisplay(history.change, history.step, tol=tol, outcome=outcome)
+    display = ConvergenceDisplay(
+        history.change, history.step, tol=tolerance_of(subject.model), outcome=outcome
+    )
     last = number(float(history.change[-1]))
     alt = (
         f"Change of the weights over {plural(len(history), 'iteration')} of the last run, ending at {last}; "

@@ -13,6 +13,8 @@ from foldless.report.wording import counted, percent, probability
 MOST_COLUMNS = 12
 MOST_SUSPECTS = 20
 LEAST_SUSPECTS = 5
+# Labels that are less likely wrong than this are not suspicious at all.
+WORTH_A_LOOK = 0.05
 
 
 class Cell(NamedTuple):
@@ -84,6 +86,7 @@ def suspects(subject: Subject) -> Suspects | None:
     else:
         order = np.argsort(-mislabelled, kind="stable")
         suspicious = mislabelled > 0.5
+        order = order[mislabelled[order] >= WORTH_A_LOOK]
     n_suspected = int(suspicious.sum())
     rows = []
     for i in order[: int(np.clip(n_suspected, LEAST_SUSPECTS, MOST_SUSPECTS))]:
@@ -100,5 +103,9 @@ def suspects(subject: Subject) -> Suspects | None:
                 bool(suspicious[i]),
             )
         )
-    expected = "" if mislabelled is None else f"{float(mislabelled.sum()):.1f}"
+    expected = "" if mislabelled is None else _expected(float(mislabelled.sum()))
     return Suspects(rows, n_suspected, expected, mislabelled is not None)
+
+
+def _expected(number: float) -> str:
+    return f"about {round(number)}" if number >= 1.5 else "about one" if number >= 0.5 else "none"

@@ -76,6 +76,11 @@ class Subject:
     def ranking(self) -> NDArray[np.intp]:
         return ranking(self.model)
 
+    @cached_property
+    def free_ranking(self) -> NDArray[np.intp]:
+        """Without what is kept by decree."""
+        return self.ranking[~np.isin(self.ranking, self.kept)]
+
     @property
     def n_features(self) -> int:
         """Columns of the table; with a kernel there are other things that carry weights."""

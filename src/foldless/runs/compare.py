@@ -24,7 +24,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
 from foldless.io.table import BadTable, Table, check_finite
-from foldless.runs.fit import fit_table
+from foldless.runs.fit import fit_table, selected_and_kept
 from foldless.runs.models import DEFAULT
 
 N_SPLITS = 5
@@ -116,7 +116,8 @@ def _methods(
             covariates=table.covariates,
         )
         fitted = fit_table(part, model=model, seed=seed).model
-        return fitted, int(fitted.get_support().sum())
+        selected, kept = selected_and_kept(fitted)
+        return fitted, len(selected) + len(kept)
 
     def rival(make: Callable[[Any], Any]) -> Callable[[NDArray[np.intp]], tuple[Any, int]]:
         def fit(train: NDArray[np.intp]) -> tuple[Any, int]:

@@ -64,6 +64,22 @@ def fit_table(
     return Run(table, estimator, seconds, tuple(dict.fromkeys(notes)))
 
 
+def selected_and_kept(model: Any) -> tuple[list[int], list[int]]:
+    """Positions of the features that are selected, and of those that are kept whatever the data say.
+
+    A model that does not select uses all that have a weight.
+    """
+    wanted = getattr(model, "always_keep", None)
+    names = {str(name): j for j, name in enumerate(getattr(model, "feature_names_in_", ()))}
+    kept = [] if wanted is None else [names[c] if isinstance(c, str) else int(c) for c in wanted]
+    if hasattr(model, "get_support"):
+        found = model.get_support(indices=True)
+    else:
+        found = np.flatnonzero(np.any(np.atleast_2d(model.coef_) != 0, axis=0))
+    selected = [int(j) for j in found]
+    return [j for j in selected if j not in kept], kept
+
+
 def _check_wanted(table: Table, estimator: Any, name: str) -> None:
     """Groups and covariates are promises: a model that cannot keep them is not fitted."""
     if table.groups is not None and "groups" not in inspect.signature(estimator.fit).parameters:

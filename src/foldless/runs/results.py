@@ -21,7 +21,7 @@ from foldless.io.files import write_whole
 from foldless.io.table import BadTable, Table
 from foldless.io.tsv import write_tsv
 from foldless.runs.compare import Score
-from foldless.runs.fit import Run
+from foldless.runs.fit import Run, selected_and_kept
 
 MODEL, FEATURES, PREDICTIONS = "model.safetensors", "features.tsv", "predictions.tsv"
 REPORT, RECORD = "report.html", "run.json"
@@ -89,7 +89,10 @@ def write_comparison(
 
 
 def feature_columns(model: Any, names: Sequence[str]) -> list[Column]:
-    """One row for each feature, the surest first; of several classes, a weight for each."""
+    """One row for each feature, the surest first; of several classes, a weight for each.
+
+    What is kept by decree is no discovery, and is called kept instead of selected.
+    """
     coef = np.atleast_2d(model.coef_)
     inclusion = getattr(model, "inclusion_probability_", None)
     size = np.max(np.abs(coef), axis=0)
@@ -105,9 +108,10 @@ def feature_columns(model: Any, names: Sequence[str]) -> list[Column]:
         columns += _by_class("weight_sd", deviation, model.classes_, order)
         columns += _by_class("lower_90", coef - NORMAL_90 * deviation, model.classes_, order)
         columns += _by_class("upper_90", coef + NORMAL_90 * deviation, model.classes_, order)
-    selected = np.zeros(size.size, dtype=bool)
-    selected[model.get_support(indices=True)] = True
-    columns.append(("selected", selected[order]))
+    if hasattr(model, "get_support"):
+        selected, kept = selected_and_kept(model)
+        verdict = {**dict.fromkeys(selected, "yes"), **dict.fromkeys(kept, "kept")}
+        columns.append(("selected", [verdict.get(int(j), "no") for j in order]))
     if hasattr(model, "credible_sets_"):
         member = np.zeros(size.size, dtype=int)
         for number, found in enumerate(model.credible_sets_, start=1):
@@ -149,7 +153,7 @@ def run_record(run: Run, facts: Mapping[str, Any]) -> dict[str, Any]:
         "iterations": getattr(model, "n_iter_", None),
         "leave_one_out_error": getattr(model, "loo_error_", None),
         "leave_one_out_log_loss": getattr(model, "loo_log_loss_", None),
-        "selected": int(np.size(model.get_support(indices=True))),
+        "selected": len(selected_and_kept(model)[0]),
         "flags": list(getattr(model, "flags_", [])),
         "warnings": list(run.notes),
     }

@@ -16,7 +16,7 @@ from foldless.io import Table, printable
 from foldless.io.budget import free_memory, in_words
 from foldless.runs.check import Findings
 from foldless.runs.compare import Score
-from foldless.runs.fit import Run
+from foldless.runs.fit import Run, selected_and_kept
 from foldless.runs.predict import Prediction
 from foldless.runs.results import NORMAL_90, RESULTS
 
@@ -34,15 +34,16 @@ def tell_fit(console: Console, run: Run, folder: Path) -> None:
     )
     for step in table.steps:
         console.print(step)
-    selected = np.asarray(model.get_support(indices=True))
-    sentence = f"{_plural(selected.size, 'feature')} selected"
+    selected, _ = selected_and_kept(model)
+    verb = "selected" if hasattr(model, "get_support") else "used"
+    sentence = f"{_plural(len(selected), 'feature')} {verb}"
     if hasattr(model, "inclusion_probability_"):
         sentence += f" at a false discovery rate of {model.fdr:g}"
     if hasattr(model, "loo_error_"):
         left_out = "leave-one-out" if table.groups is None else "leave-one-group-out"
         sentence += f"; {left_out} error {100 * model.loo_error_:.1f} %"
     console.print(sentence + ".", style="bold")
-    console.print(_features(model, table.feature_names, selected))
+    console.print(_features(model, table.feature_names))
     suspects = _suspects(model, table.sample_names)
     if suspects:
         console.print(suspects)
@@ -79,7 +80,7 @@ def tell_findings(console: Console, findings: Findings) -> None:
     console.print("Nothing stands in the way of a fit." if not findings.problems else "A fit is possible.")
 
 
-def tell_model(console: Console, metadata: dict[str, str], model: Any) -> None:
+def tell_model(console: Console, metadata: dict[str, Any], model: Any) -> None:
     made_by = (
         f"foldless {printable(metadata.get('foldless', 'unknown'))}, schema {printable(metadata['schema'])}"
     )
@@ -100,7 +101,7 @@ def tell_model(console: Console, metadata: dict[str, str], model: Any) -> None:
         shown = (
             [str(j + 1) for j in range(model.n_features_in_)] if names is None else [str(n) for n in names]
         )
-        console.print(_features(model, shown, np.asarray(model.get_support(indices=True))))
+        console.print(_features(model, shown))
     for flag in getattr(model, "flags_", []):
         console.print(f"Note: {printable(flag, longest=600)}")
 
@@ -133,8 +134,10 @@ def tell_comparison(console: Console, table: Table, scores: Sequence[Score], fol
         console.print(Text(f"Results: {printable(folder.resolve(), longest=4096)}"), soft_wrap=True)
 
 
-def _features(model: Any, names: list[str], selected: Any) -> Shown:
+def _features(model: Any, names: list[str]) -> Shown:
     """The surest features, selected or not: an empty list says less than a ranking."""
+    selected, kept = selected_and_kept(model)
+    selects = hasattr(model, "get_support")
     coef = np.atleast_2d(model.coef_)
     largest = np.argmax(np.abs(coef), axis=0)
     weight = coef[largest, np.arange(coef.shape[1])]
@@ -162,7 +165,7 @@ def _features(model: Any, names: list[str], selected: Any) -> Shown:
             cells.append(Text(f"{weight[j] - reach:+.3g} to {weight[j] + reach:+.3g}"))
         if coef.shape[0] > 1:
             cells.append(Text(printable(model.classes_[largest[j]])))
-        shown.add_row(*cells, "selected" if j in selected else "")
+        shown.add_row(*cells, "kept" if j in kept else "selected" if j in selected and selects else "")
     return shown
 
 
