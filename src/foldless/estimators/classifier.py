@@ -22,7 +22,7 @@ from foldless.selection import CredibleSet, credible_sets
 from foldless.solution import Solution
 from foldless.solvers import GAMP
 from foldless.tuning.average import Average
-from foldless.tuning.correlated import fit_correlated
+from foldless.tuning.correlated import exact_cost, fit_correlated
 from foldless.tuning.fit import Choices, Columns, Fit
 from foldless.tuning.many_classes import Choices as ManyChoices
 from foldless.tuning.many_classes import fit as fit_many
@@ -197,7 +197,7 @@ class SparseClassifier(ManyClassesClassifier):
         excess = spectral_excess(standardized, labels, weight)
         groups = getattr(self, "_groups", None)
         many = self.classes_.size > 2
-        cost = _exact_cost(*standardized.shape) * (self.classes_.size if many else 1)
+        cost = exact_cost(*standardized.shape) * (self.classes_.size if many else 1)
         affordable = cost <= LARGEST_EXACT_COST
         independent = excess <= TOLERATED_EXCESS and groups is None
         if groups is not None and not affordable:
@@ -279,7 +279,7 @@ class SparseClassifier(ManyClassesClassifier):
         self._tell(sparse)
 
     def _finished(self, result: Fit) -> Fit:
-        if self.warm_start or _exact_cost(*result.standardized.shape) > LARGEST_POLISH_COST:
+        if self.warm_start or exact_cost(*result.standardized.shape) > LARGEST_POLISH_COST:
             return result
         return polished(result, self._watch())
 
@@ -322,9 +322,3 @@ class SparseClassifier(ManyClassesClassifier):
                 "Leave groups out, or give at least two."
             )
         return np.asarray(numbers, dtype=np.intp)
-
-
-def _exact_cost(n_samples: int, n_features: int) -> float:
-    """Operations of one iteration with exact covariances."""
-    small, large = sorted((n_samples, n_features))
-    return float(small) ** 2 * (large + small)
