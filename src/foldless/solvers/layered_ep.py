@@ -84,9 +84,13 @@ class LayeredState(PacedState):
 
 @dataclass(frozen=True)
 class LayeredEP(MessagePassing[LayeredState]):
-    """Expectation propagation for channels of several scores; an iteration costs D of `EP`'s."""
+    """Expectation propagation for channels of several scores; an iteration costs D of `EP`'s.
 
-    damping: Damping = field(default_factory=lambda: AdaptiveDamping(first=0.85, smallest=0.1))
+    The longest step is a half: what a label says of the difference of two scores, sites of both would explain
+    in full.
+    """
+
+    damping: Damping = field(default_factory=lambda: AdaptiveDamping(first=0.5, smallest=0.3))
 
     def init(self, problem: Problem) -> LayeredState:
         n_samples, n_weights = problem.operator.shape
