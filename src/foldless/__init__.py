@@ -2,11 +2,16 @@
 
 from typing import TYPE_CHECKING
 
-__all__ = ["GAMPClassifier", "SMLRClassifier", "SparseClassifier", "__version__"]
+__all__ = ["GAMPClassifier", "PrunedBayesClassifier", "SMLRClassifier", "SparseClassifier", "__version__"]
 __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
-    from foldless.estimators import GAMPClassifier, SMLRClassifier, SparseClassifier
+    from foldless.estimators import (
+        GAMPClassifier,
+        PrunedBayesClassifier,
+        SMLRClassifier,
+        SparseClassifier,
+    )
 else:
     # scikit-learn takes over a second to import: `foldless --help`, and what does without it, need not wait.
     def __getattr__(name: str) -> object:

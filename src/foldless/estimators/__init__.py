@@ -2,6 +2,7 @@
 
 from foldless.estimators.classifier import SparseClassifier
 from foldless.estimators.gamp import GAMPClassifier
+from foldless.estimators.pruned import PrunedBayesClassifier
 from foldless.estimators.smlr import SMLRClassifier
 
-__all__ = ["GAMPClassifier", "SMLRClassifier", "SparseClassifier"]
+__all__ = ["GAMPClassifier", "PrunedBayesClassifier", "SMLRClassifier", "SparseClassifier"]

@@ -2,9 +2,20 @@
 
 from foldless.solvers.clustered_ep import ClusteredEP
 from foldless.solvers.damping import AdaptiveDamping, ConstantDamping
+from foldless.solvers.edges import EdgeMessages
 from foldless.solvers.ep import EP
 from foldless.solvers.gamp import GAMP
 from foldless.solvers.solve import Stopping, solve
 from foldless.solvers.vamp import VAMP
 
-__all__ = ["EP", "GAMP", "VAMP", "AdaptiveDamping", "ClusteredEP", "ConstantDamping", "Stopping", "solve"]
+__all__ = [
+    "EP",
+    "GAMP",
+    "VAMP",
+    "AdaptiveDamping",
+    "ClusteredEP",
+    "ConstantDamping",
+    "EdgeMessages",
+    "Stopping",
+    "solve",
+]
