@@ -64,8 +64,8 @@ def timed(call: Callable[[], Any]) -> Timed:
 class Results:
     """results.csv, a row at a time: what was measured before an interruption is kept."""
 
-    def __init__(self, folder: Path, columns: Sequence[str]) -> None:
-        self.path = folder / "results.csv"
+    def __init__(self, folder: Path, columns: Sequence[str], name: str = "results.csv") -> None:
+        self.path = folder / name
         self._columns = list(columns)
 
     def __enter__(self) -> Self:

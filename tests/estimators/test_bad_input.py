@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from foldless import GAMPClassifier, SparseClassifier
+from foldless import GAMPClassifier, PrunedBayesClassifier, SparseClassifier
 from foldless.channels import Hinge, Probit, Step
 from foldless.priors import SpikeAndSlab
 
@@ -18,7 +18,11 @@ def with_value(value):
     return spoiled
 
 
-@pytest.mark.parametrize("model", [SparseClassifier(), GAMPClassifier()], ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize(
+    "model",
+    [SparseClassifier(), GAMPClassifier(), PrunedBayesClassifier()],
+    ids=lambda m: type(m).__name__,
+)
 @pytest.mark.parametrize(
     ("X", "y", "message"),
     [

@@ -10,7 +10,7 @@ real (the learning curve predicted from half of a table, and what fits on more o
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -107,9 +107,12 @@ CORRELATED = [
 
 
 def main(argv: list[str] | None = None) -> Path:
-    parser = common.options(__doc__ or "", trials=40)
+    parser = common.options(__doc__ or "", trials=30)
     parser.add_argument("--data", type=Path, help="folder of colon.npz and leukemia.npz; else FOLDLESS_DATA")
     parser.add_argument("--parts", nargs="+", default=["independent", "logistic", "correlated", "real"])
+    parser.add_argument(
+        "--splits", type=int, default=10, help="random halves of each real table (default 10)"
+    )
     args = parser.parse_args(argv)
     data = args.data or (Path(os.environ["FOLDLESS_DATA"]) if "FOLDLESS_DATA" in os.environ else None)
     if "real" in args.parts and not args.quick and (data is None or not data.is_dir()):
@@ -126,22 +129,21 @@ def main(argv: list[str] | None = None) -> Path:
             "correlated": [Setting(200, 5, 1.0, 80, design="blocks", correlation=0.7)],
         }
     chosen = [(part, s) for part, settings in parts.items() if part in args.parts for s in settings]
-    with common.Results(folder, PREDICTED) as predictions:
-        for part, setting in chosen:
-            predictions.add(part=part, setting=str(setting), **predicted(part, setting))
-    (folder / "results.csv").replace(folder / "predictions.csv")
+    if chosen:
+        with common.Results(folder, PREDICTED, "predictions.csv") as predictions:
+            for part, setting in chosen:
+                predictions.add(part=part, setting=str(setting), **predicted(part, setting))
+        with common.Results(folder, COLUMNS) as results:
+            for trial in range(trials):
+                for number, (part, setting) in enumerate(chosen):
+                    row = simulated(part, setting, seed=1000 * number + trial)
+                    results.add(part=part, setting=str(setting), trial=trial, **row)
+                print(f"trial {trial + 1} of {trials}", flush=True)
     if "real" in args.parts:
-        with common.Results(folder, LEARNING) as learning:
+        with common.Results(folder, LEARNING, "learning.csv") as learning:
             for name in REAL[:1] if args.quick else REAL:
-                for row in real(Source(data), name, 1 if args.quick else trials // 2):
+                for row in real(Source(data), name, 1 if args.quick else args.splits):
                     learning.add(data=name, **row)
-        (folder / "results.csv").replace(folder / "learning.csv")
-    with common.Results(folder, COLUMNS) as results:
-        for trial in range(trials):
-            for number, (part, setting) in enumerate(chosen):
-                row = simulated(part, setting, seed=1000 * number + trial)
-                results.add(part=part, setting=str(setting), trial=trial, **row)
-            print(f"trial {trial} of {trials} done", flush=True)
     print("\n" + report(folder))
     draw(folder)
     print(f"\nresults.csv, predictions.csv, learning.csv, figure.png and machine.json are in {folder}")
@@ -278,34 +280,31 @@ def eigenvalues(setting: Setting) -> NDArray[np.float64]:
     return own
 
 
-def real(source: Source, name: str, trials: int) -> list[dict[str, Any]]:
+def real(source: Source, name: str, splits: int) -> Iterator[dict[str, Any]]:
     """Predicted from a random half, and shown by fits on a half and more, tested on the rest."""
     data = source.table(name)
     sizes = [round(share * data.y.size) for share in TRAINING_SHARES]
-    rows: list[dict[str, Any]] = []
-    for trial in range(trials):
+    for trial in range(splits):
         for size in sizes:
             split = StratifiedShuffleSplit(1, train_size=size, random_state=trial)
             train, test = next(split.split(data.X, data.y))
-            model = common.timed(
-                lambda train=train: SparseClassifier().fit(data.X[train], data.y[train])
-            ).result
+            X, y = data.X[train], data.y[train]
+            model = common.timed(lambda X=X, y=y: SparseClassifier().fit(X, y)).result
             wrong = float(np.mean(model.predict(data.X[test]) != data.y[test]))
-            rows.append({"trial": trial, "n_samples": size, "what": "shown", "error": wrong})
+            yield {"trial": trial, "n_samples": size, "what": "shown", "error": wrong}
             if size == sizes[0]:
-                curve = learning_curve(model, data.X[train], data.y[train], [*sizes, data.y.size])
-                for n, *errors in zip(curve.n_samples, curve.error, curve.lower, curve.upper, strict=True):
-                    for what, value in zip(("predicted", "lower", "upper"), errors, strict=True):
-                        rows.append(
-                            {"trial": trial, "n_samples": int(n), "what": what, "error": float(value)}
-                        )
-                rows.append(
-                    {"trial": trial, "n_samples": size, "what": "left out", "error": model.loo_error_}
-                )
-        print(f"{name}: split {trial + 1} of {trials}", flush=True)
+                yield {"trial": trial, "n_samples": size, "what": "left out", "error": model.loo_error_}
+                curve = learning_curve(model, X, y, [*sizes, data.y.size])
+                for what, line in (
+                    ("predicted", curve.error),
+                    ("lower", curve.lower),
+                    ("upper", curve.upper),
+                ):
+                    for n, error in zip(curve.n_samples, line, strict=True):
+                        yield {"trial": trial, "n_samples": int(n), "what": what, "error": float(error)}
+        print(f"{name}: split {trial + 1} of {splits}", flush=True)
     whole = common.timed(lambda: SparseClassifier().fit(data.X, data.y)).result
-    rows.append({"trial": 0, "n_samples": data.y.size, "what": "shown", "error": whole.loo_error_})
-    return rows
+    yield {"trial": 0, "n_samples": data.y.size, "what": "shown", "error": whole.loo_error_}
 
 
 if __name__ == "__main__":
