@@ -85,7 +85,7 @@ def test_the_bound_falls_sweep_by_sweep(prior):
     assert bounds[-1] < bounds[0] - 5.0
 
 
-@pytest.mark.parametrize("prior", ["l2", "l1", "l0", lambda w: -np.abs(w) ** 3 + np.cos(5 * w)])
+@pytest.mark.parametrize("prior", ["l2", "l1", "l0", lambda w: -(np.abs(w) ** 3) + np.cos(5 * w)])
 @pytest.mark.parametrize("outer_every", [None, 2])
 def test_one_weight_has_its_exact_posterior(prior, outer_every):
     kind = Machine(prior, n_bins=40, reach=3.0, outer_every=outer_every)
@@ -119,18 +119,14 @@ def test_exchanging_the_classes_turns_every_weight_round():
     rows, weight = samples(15, 3)
     kind = Machine(n_bins=20)
     found, turned = after(5, kind, rows, weight), after(5, kind, -rows, weight)
-    assert_allclose(
-        found.marginals.log_density, turned.marginals.log_density[:, ::-1], rtol=0, atol=1e-10
-    )
+    assert_allclose(found.marginals.log_density, turned.marginals.log_density[:, ::-1], rtol=0, atol=1e-10)
 
 
 def test_engines_agree():
     pytest.importorskip("numba")
     rows, weight = samples(40, 5)
     by_numba, by_numpy = (after(8, Machine(engine=e), rows, weight) for e in ("numba", "numpy"))
-    assert_allclose(
-        by_numba.marginals.log_density, by_numpy.marginals.log_density, rtol=0, atol=1e-9
-    )
+    assert_allclose(by_numba.marginals.log_density, by_numpy.marginals.log_density, rtol=0, atol=1e-9)
     assert_allclose(by_numba.bound(), by_numpy.bound(), rtol=0, atol=1e-9)
 
 
