@@ -221,7 +221,7 @@ def test_a_linear_kernel_is_the_linear_machine():
 def test_there_is_no_support_to_get():
     fitted = BayesPointClassifier("ep").fit(*two_clouds(10))
     assert not hasattr(fitted, "get_support")
-    with pytest.raises(AttributeError, match="no inclusion probabilities.*SparseClassifier"):
+    with pytest.raises(AttributeError, match=r"no inclusion probabilities.*SparseClassifier"):
         fitted.get_support()
     with pytest.raises(NotFittedError):
         BayesPointClassifier().predict([[0.0]])
@@ -262,7 +262,7 @@ def test_bad_choices_are_refused(parameters, message):
 
 @pytest.mark.parametrize("y", [np.zeros(10), np.linspace(0, 1, 10)])
 def test_bad_labels_are_refused(y):
-    with pytest.raises(ValueError, match="only one class|Unknown label type"):
+    with pytest.raises(ValueError, match=r"only one class|Unknown label type"):
         BayesPointClassifier().fit(two_clouds(5)[0], y)
 
 
