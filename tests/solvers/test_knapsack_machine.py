@@ -1,5 +1,6 @@
 """Diffusion between weights and samples: a bound that only falls, exact answers where there are any."""
 
+import sys
 from itertools import islice
 
 import numpy as np
@@ -139,7 +140,9 @@ def test_a_cost_that_no_message_reaches_does_not_matter():
 
 
 def test_without_numba_numpy_does_it_and_numba_by_name_is_an_error(monkeypatch):
-    monkeypatch.setattr(machine, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "numba", None)
+    monkeypatch.delitem(sys.modules, "foldless.solvers.knapsack.compiled", raising=False)
+    monkeypatch.setattr(machine, "why_not_compiled", machine.why_not_compiled.__wrapped__)
     rows, weight = samples(5, 2)
     assert not Machine().compiled
     assert after(1, Machine(n_bins=8), rows, weight).marginals.points.shape == (2, 9)
