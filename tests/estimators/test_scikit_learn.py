@@ -17,13 +17,18 @@ from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
 
-from foldless import GAMPClassifier, PrunedBayesClassifier, SparseClassifier
+from foldless import BayesPointClassifier, GAMPClassifier, PrunedBayesClassifier, SparseClassifier
 from foldless.channels import FlippedLabels, Logistic, Probit
 from foldless.datasets import make_class_means
 from foldless.priors import Gaussian, Laplace, SpikeAndSlab
 from foldless.solution import Outcome
 
 CLASSIFIERS = [SparseClassifier(), GAMPClassifier()]
+# These select nothing, so fewer checks apply. Without choices the knapsack needs no folds, and no numba.
+BAYES_POINTS = [
+    BayesPointClassifier("ep"),
+    BayesPointClassifier("knapsack", violation_cost=1.0, n_sweeps=5, beta=1.0, n_bins=16),
+]
 every_classifier = pytest.mark.parametrize("model", CLASSIFIERS, ids=lambda m: type(m).__name__)
 # Its decisions are not linear, and what it selects depends on a density that is given, not learnt.
 PRUNED = PrunedBayesClassifier(density=0.02, noise=0.1)
@@ -46,6 +51,15 @@ def test_every_scikit_learn_check_passes(model, record_property):
     print(f"{type(model).__name__}: {ran} scikit-learn checks passed")
     assert failed == {}
     assert ran >= 64
+
+
+@pytest.mark.parametrize("model", BAYES_POINTS, ids=lambda m: m.method)
+def test_every_check_of_a_classifier_passes_for_bayes_points(model):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = check_estimator(model, on_fail=None)
+    assert {r["check_name"]: r["exception"] for r in results if r["status"] in ("failed", "xfail")} == {}
+    assert sum(r["status"] == "passed" for r in results) >= 60
 
 
 @pruned_too
