@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,9 +35,13 @@ SMALLEST_SHARE, SMALLEST_SHARE_TALL = 0.01, 0.001
 # Ridge rates, in units of all curvature there is: nothing is learnt above, nearly all of it below.
 RIDGE_RANGE = (1.0, 1e-7)
 # Leave-one-out looks at this many places along a path, then this often between the best and its neighbours.
-COARSE_LOOKS, REFINEMENTS = 8, 3
+COARSE_LOOKS, REFINEMENTS = 8, 2
 # A loss that was above its best at this many places in a row has passed it.
 ENOUGH_RISES = 2
+# ... if that best is lower by this share than where the path begins: the first weights of all may do harm.
+REAL_GAIN = 0.1
+# Fits that are not exact are passed over; after so many of them smaller rates are hopeless, too.
+ENOUGH_FAILURES = 2
 # How far beyond the end of the rates a loss that still falls is followed.
 FURTHEST = 1e-4
 # The integrated rate: how close two rounds must be, how many rounds.
@@ -75,13 +80,17 @@ class Task:
 
     def explained(self, fitted: RegressionFit) -> bool:
         """Whether smaller rates have nothing more to explain."""
-        return fitted.at.loss < (1.0 - EXPLAINED) * nothing(self.problem).at.loss
+        return fitted.at.loss < (1.0 - EXPLAINED) * self._nothing.at.loss
+
+    @cached_property
+    def _nothing(self) -> RegressionFit:
+        return nothing(self.problem)
 
     def at(self, rate: float) -> RegressionFit:
         """One fit; far below the largest rate by way of some between."""
         if not self.penalty.sparse:
             return fit(self.problem, self.penalty(rate), stop=self.stop, algorithm=self.algorithm)
-        top = largest_rate(self.penalty, nothing(self.problem))
+        top = largest_rate(self.penalty, self._nothing)
         # Half as large each time: the strong rule still rules most columns out.
         n_between = max(int(np.ceil(np.log2(max(top / rate, 1.0)))), 1)
         rates = np.geomspace(max(top, rate), rate, n_between + 1)[1:]
@@ -113,12 +122,10 @@ def by_leave_one_out(task: Task, rates: Array, left_out: Array, label_weight: Ar
     looks = _Looks(task, rates, left_out, label_weight)
     end, stride = rates.size - 1, max(rates.size // COARSE_LOOKS, 1)
     furthest = end + int(end * np.log(FURTHEST) / np.log(rates[-1] / rates[0]))
-    since_best = 0
     for place in (*range(0, end, stride), end, *range(end + stride, furthest + 1, stride)):
-        passed = since_best >= (1 if place > end else ENOUGH_RISES)
-        if passed or not looks.at(place):
+        passed = looks.since_best >= ENOUGH_RISES and looks.gained > REAL_GAIN
+        if passed or (place > end and looks.since_best) or not looks.at(place):
             break
-        since_best = 0 if looks.best == place else since_best + 1
     for _ in range(REFINEMENTS):
         if not looks.at(looks.lowest_between()):
             break
@@ -134,14 +141,26 @@ class _Looks:
         self._columns = Columns(task.problem.operator)
         self._fits: dict[int, RegressionFit] = {}
         self._loss: dict[int, float] = {}
+        self._failures = 0
         start = nothing(task.problem)
         top = largest_rate(task.penalty, start) if task.penalty.sparse else np.inf
         # The strong rule needs the rate of the fit before; without features that is the largest.
         self._start = replace(start, rate=top)
 
     @property
+    def since_best(self) -> int:
+        """How many places were seen at smaller rates than the best."""
+        return sum(i > self.best for i in self._loss) if self._loss else 0
+
+    @property
     def best(self) -> int:
         return min(self._loss, key=self._loss.__getitem__)
+
+    @property
+    def gained(self) -> float:
+        """The share of the first loss that the best is lower by."""
+        first = self._loss[min(self._loss)]
+        return 1.0 - self._loss[self.best] / first if np.isfinite(first) else 1.0
 
     def at(self, place: int) -> bool:
         """Look there; whether it makes sense to look at smaller rates."""
@@ -159,7 +178,8 @@ class _Looks:
             columns=self._columns,
         )
         if self._fits and fitted.outcome is not Outcome.CONVERGED:
-            return False  # smaller rates are harder still
+            self._failures += 1
+            return self._failures < ENOUGH_FAILURES
         loo = leave_one_out(
             self._task.problem, penalty, fitted, self._left_out, self._label_weight, self._columns, n_steps=1
         )

@@ -17,8 +17,10 @@ SLACK = 1e-12
 # Changes of the set of signs, per unknown, before the search counts as lost in rounding. A lost search
 # still returns a point below its start.
 ROUNDS_PER_UNKNOWN = 10
-# Beyond this many unknowns the blocked factorisations of LAPACK are faster than compiled loops.
-MOST_IN_LOOPS = 64
+# Beyond this many unknowns the blocked factorisations of LAPACK are faster than compiled loops...
+MOST_IN_LOOPS = 256
+# ... which few of a design's columns, of up to this many, become.
+WIDEST_IN_LOOPS = 2000
 NOT_DEFINITE = "the curvature is not positive definite"
 
 
