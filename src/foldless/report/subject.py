@@ -208,9 +208,9 @@ def subject_of(
         learning_curve,
         rate,
         codes,
-        feature_names,
-        sample_names,
-        feature_descriptions,
+        _by_position(feature_names),
+        _by_position(sample_names),
+        _by_position(feature_descriptions),
         None if groups is None else np.unique(np.asarray(groups)).size,
     )
 
@@ -225,6 +225,11 @@ def _codes(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.intp]:
             f"{classes[:10].tolist()}. Pass the labels that the model was fitted to."
         )
     return np.argmax(found, axis=1)
+
+
+def _by_position(names: Sequence[Any] | NDArray[Any] | None) -> Sequence[Any] | NDArray[Any] | None:
+    """Names that are found by position: a pandas Series would look for its index instead."""
+    return names if names is None or isinstance(names, np.ndarray | list | tuple) else list(names)
 
 
 def _check_length(what: str, given: Any, needed: int, of: str) -> None:
