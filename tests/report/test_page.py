@@ -20,7 +20,7 @@ from jinja2 import StrictUndefined, UndefinedError
 from sklearn.datasets import load_iris
 
 import foldless
-from foldless import GAMPClassifier, SMLRClassifier, SparseClassifier, report
+from foldless import BayesPointClassifier, GAMPClassifier, SMLRClassifier, SparseClassifier, report
 from foldless.datasets import make_class_means
 from foldless.estimators.baselines import OneBitCS, RVMClassifier, SBMLRClassifier
 from foldless.io import printable
@@ -110,6 +110,13 @@ ESTIMATORS = {
     "GAMPClassifier, laplace": (GAMPClassifier(prior="laplace", always_keep=[2]), two_classes),
     "GAMPClassifier, max-sum": (
         GAMPClassifier("laplace", rule="max-sum", generative_weight=0.0),
+        two_classes,
+    ),
+    "SparseClassifier, three classes": (SparseClassifier(), iris),
+    "BayesPointClassifier, ep": (BayesPointClassifier("ep"), iris),
+    "BayesPointClassifier, kernel": (BayesPointClassifier("ep", kernel="rbf"), two_classes),
+    "BayesPointClassifier, knapsack": (
+        BayesPointClassifier(violation_cost=1.0, beta=1.0, n_sweeps=3, engine="numpy"),
         two_classes,
     ),
     "SMLRClassifier, three classes": (SMLRClassifier(), iris),
@@ -298,6 +305,21 @@ def test_a_learning_curve_has_its_place(model, labels, coarse):
     assert "Would more samples help?" in words(page)
     assert len(page.every("img")) == 6
     assert "#learning" in [a.attributes["href"] for a in page.every("a")]
+
+
+def test_a_curve_itself_is_drawn_by_its_display(model, labels, coarse):
+    sizes, error = np.array([20, 40, 80]), np.array([0.3, 0.2, 0.1])
+    curve = SimpleNamespace(
+        n_samples=sizes,
+        error=error,
+        lower=error - 0.05,
+        upper=error + 0.05,
+        level=0.9,
+        seen=SimpleNamespace(n_samples=60, error=model.loo_error_),
+    )
+    with_curve = parsed(report.html(model, y=labels, learning_curve=curve))
+    assert "Would more samples help?" in words(with_curve)
+    assert len(with_curve.every("img")) == 6
 
 
 def test_doubt_is_said_on_top(model, labels, without_ink):

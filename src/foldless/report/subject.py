@@ -60,8 +60,10 @@ class Subject:
 
     @property
     def kernel(self) -> bool:
-        """Whether weights are those of basis functions around training samples, not of features."""
-        return hasattr(self.model, "basis_indices_")
+        """Whether weights are those of basis functions, such as kernels around samples, not of features."""
+        n_features = getattr(self.model, "n_features_in_", None)
+        made_of = getattr(self.model, "kernel", None) is not None
+        return made_of or n_features not in (None, self.weights.mean.shape[1])
 
     @property
     def thing(self) -> str:
@@ -92,7 +94,8 @@ class Subject:
 
     def feature(self, j: int) -> str:
         if self.kernel:
-            return f"sample {self.sample(int(self.model.basis_indices_[j]))}"
+            around = getattr(self.model, "basis_indices_", None)
+            return f"basis function {j}" if around is None else f"sample {self.sample(int(around[j]))}"
         names = self.given_feature_names
         return f"column {j}" if names is None else named(names[j])
 
