@@ -121,12 +121,12 @@ def test_a_pilot_is_planned_from(tmp_path, pilot_table):
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("a,b\n1,2\n", "has no column 'y'; its first columns are a, b"),
-        ("a,y\nx,0\nz,1\n", "Column 'a' of pilot.csv is not numeric"),
+        ("a,b\n1,2\n", "no column 'y', named as --target. It has: 'a', 'b'"),
+        ("b,a,y\n1,x,0\n2,z,1\n", "line 2, column 'a': 'x' is not a number"),
         ('"\x1b[2J",z\n1,0\n', r"\x1b[2J"),
-        ("", "no table"),
-        ("a,y\n1,0\n2,0\n", "only one class"),
-        ("a,y\n1,0\n,1\n", "NaN"),
+        ("", "the file is empty"),
+        ("a,y\n1,0\n2,0\n", "of one class"),
+        ("a,y\n1,0\n,1\n", "the value is missing"),
     ],
 )
 def test_a_pilot_that_cannot_be_used_is_told_in_a_line(tmp_path, content, says):
@@ -144,7 +144,8 @@ def test_an_npz_without_its_arrays_names_those_it_has(tmp_path):
     np.savez(path, data=np.ones(3))
     result = run("--pilot", path)
     assert result.exit_code == 3
-    assert "has no array 'X'; it has data" in words(result.stderr)
+    assert "no array 'y', named as --target" in words(result.stderr)
+    assert "It has: 'data'" in words(result.stderr)
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,17 @@ X[:, 5:] += 1.5 * RNG.standard_normal((40, 1))  # correlated, so that SparseClas
 Y = np.where(X[:, 0] - X[:, 1] + 0.5 * RNG.standard_normal(40) > 0, "tumour", "healthy")
 GROUPS = np.arange(40) // 4
 
-# Every public estimator as it comes, and those that hold something special.
-MODELS = {name: getattr(foldless, name)() for name in foldless.__all__ if name.endswith("Classifier")} | {
+# Every public estimator as it comes, where that is quick, and those that hold something special.
+QUICK = {"BayesPointClassifier": {"method": "ep"}}
+MODELS = {
+    name: getattr(foldless, name)(**QUICK.get(name, {}))
+    for name in foldless.__all__
+    if name.endswith("Classifier")
+} | {
+    "knapsack": foldless.BayesPointClassifier(
+        violation_cost=1.0, beta=2.0, n_sweeps=2, n_bins=16, engine="numpy"
+    ),
+    "random features": foldless.BayesPointClassifier(method="ep", random_features=True, n_components=8),
     "component": foldless.GAMPClassifier(
         SpikeAndSlab(Laplace(2.0), 0.1),
         FlippedLabels(Probit(), 0.02),
@@ -149,6 +158,15 @@ def test_hostile_names_come_back_unchanged(tmp_path):
     loaded = foldless.load(model.save(tmp_path / "m"))
     assert loaded.feature_names_in_.tolist() == list(HOSTILE_NAMES)
     assert_array_equal(loaded.predict_proba(data), model.predict_proba(data))
+
+
+@pytest.mark.parametrize("model", [foldless.SparseClassifier(), foldless.SMLRClassifier(n_rates=5)], ids=repr)
+def test_many_classes(model, tmp_path):
+    y = np.digitize(X[:, 0] - X[:, 1], [-0.7, 0.7])
+    model.fit(X, y)
+    loaded = foldless.load(model.save(tmp_path / "m"))
+    for method, promised in outputs(model).items():
+        assert_array_equal(outputs(loaded)[method], promised, strict=True)
 
 
 def test_groups_credible_sets_and_sparse_kernels(tmp_path):

@@ -20,7 +20,7 @@ from jinja2 import StrictUndefined, UndefinedError
 from sklearn.datasets import load_iris
 
 import foldless
-from foldless import GAMPClassifier, SMLRClassifier, SparseClassifier, report
+from foldless import BayesPointClassifier, GAMPClassifier, SMLRClassifier, SparseClassifier, report
 from foldless.datasets import make_class_means
 from foldless.estimators.baselines import OneBitCS, RVMClassifier, SBMLRClassifier
 from foldless.io import printable
@@ -56,6 +56,12 @@ def labels(data):
 
 
 @pytest.fixture
+def coarse(monkeypatch):
+    """Pictures of few pixels: drawn as ever, packed in a moment."""
+    monkeypatch.setattr(pictures, "DPI", 40)
+
+
+@pytest.fixture
 def without_ink(monkeypatch):
     """Pictures as a dot, for tests of words: drawing takes most of a page's time."""
     dot = pictures.Picture(
@@ -65,8 +71,18 @@ def without_ink(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def page(model, labels):
-    return parsed(report.html(model, y=labels, feature_names=[f"gene {j}" for j in range(300)]))
+def about(labels):
+    return {"y": labels, "feature_names": [f"gene {j}" for j in range(300)]}
+
+
+@pytest.fixture(scope="module")
+def source(model, about):
+    return report.html(model, **about)
+
+
+@pytest.fixture(scope="module")
+def page(source):
+    return parsed(source)
 
 
 def twins_data():
@@ -96,6 +112,13 @@ ESTIMATORS = {
         GAMPClassifier("laplace", rule="max-sum", generative_weight=0.0),
         two_classes,
     ),
+    "SparseClassifier, three classes": (SparseClassifier(), iris),
+    "BayesPointClassifier, ep": (BayesPointClassifier("ep"), iris),
+    "BayesPointClassifier, kernel": (BayesPointClassifier("ep", kernel="rbf"), two_classes),
+    "BayesPointClassifier, knapsack": (
+        BayesPointClassifier(violation_cost=1.0, beta=1.0, n_sweeps=3, engine="numpy"),
+        two_classes,
+    ),
     "SMLRClassifier, three classes": (SMLRClassifier(), iris),
     "SMLRClassifier, kernel": (SMLRClassifier(kernel="rbf", rate=1.0), iris),
     "SMLRClassifier, as given": (SMLRClassifier(rate=2.0, standardize=False), two_classes),
@@ -107,7 +130,7 @@ ESTIMATORS = {
 
 
 @pytest.mark.parametrize("case", ESTIMATORS)
-def test_every_estimator_has_a_page(case):
+def test_every_estimator_has_a_page(case, coarse):
     estimator, make = ESTIMATORS[case]
     X, y = make()
     model = estimator.fit(X, y)
@@ -214,6 +237,20 @@ def test_twins_stand_beside_each_other(without_ink):
     assert twins["gene 17"] == "gene 3"
 
 
+def test_names_may_be_series_of_any_index(model, labels, without_ink):
+    """Of a table that was filtered, the index has gaps: names are taken by position."""
+    index = np.arange(300)[::-1] + 7
+    about = {"y": labels, "sample_names": [f"s{i}" for i in range(60)]}
+    names = pd.Series([f"gene {j}" for j in range(300)], index=index)
+    as_list = report.html(model, feature_names=list(names), **about)
+    assert report.html(model, feature_names=names, **about) == as_list
+    rows = pd.Series(about.pop("sample_names"), index=index[:60])
+    assert (
+        report.html(model, feature_names=names, y=pd.Series(labels, index=rows.index), sample_names=rows)
+        == as_list
+    )
+
+
 def test_covariates_are_no_discoveries(monkeypatch, without_ink):
     """They have their own part of the table, and no place in the picture of probabilities."""
     X, y = twins_data()
@@ -255,7 +292,7 @@ def test_what_was_not_told_is_left_out_and_said(model, without_ink):
     assert "column " in words(page)
 
 
-def test_a_learning_curve_has_its_place(model, labels):
+def test_a_learning_curve_has_its_place(model, labels, coarse):
     drawn = []
 
     class Curve:
@@ -268,6 +305,21 @@ def test_a_learning_curve_has_its_place(model, labels):
     assert "Would more samples help?" in words(page)
     assert len(page.every("img")) == 6
     assert "#learning" in [a.attributes["href"] for a in page.every("a")]
+
+
+def test_a_curve_itself_is_drawn_by_its_display(model, labels, coarse):
+    sizes, error = np.array([20, 40, 80]), np.array([0.3, 0.2, 0.1])
+    curve = SimpleNamespace(
+        n_samples=sizes,
+        error=error,
+        lower=error - 0.05,
+        upper=error + 0.05,
+        level=0.9,
+        seen=SimpleNamespace(n_samples=60, error=model.loo_error_),
+    )
+    with_curve = parsed(report.html(model, y=labels, learning_curve=curve))
+    assert "Would more samples help?" in words(with_curve)
+    assert len(with_curve.every("img")) == 6
 
 
 def test_doubt_is_said_on_top(model, labels, without_ink):
@@ -331,7 +383,7 @@ def fabricated(n_classes: int):
 
 
 @pytest.mark.parametrize("n_classes", [2, len(HOSTILE_NAMES)])
-def test_hostile_names_are_only_names(n_classes, monkeypatch):
+def test_hostile_names_are_only_names(n_classes, monkeypatch, coarse):
     """As names of features, classes, samples, models and files, in every place: no node that could act."""
     monkeypatch.setattr(samples, "MOST_SUSPECTS", len(HOSTILE_NAMES))
     monkeypatch.setattr(features, "MOST_SELECTED", len(HOSTILE_NAMES))
@@ -385,7 +437,7 @@ def test_real_fits_with_hostile_columns_and_classes(tmp_path, without_ink):
     assert printable(HOSTILE_NAMES[0]) in words(page)
 
 
-def test_names_in_any_script_are_drawn_without_complaint(model, labels):
+def test_names_in_any_script_are_drawn_without_complaint(model, labels, coarse):
     """A warning would be an error here: fonts of pictures need not have every letter."""
     names = ["基因" + str(j) if j % 2 else f"\U0001f9ec ген {j}" for j in range(300)]
     page = parsed(report.html(model, y=labels, feature_names=names))
@@ -429,12 +481,11 @@ def test_the_policy_allows_this_style_and_pictures_only(model, without_ink):
 # ---------------------------------------------------------------------- writing
 
 
-def test_the_same_model_gives_the_same_page(model, labels, tmp_path):
-    first = report.write(model, tmp_path / "a.html", y=labels)
-    second = report.write(model, str(tmp_path / "b.html"), y=labels)
-    assert first.read_bytes() == second.read_bytes()
-    assert first.stat().st_size < 400_000
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.html", "b.html"]
+def test_the_same_model_gives_the_same_page(model, about, source, tmp_path):
+    path = report.write(model, str(tmp_path / "report.html"), **about)
+    assert path.read_bytes() == source.encode()
+    assert path.stat().st_size < 400_000
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_the_readme_writes_a_report(tmp_path, monkeypatch):

@@ -22,11 +22,11 @@ import foldless
 from foldless.cli import app
 from foldless.cli.terminal import ExitCode
 from foldless.io.tsv import read_tsv
-from reference.hostile_names import HOSTILE_NAMES
+from reference.hostile_names import HOSTILE_FILE_NAMES, HOSTILE_NAMES
 from reference.tables import NEEDS, OPTIONS, WRITERS, small, text_of
 
 RESULTS = {"model.safetensors", "features.tsv", "predictions.tsv", "report.html", "run.json"}
-COMMANDS = ("demo", "check", "fit", "predict", "report", "inspect", "export", "compare")
+COMMANDS = ("demo", "check", "fit", "predict", "report", "inspect", "export", "compare", "plan")
 
 
 def run(*arguments):
@@ -236,6 +236,29 @@ def test_memory_that_may_not_be_used(tmp_path):
 )
 def test_wrong_options_are_usage_errors(arguments):
     assert run(*arguments).exit_code == 2
+
+
+def test_a_target_is_needed(tmp_path):
+    (tmp_path / "t.csv").write_text(text_of(small()), encoding="utf-8")
+    for command in ("fit", "check", "compare"):
+        done = run(command, tmp_path / "t.csv")
+        assert done.exit_code == 2
+        assert "--target COLUMN" in done.stderr
+
+
+def test_what_the_model_refuses_is_told_with_the_file(tmp_path):
+    lines = ["y,a,b", *(f"{'xyz'[i % 3]},{i % 5},{i % 7}" for i in range(30))]
+    (tmp_path / "t.csv").write_text("\n".join(lines), encoding="utf-8")
+    done = run("fit", tmp_path / "t.csv", "--target", "y", "--model", "gamp", "--out", tmp_path / "out")
+    assert done.exit_code == 3
+    assert "t.csv: GAMPClassifier cannot be fitted: Only binary classification" in done.stderr
+
+
+@pytest.mark.parametrize("name", HOSTILE_FILE_NAMES[::5])
+def test_hostile_file_names_do_not_steer_the_terminal(name, tmp_path):
+    done = run("check", tmp_path / f"{name}.csv", "--target", "y")
+    assert done.exit_code == 1
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", done.output + done.stderr)
 
 
 def test_missing_files_and_places(tmp_path):

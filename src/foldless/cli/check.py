@@ -22,6 +22,7 @@ def check(
     Example:
       foldless check expression.csv --target tissue
     """
+    options.check_target(table, target)
     with exit_codes():
         terminal = console()
         with terminal.status("Starting"):

@@ -40,6 +40,7 @@ def compare(
     Example:
       foldless compare expression.csv --target tissue --splits 5
     """
+    options.check_target(table, target)
     with exit_codes():
         terminal = console()
         with terminal.status("Starting"):

@@ -39,6 +39,7 @@ def fit(
     Example:
       foldless fit expression.csv --target tissue --ignore batch --out results
     """
+    options.check_target(table, target)
     with exit_codes():
         terminal = console()
         with terminal.status("Starting"):

@@ -88,6 +88,13 @@ def roles(
     )
 
 
+def check_target(table: Path, target: str | None) -> None:
+    """A column with classes must be named, but for formats that say themselves which it is."""
+    says_itself = (".svmlight", ".libsvm", ".svmlight.gz", ".libsvm.gz", ".npz")
+    if target is None and not table.name.lower().endswith(says_itself):
+        raise typer.BadParameter("name the column with the class of each sample: --target COLUMN.")
+
+
 def in_bytes(gigabytes: float | None) -> float | None:
     return None if gigabytes is None else GIGA * gigabytes
 

@@ -52,8 +52,8 @@ def plan(
     pilot: Annotated[
         Path | None,
         typer.Option(
-            help="A table (CSV, TSV, or NPZ with X and y) from which markers, effect, correlations and label "
-            "noise are estimated.",
+            help="A table, as for `foldless fit`, from which markers, effect, correlations and label noise "
+            "are estimated.",
             exists=True,
             dir_okay=False,
             readable=True,
@@ -70,7 +70,9 @@ def plan(
 ) -> None:
     """How many samples does a study need, and what can be expected of it?
 
-    For instance: foldless plan --features 20000 --markers 20 --error 0.1
+    \b
+    Example:
+      foldless plan --features 20000 --markers 20 --error 0.1
     """
     if pilot is None and (features is None or markers is None):
         raise typer.BadParameter("give --features and --markers, or a --pilot table to estimate them from.")
@@ -133,42 +135,12 @@ def plan(
 
 
 def read_pilot(path: Path, target: str) -> tuple[Any, Any]:
-    """Features and classes of a table. Small on purpose: tables are to be read by `foldless.io`."""
-    from foldless.io import printable
+    """Features and classes of a table."""
+    from foldless.io import Roles
+    from foldless.io.read import read_table
 
-    suffix = path.suffix.lower()
-    if suffix == ".npz":
-        import numpy as np
-
-        with np.load(path, allow_pickle=False) as stored:
-            missing = [name for name in ("X", target) if name not in stored.files]
-            if missing:
-                raise ValueError(
-                    f"{path.name} has no array {missing[0]!r}; it has {', '.join(stored.files)}. Name the "
-                    "array of classes with --target."
-                )
-            return stored["X"], stored[target]
-    import pandas as pd
-
-    separator = "\t" if suffix in (".tsv", ".txt") else ","
-    try:
-        table = pd.read_csv(path, sep=separator)
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as failure:
-        raise ValueError(f"{path.name} is no table of text that can be read: {failure}") from failure
-    if target not in table.columns:
-        shown = ", ".join(printable(name) for name in table.columns[:8])
-        raise ValueError(
-            f"{path.name} has no column {target!r}; its first columns are {shown}. Name the column of "
-            "classes with --target."
-        )
-    features = table.drop(columns=target)
-    words = [name for name in features.columns if not pd.api.types.is_numeric_dtype(features[name])]
-    if words:
-        raise ValueError(
-            f"Column {printable(words[0])!r} of {path.name} is not numeric. Leave names of samples and other "
-            "words out of the table."
-        )
-    return features, table[target].to_numpy()
+    table = read_table(path, Roles(target=target))
+    return table.X, table.labels()
 
 
 def _from_pilot(

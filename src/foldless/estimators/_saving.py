@@ -324,13 +324,13 @@ def _check_shapes(reader: _Reader, model: Any) -> None:
     names = getattr(model, "feature_names_in_", None)
     if names is not None and (not isinstance(names, np.ndarray) or names.shape != (n_features,)):
         raise reader.bad("feature_names_in_ does not name every feature.", reader.REMEDY)
+    # With a kernel, or random features in its place, weights are not those of features.
+    if getattr(model, "kernel", None) is not None or getattr(model, "random_features", False):
+        return
     for name in ("coef_", "coef_std_"):
         value = getattr(model, name, None)
-        of_features = getattr(model, "kernel", None) is None and not getattr(model, "random_features", False)
-        if value is not None and of_features and np.shape(value)[-1:] != (n_features,):
-            raise reader.bad(
-                f"{name} does not have a column for each of {n_features} features.", reader.REMEDY
-            )
+        if value is not None and np.shape(value)[-1:] != (n_features,):
+            raise reader.bad(f"{name} does not have {n_features} columns.", reader.REMEDY)
 
 
 def _field_names(value: Any) -> list[str]:

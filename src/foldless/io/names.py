@@ -10,5 +10,7 @@ def printable(name: object, longest: int = LONGEST_NAME) -> str:
 
     Names come from files of others: an escape sequence in one would steer the terminal.
     """
-    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(name))
+    shown = str(name)
+    if not shown.isprintable():
+        shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)
     return shown if len(shown) <= longest else shown[: longest - 3] + "..."

@@ -8,6 +8,7 @@ import numpy as np
 
 from foldless.report.subject import Subject
 from foldless.report.wording import counted, listed, number, percent, plural, probability
+from foldless.solution import Outcome
 
 # An error this many standard errors below guessing is no accident.
 CLEAR_STANDARD_ERRORS = 2.0
@@ -44,7 +45,7 @@ def _about_features(subject: Subject) -> str:
         else f"the {counted(len(subject.classes))} classes from each other"
     )
     if subject.kernel:
-        return f"{plural(n, thing)} around training samples {_tell(n)} {told}."
+        return f"{plural(n, thing)} of a kernel {_tell(n)} {told}."
     if subject.inclusion is None:
         return f"The classifier uses {counted(n)} of {plural(total, thing)} to tell {told}."
     if n:
@@ -149,7 +150,7 @@ def cautions(subject: Subject) -> list[str]:
     """What to read before believing the page."""
     model, found = subject.model, []
     outcome = getattr(model, "outcome_", None)
-    if outcome is not None and not outcome.trustworthy:
+    if outcome is not None and not outcome.trustworthy and outcome is not Outcome.EARLY:
         found.append(f"The fit did not settle ({outcome}). {outcome.advice}")
     found += [str(flag) for flag in getattr(model, "flags_", [])]
     if subject.judged is not None and not subject.judged.all():

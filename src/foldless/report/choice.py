@@ -78,6 +78,16 @@ def choice(subject: Subject) -> Choice:
         )
     if hasattr(model, "rate_"):
         said.append(_rate_said(model))
+    if hasattr(model, "tried_") and hasattr(model, "density_"):
+        said.append(
+            f"A share of {number(float(model.density_))} of the features is on and a share of "
+            f"{number(float(model.noise_))} of the labels wrong: chosen by the leave-one-out error among "
+            f"{plural(len(model.tried_), 'pair')}, for which that error is a little optimistic."
+        )
+    if hasattr(model, "settings_"):
+        said.append(
+            "What was left open is averaged over settings, weighted by errors on samples left out by folds."
+        )
     listed = shares if len(shares) > 1 else []
     return Choice(said, listed, list(_found(model)), path if len(path) > 1 else [])
 
@@ -142,8 +152,9 @@ def _found(model: Any) -> Iterator[tuple[str, str]]:
             if isinstance(value, int | float) and (learnt or name in PARAMETERS):
                 spoken = PARAMETERS.get(name, name.replace("__", " ").replace("_", " "))
                 yield spoken, f"{number(float(value))} ({'learnt' if learnt else 'fixed'})"
-    if hasattr(model, "log_evidence_") and np.isfinite(model.log_evidence_):
-        yield "log evidence", number(float(model.log_evidence_))
+    evidence = getattr(model, "log_evidence_", None)
+    if evidence is not None and np.ndim(evidence) == 0 and np.isfinite(evidence):
+        yield "log evidence", number(float(evidence))
     if hasattr(model, "duality_gap_"):
         yield "duality gap", f"{float(model.duality_gap_):.1e}"
         yield "largest violation of optimality", f"{float(model.kkt_residual_):.1e}"

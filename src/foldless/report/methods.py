@@ -45,6 +45,10 @@ REFERENCES = {
         "Opper M., Winther O. (2000). Gaussian processes for classification: mean-field algorithms. Neural "
         "Computation 12, 2655–2684."
     ),
+    "Potetz 2011": (
+        "Potetz B. (2011). Estimating the Bayes point using linear knapsack problems. Proceedings of the "
+        "28th International Conference on Machine Learning."
+    ),
     "Plan and Vershynin 2013": (
         "Plan Y., Vershynin R. (2013). Robust 1-bit compressed sensing and sparse logistic regression: a "
         "convex programming approach. IEEE Transactions on Information Theory 59, 482–494."
@@ -60,6 +64,10 @@ REFERENCES = {
     "Tipping 2001": (
         "Tipping M. E. (2001). Sparse Bayesian learning and the relevance vector machine. Journal of Machine "
         "Learning Research 1, 211–244."
+    ),
+    "Uda and Kabashima 2005": (
+        "Uda S., Kabashima Y. (2005). Statistical mechanical development of a sparse Bayesian classifier. "
+        "Journal of the Physical Society of Japan 74."
     ),
     "Wang et al. 2020": (
         "Wang G., Sarkar A., Carbonetto P., Stephens M. (2020). A simple new approach to variable selection "
@@ -113,6 +121,8 @@ def _model(subject: Subject) -> str:
         "SBMLRClassifier": _smlr,
         "RVMClassifier": _rvm,
         "OneBitCS": _one_bit,
+        "BayesPointClassifier": _bayes_point,
+        "PrunedBayesClassifier": _pruned,
     }.get(name)
     return begin if described is None else f"{begin} {described(subject)}"
 
@@ -216,6 +226,27 @@ def _one_bit(subject: Subject) -> str:
     return (
         "Weights are those of one-bit compressed sensing by convex programming (Plan and Vershynin 2013), on "
         f"{STANDARDISED}, for an expected number of {number(float(subject.model.sparsity))} features."
+    )
+
+
+def _bayes_point(subject: Subject) -> str:
+    model = subject.model
+    of = "kernels of samples" if subject.kernel else STANDARDISED
+    if getattr(model, "method", "knapsack") == "ep":
+        return (
+            f"The Bayes point, the mean of all linear classifiers on {of} weighted by how well they explain "
+            "the labels, was found by expectation propagation with exact covariances (Minka 2001)."
+        )
+    return (
+        f"The Bayes point of the 0-1 loss on {of} was found by messages over knapsack problems (Potetz 2011)."
+    )
+
+
+def _pruned(subject: Subject) -> str:
+    return (
+        "A fixed share of the features is switched on, the squares of their weights having a fixed sum, and "
+        f"a fixed share of labels is wrong; on {STANDARDISED}, the posterior was found by belief "
+        "propagation, and both shares were chosen by the leave-one-out error (Uda and Kabashima 2005)."
     )
 
 

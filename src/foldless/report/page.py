@@ -64,7 +64,7 @@ def write(
         What was done to the data, in order, a sentence each.
     facts : mapping, optional
         More about the run: seed, seconds, hashes.
-    learning_curve : a display with ``plot(ax=...)``, optional
+    learning_curve : LearningCurve, or a display with ``plot(ax=...)``, optional
     fdr : float, optional
         The false discovery rate of the selection; the model's own if not given.
     """

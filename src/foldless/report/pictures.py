@@ -21,6 +21,7 @@ from foldless.plots import (
     CalibrationDisplay,
     ConvergenceDisplay,
     InclusionDisplay,
+    LearningCurveDisplay,
     LeaveOneOutDisplay,
     WeightDisplay,
 )
@@ -206,13 +207,13 @@ def convergence_picture(subject: Subject) -> Picture | None:
 
 
 def learning_curve_picture(subject: Subject) -> Picture | None:
-    """Drawn by the display that was passed; anything with ``plot(ax=...)``."""
-    display: Any = subject.learning_curve
-    if display is None:
+    """Drawn by the display that was passed, or of the curve itself."""
+    given: Any = subject.learning_curve
+    if given is None:
         return None
 
     def draw(ax: Axes) -> object:
-        return display.plot(ax=ax)
+        return given.plot(ax=ax) if hasattr(given, "plot") else LearningCurveDisplay.from_curve(given, ax=ax)
 
     alt = "Learning curve: the error expected with fewer and with more samples."
     return drawn(draw, alt, "The error expected with fewer and with more samples.", (WIDTH, 4.2))

@@ -60,8 +60,10 @@ class Subject:
 
     @property
     def kernel(self) -> bool:
-        """Whether weights are those of basis functions around training samples, not of features."""
-        return hasattr(self.model, "basis_indices_")
+        """Whether weights are those of basis functions, such as kernels around samples, not of features."""
+        n_features = getattr(self.model, "n_features_in_", None)
+        made_of = getattr(self.model, "kernel", None) is not None
+        return made_of or n_features not in (None, self.weights.mean.shape[1])
 
     @property
     def thing(self) -> str:
@@ -92,7 +94,8 @@ class Subject:
 
     def feature(self, j: int) -> str:
         if self.kernel:
-            return f"sample {self.sample(int(self.model.basis_indices_[j]))}"
+            around = getattr(self.model, "basis_indices_", None)
+            return f"basis function {j}" if around is None else f"sample {self.sample(int(around[j]))}"
         names = self.given_feature_names
         return f"column {j}" if names is None else named(names[j])
 
@@ -208,9 +211,9 @@ def subject_of(
         learning_curve,
         rate,
         codes,
-        feature_names,
-        sample_names,
-        feature_descriptions,
+        _by_position(feature_names),
+        _by_position(sample_names),
+        _by_position(feature_descriptions),
         None if groups is None else np.unique(np.asarray(groups)).size,
     )
 
@@ -225,6 +228,11 @@ def _codes(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.intp]:
             f"{classes[:10].tolist()}. Pass the labels that the model was fitted to."
         )
     return np.argmax(found, axis=1)
+
+
+def _by_position(names: Sequence[Any] | NDArray[Any] | None) -> Sequence[Any] | NDArray[Any] | None:
+    """Names that are found by position: a pandas Series would look for its index instead."""
+    return names if names is None or isinstance(names, np.ndarray | list | tuple) else list(names)
 
 
 def _check_length(what: str, given: Any, needed: int, of: str) -> None:

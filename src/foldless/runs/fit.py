@@ -55,6 +55,8 @@ def fit_table(
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             estimator.fit(table.X, labels, **options)
+    except ValueError as error:
+        raise BadTable(table.path, f"{type(estimator).__name__} cannot be fitted:", str(error)) from error
     finally:
         vars(estimator).pop("_on_iteration", None)  # a terminal is no part of a model
     seconds = time.perf_counter() - start
