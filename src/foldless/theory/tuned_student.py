@@ -15,6 +15,7 @@ The fixed point is found by secants in the logarithms of all these numbers.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import expit, logit
@@ -31,16 +32,17 @@ from foldless.theory.study import Study
 GENERATIVE, DISCRIMINATIVE = 1.0, 0.0
 # Variances within classes are estimated from two samples less.
 FEWEST_SAMPLES = 8
-MAX_ITER = 200
+MAX_ITER = 150
 # Relative changes of overlap, power and the like per iteration: far below what a planned study can show.
 TOLERANCE = 1e-5
 # An iteration that has not settled may still be near enough for its three digits.
 NEAR_ENOUGH = 1e-2
+# Lengths of steps, tried in turn: with strong effects and strong correlations long ones swing.
+STEPS = (0.7, 0.25, 0.1)
 # The first iterations find the neighbourhood, as the classifier's own do; then secants may leap to the end,
 # but not by more than this in any logarithm: they might land where another fixed point begins.
-FIRST_ITERATIONS = 10
+FIRST_DISTANCE = 6.9  # their number times the step
 LARGEST_LEAP = 0.5
-STEP = 0.7
 # Overlap and power of a start that knows hardly anything, as a share of the true score's power.
 FIRST_OVERLAP = 1e-2
 # Newton's steps of the intercept, in log-odds: where labels are nearly certain they would be long.
@@ -87,21 +89,39 @@ def expected_fit(study: Study, n_samples: float, *, fdr: float = 0.1) -> FixedPo
 
 
 def _fixed_point(student: _Student, fdr: float) -> FixedPoint:
+    """Where the student ends: with long steps where they do, with short ones where these would swing."""
+    ends = []
+    for step in STEPS:
+        ends.append(_iterated(student, step))
+        if ends[-1].residual <= TOLERANCE:
+            break
+    end = min(ends, key=lambda end: end.residual)
+    return student.summary(end.point, fdr, end.residual <= NEAR_ENOUGH)
+
+
+class _End(NamedTuple):
+    point: Array
+    residual: float  # the largest change that another iteration would make
+
+
+def _iterated(student: _Student, step: float) -> _End:
     point = student.first_point()
     secants, scale = Secants(student), np.ones_like(point)
-    residual = np.inf
+    best = _End(point, np.inf)
     for iteration in range(MAX_ITER):
         change = student.map(point) - point
         residual = float(np.max(np.abs(change)))
+        if residual < best.residual:
+            best = _End(point, residual)
         if residual <= TOLERANCE:
             break
         secants = secants.seen(point, change, scale)
-        if iteration < FIRST_ITERATIONS or len(secants) < 2:
-            point = point + STEP * change
+        if iteration < FIRST_DISTANCE / step or len(secants) < 2:
+            point = point + step * change
         else:
-            leap = secants.next_point(STEP, scale) - point
+            leap = secants.next_point(step, scale) - point
             point = point + np.clip(leap, -LARGEST_LEAP, LARGEST_LEAP)
-    return student.summary(point, fdr, residual <= NEAR_ENOUGH)
+    return best
 
 
 class _Student:
