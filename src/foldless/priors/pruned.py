@@ -168,7 +168,9 @@ class Pruned(Prior):
         if not inside.all():
             field, share = field[inside], share[inside]
             precision = precision[inside] if precision.size > 1 else precision
-        if field.size == 0:  # nothing to constrain: the prior before any data
+        if field.size == 0 or not isfinite(float(field @ field)):
+            # Nothing to constrain, or an iteration that ran away, which its solver will see from the answers:
+            # the prior before any data.
             field, share, precision = np.zeros(1), np.ones(1), np.zeros(1)
         reference = float(precision.min())
         offset = precision - reference
