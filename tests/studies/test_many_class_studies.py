@@ -114,6 +114,16 @@ def test_real_study_runs_on_stand_ins_and_says_what_it_needs(tmp_path, monkeypat
         main([])
 
 
+def test_methods_are_compared_on_the_splits_that_both_saw():
+    from benchmarks.studies.many_classes.plot import paired
+
+    rows = [("a", 0, "foldless"), ("a", 0, "ridge"), ("a", 1, "foldless"), ("b", 0, "ridge")]
+    results = pd.DataFrame(rows, columns=["data", "split", "method"])
+    results = results.assign(error=[0.1, 0.2, 0.9, 0.9], log_loss=1.0, cpu_seconds=1.0)
+    (both,) = paired(results, "ridge").to_dict("records")
+    assert (both["error_ours"], both["error_rival"]) == (0.1, 0.2)
+
+
 def test_ridge_and_saga_agree_with_their_own_objectives():
     from benchmarks.studies._multinomial import largest_penalty, ridge_cv, saga_cv
 

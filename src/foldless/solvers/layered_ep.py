@@ -26,7 +26,6 @@ from foldless.solvers.ep import (
     FIRST_SECANTS,
     LARGEST_GROWTH,
     MAX_HALVINGS,
-    NEAR,
     VAGUEST_START,
     Cavities,
     explaining_sites,
@@ -48,6 +47,8 @@ from foldless.solvers.gaussian_layer import (
 from foldless.solvers.message_passing import MessagePassing, PacedState, psi
 from foldless.solvers.secants import Secants
 
+# Sites leap when they are this near: of several classes they go astray from further off than those of one.
+NEAR = 0.02
 # What the other samples are given to answer to a group that was left out (`groups` has what that is worth).
 GROUP_ITERATIONS = 3
 
