@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from foldless.channels import Multinomial
+from foldless.channels import Logistic, Multinomial
 from foldless.operators import operator_from
 from foldless.priors import Gaussian, RowSparse
 from foldless.problem import Problem
@@ -79,8 +79,8 @@ def test_cavities_are_refits_without_the_sample():
     score_mean = np.column_stack([g.score_mean for g in whole.state.gaussians])
     score_var = np.column_stack([g.score_var for g in whole.state.gaussians])
     trained = channel.respond(score_mean, score_var, y + 1.0).log_z[left]
-    # Each class's site takes a label out as though the others' had not: cavities are pessimistic, by 0.35 of the
-    # optimism of training here, and in the right order.
+    # Each class's site takes a label out as though the others' had not: cavities are pessimistic, by 0.35 of
+    # the optimism of training here, and in the right order.
     assert 0 <= np.mean(refits) - np.mean(losses) < 0.4 * (np.mean(trained) - np.mean(refits))
     assert np.corrcoef(losses, refits)[0, 1] > 0.99
 
@@ -101,3 +101,9 @@ def test_groups_are_refits_without_the_group():
     seen = group < 3
     assert abs(np.mean(own[seen]) - np.mean(refits[seen])) < 0.02
     assert np.corrcoef(own[seen], refits[seen])[0, 1] > 0.98
+
+
+def test_one_score_is_for_ep():
+    X, y = three_classes(30, 5)
+    with pytest.raises(ValueError, match="use EP"):
+        LayeredEP().init(Problem(operator_from(X), np.sign(y - 0.5), np.ones(30), Logistic(), Gaussian()))
