@@ -71,11 +71,20 @@ def ridge_path(
     kept = np.column_stack([standardized.columns(always_kept), np.ones(n_samples)])
     kept_spread = np.sqrt(np.append(np.full(always_kept.size, COVARIATE_VARIANCE), INTERCEPT_VARIANCE))
 
+    last: tuple[float, Array] | None = None
+
     def fitted_at(score_variance: float) -> RidgeModel | None:
+        nonlocal last
         spread = np.sqrt(score_variance / size)
         basis = np.hstack([spread * space.basis, kept_spread * kept])
         inside = basis[rows], indicator[rows], weight
-        fitted = multinomial_ridge(*inside)
+        start = None
+        if last is not None:
+            # The scores of the last strength, in the units of this one.
+            start = last[1].copy()
+            start[: space.basis.shape[1]] *= last[0] / spread
+        fitted = multinomial_ridge(*inside, start)
+        last = spread, fitted.weights
         scores = basis @ fitted.weights
         scores[rows] = (
             leave_one_out(*inside, left_out[rows], fitted)
