@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
+from numpy.testing import assert_array_equal
 
 from foldless import SparseClassifier
 from foldless.datasets import make_class_means
@@ -111,6 +112,19 @@ def test_leave_one_out_display(model, data, ax):
     assert counts["suspected"] == np.sum(model.mislabel_probability_ > 0.5)
     assert f"{100 * model.loo_error_:.1f} %" in ax.get_title(loc="left")
     display.figure_.canvas.draw()
+
+
+def test_more_than_two_classes(ax):
+    rng = np.random.default_rng(0)
+    y = np.arange(45) % 3
+    X = rng.standard_normal((45, 6))
+    X[np.arange(45), y] += 3.0
+    model = SparseClassifier().fit(X, y)
+    display = InclusionDisplay.from_estimator(model, ax=ax)
+    assert display.weight.size == 6
+    assert_array_equal(np.abs(display.weight), np.abs(model.coef_).max(axis=0))
+    with pytest.raises(ValueError, match="two classes; the model has 3"):
+        LeaveOneOutDisplay.from_estimator(model, y)
 
 
 def test_convergence_display(model, ax):
