@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Self
 import pandas as pd
 from threadpoolctl import threadpool_info
 
-PACKAGES = ("foldless", "numpy", "scipy", "scikit-learn", "celer")
+PACKAGES = ("foldless", "numpy", "scipy", "scikit-learn", "celer", "adelie")
 # A study's README holds its table between these marks, so that it cannot drift from the CSV.
 TABLE_BEGINS, TABLE_ENDS = "<!-- table from results.csv -->", "<!-- end of table -->"
 

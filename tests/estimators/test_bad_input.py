@@ -34,7 +34,6 @@ def with_value(value):
         (X[:, 0], y, "2D array"),
         (X.astype(complex), y, "Complex data"),
         (np.full((20, 5), "text"), y, "could not convert|convert|numeric"),
-        (X, np.arange(20) % 3, "Only binary classification"),
         (X, X[:, 0], "continuous|Unknown label type"),
         (X[:1], y[:1], "minimum of 2"),
         (X[:, :0], y, "0 feature"),
@@ -43,6 +42,11 @@ def with_value(value):
 def test_data(model, X, y, message):
     with pytest.raises(ValueError, match=message):
         model.fit(X, y)
+
+
+def test_three_classes_are_for_the_classifier_that_takes_them():
+    with pytest.raises(ValueError, match=r"Only binary classification.*Use SparseClassifier"):
+        GAMPClassifier().fit(X, np.arange(20) % 3)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What all binary classifiers of foldless share: the scikit-learn face of a tuned fit."""
+"""What all classifiers by message passing share: the scikit-learn face of a tuned fit."""
 
 from __future__ import annotations
 
@@ -183,8 +183,8 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
         if target_type != "binary":
             raise ValueError(
                 "Only binary classification is supported. The type of the target is "
-                f"{target_type}: y has {classes.size} classes. Select two of them, or wrap this "
-                "estimator in sklearn.multiclass.OneVsRestClassifier."
+                f"{target_type}: y has {classes.size} classes. Use SparseClassifier, which fits all of them "
+                "jointly, or select two."
             )
         self.classes_ = classes
         return np.where(code == 1, 1.0, -1.0)

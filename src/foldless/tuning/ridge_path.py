@@ -1,9 +1,9 @@
 """Multinomial ridge regressions of several strengths, each with its leave-one-out scores.
 
-The dense models of many classes, as `bank` has them for two. The strength is a prior variance of scores: a
-few decades, since averages gain from strong and weak ones alike, and further ones in a direction as long as
-left-out labels are predicted better there. Nothing here is made of labels but the fit itself: the prior knows
-no class means, and the intercepts are wide, so leave-one-out counts no label twice.
+The dense models of many classes, as `bank` has them for two. The strength is a prior variance of scores: the
+decade at which left-out labels are predicted best, and the one on either side, between which an average finds
+its own. Nothing here is made of labels but the fit itself: the prior knows no class means, and the intercepts
+are wide, so leave-one-out counts no label twice.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from foldless.tuning.fit import COVARIATE_VARIANCE, INTERCEPT_VARIANCE
 # Prior variances of the scores of samples, in squared log-odds: from weak signals to separated classes. The
 # search begins with those in the middle.
 SCORE_VARIANCES = (0.1, 1.0, 10.0, 100.0, 1000.0, 10000.0)
-FIRST = (1, 2, 3, 4)
+FIRST = (1, 2, 3)
 # Directions whose variance is below this share of the largest are rounding of the products X Xᵀ.
 SMALLEST_VARIANCE = 1e-12
 
@@ -71,11 +71,20 @@ def ridge_path(
     kept = np.column_stack([standardized.columns(always_kept), np.ones(n_samples)])
     kept_spread = np.sqrt(np.append(np.full(always_kept.size, COVARIATE_VARIANCE), INTERCEPT_VARIANCE))
 
+    last: tuple[float, Array] | None = None
+
     def fitted_at(score_variance: float) -> RidgeModel | None:
+        nonlocal last
         spread = np.sqrt(score_variance / size)
         basis = np.hstack([spread * space.basis, kept_spread * kept])
         inside = basis[rows], indicator[rows], weight
-        fitted = multinomial_ridge(*inside)
+        start = None
+        if last is not None:
+            # The scores of the last strength, in the units of this one.
+            start = last[1].copy()
+            start[: space.basis.shape[1]] *= last[0] / spread
+        fitted = multinomial_ridge(*inside, start)
+        last = spread, fitted.weights
         scores = basis @ fitted.weights
         scores[rows] = (
             leave_one_out(*inside, left_out[rows], fitted)
@@ -92,7 +101,10 @@ def ridge_path(
 
 
 def _searched(fitted_at: Callable[[float], RidgeModel | None]) -> list[RidgeModel]:
-    """Models at the first strengths, and at further ones for as long as the outermost is the best."""
+    """The best strength and its neighbours: from the first ones on, for as long as the outermost is the best.
+
+    Strengths further off say little that these do not, and say it with the wrong certainty.
+    """
     found = {n: fitted_at(SCORE_VARIANCES[n]) for n in FIRST}
 
     def loss(n: int) -> float:
@@ -104,7 +116,8 @@ def _searched(fitted_at: Callable[[float], RidgeModel | None]) -> list[RidgeMode
         while loss(n) == min(map(loss, found)) < np.inf and 0 <= n + direction < len(SCORE_VARIANCES):
             n += direction
             found[n] = fitted_at(SCORE_VARIANCES[n])
-    return [model for _, model in sorted(found.items()) if model is not None]
+    best = min(found, key=loss)
+    return [model for n, model in sorted(found.items()) if model is not None and abs(n - best) <= 1]
 
 
 @dataclass(frozen=True, eq=False)
