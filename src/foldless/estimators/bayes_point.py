@@ -106,7 +106,9 @@ class BayesPointClassifier(ClassifierMixin, BaseEstimator):
         Standard deviations of the weights.
     weight_marginals_ : Histograms
         Points and probabilities of shape (1 or n_classes, n_features, bins), with ``mean``, ``std``,
-        ``skew`` and ``interval(level)``. Of EP they are Gaussian.
+        ``skew`` and ``interval(level)``. Of EP they are Gaussian. Of the knapsack they are max-marginals of
+        messages stopped early, wider than the posterior's: means are what the machine is good at, widths and
+        votes are a ranking.
     settings_ : list of Setting
         Knapsack: what was averaged over, each with its error on samples left out and its share, the
         weightiest first; `violation_cost_`, `beta_` and `n_sweeps_` are those of the first. With several
