@@ -97,17 +97,42 @@ def test_ep_with_more_features_than_samples():
     assert fitted.coef_[0, :30].mean() > 3 * abs(fitted.coef_[0, 30:].mean())
 
 
-def test_an_outlier_counts_as_one_error():
-    """The point (10, 0) on the wrong side moves an SVM; the knapsack machine takes it for what it is."""
-    changes = {"knapsack": [], "svm": []}
-    models = {"knapsack": BayesPointClassifier(**PLAIN | {"n_bins": 32}), "svm": SVC(kernel="linear", C=1.0)}
+@pytest.mark.parametrize("standardize", [False, "robust"])
+def test_an_outlier_counts_as_one_error(standardize):
+    """The point (10, 0) on the wrong side moves an SVM; the knapsack machine takes it for one error.
+
+    Mean and variance are moved by an outlier themselves: columns must be left alone, or scaled robustly.
+    """
+    options = PLAIN | {"violation_cost": 3.0, "n_bins": 32, "standardize": standardize}
+    models = {"knapsack": BayesPointClassifier(**options), "svm": SVC(kernel="linear")}
+    changes = {name: [] for name in models}
     for seed in range(4):
         X, y = two_clouds(seed=seed)
         with_outlier = np.vstack([X, [10.0, 0.0]]), np.append(y, -1)
         for name, model in models.items():
             before = true_error(clone(model).fit(X, y))
-            changes[name].append(true_error(clone(model).fit(*with_outlier)) - before)
-    assert np.mean(changes["knapsack"]) < np.mean(changes["svm"])
+            changes[name].append(100 * (true_error(clone(model).fit(*with_outlier)) - before))
+    assert np.mean(changes["svm"]) > 0.1
+    if standardize == "robust":
+        # Quartiles move, but by one sample of a hundred.
+        assert abs(np.mean(changes["knapsack"])) < np.mean(changes["svm"]) / 4
+    else:
+        assert abs(np.mean(changes["knapsack"])) < 0.02
+
+
+def test_robust_scales_count_weights_and_leave_two_values_alone():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(size=40) * 3 + 5, rng.integers(0, 2, 40) * (np.arange(40) < 9)])
+    y = np.where(X[:, 0] > 5, 1, -1)
+    weight = rng.integers(1, 4, 40)
+    repeated = np.repeat(np.arange(40), weight)
+    model = BayesPointClassifier(standardize="robust", **PLAIN)
+    by_weight, by_rows = clone(model).fit(X, y, weight), clone(model).fit(X[repeated], y[repeated])
+    assert_allclose(by_weight.coef_, by_rows.coef_, rtol=1e-6)
+    # The second column has quartiles 0 and 0: it keeps its mean and variance.
+    plain = BayesPointClassifier(**PLAIN).fit(X, y)
+    assert_allclose(clone(model).fit(X, y)._scale[1], plain._scale[1])
+    assert_allclose(clone(model).fit(X, y)._scale[0], 3.0, rtol=0.5)
 
 
 def test_folds_are_used_where_there_is_a_choice():
@@ -250,6 +275,7 @@ def test_the_attributes_of_another_method_do_not_linger():
         ({"engine": "fortran"}, "engine must be one of"),
         ({"n_folds": 1}, "n_folds"),
         ({"outer_every": 0}, "outer_every"),
+        ({"standardize": "minmax"}, "standardize must be True, False or 'robust'"),
         ({"method": "ep", "channel": "cauchit"}, "Unknown channel"),
         ({"random_features": True, "kernel": "poly"}, "stand in for the RBF kernel"),
         ({"n_bins": 10**9}, "would take .* GB. Use method='ep'"),

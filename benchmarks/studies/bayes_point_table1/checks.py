@@ -69,11 +69,21 @@ def true_error(coef: Values, level: float) -> float:
 
 def outlier(n_draws: int, quick: bool) -> pd.DataFrame:
     """Errors with and without the point (10, 0) among the class around (-1, -1)."""
-    settings: dict[str, Any] = {"violation_cost": 1.0, "n_sweeps": 5, "beta": 1.0} if quick else {}
-    models: dict[str, Callable[[Values, Values], tuple[Values, float]]] = {
-        "SVM": svm_boundary,
-        "EP": lambda X, y: _boundary(BayesPointClassifier("ep").fit(X, y)),
-        "knapsack": lambda X, y: _boundary(BayesPointClassifier(n_bins=64, **settings).fit(X, y)),
+    settings: dict[str, Any] = {"violation_cost": 3.0, "n_sweeps": 5, "beta": 1.0} if quick else {}
+
+    def knapsack(standardize: Any) -> Callable[[Values, Values], tuple[Values, float]]:
+        model = BayesPointClassifier(n_bins=64, standardize=standardize, **settings)
+        return lambda X, y: _boundary(model.fit(X, y))
+
+    # As the clouds are, as in the paper's figure; then with columns scaled, outlier and all.
+    models = {
+        "SVM": lambda X, y: svm_boundary(X, y, scaled=False),
+        "EP": lambda X, y: _boundary(BayesPointClassifier("ep", standardize=False).fit(X, y)),
+        "knapsack": knapsack(False),
+        "knapsack, quartiles scaled": knapsack("robust"),
+        "SVM, variance scaled": lambda X, y: svm_boundary(X, y, scaled=True),
+        "EP, variance scaled": lambda X, y: _boundary(BayesPointClassifier("ep").fit(X, y)),
+        "knapsack, variance scaled": knapsack(True),
     }
     rows = []
     for draw in range(n_draws):
@@ -85,8 +95,8 @@ def outlier(n_draws: int, quick: bool) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def svm_boundary(X: Values, y: Values) -> tuple[Values, float]:
-    center, scale = X.mean(axis=0), X.std(axis=0)
+def svm_boundary(X: Values, y: Values, scaled: bool) -> tuple[Values, float]:
+    center, scale = (X.mean(axis=0), X.std(axis=0)) if scaled else (np.zeros(2), np.ones(2))
     Z = (X - center) / scale
     svm = tuned_svm(Split(Z, y, Z, y)).best_estimator_
     coef = svm.coef_[0] / scale
@@ -155,7 +165,7 @@ def draw_posterior(path: Path, n_steps: int, cost: float = 1.0) -> None:
         points[:, 0], points[:, 1], ".-", color="C0", label=f"knapsack, β = {BETAS[0]:g} to {BETAS[-1]:g}"
     )
     axes.set(xlabel="angle θ", ylabel="offset ρ", title=f"|w| = {length:.2f}, c = {cost:g}")
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=8, loc="upper right")
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
