@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 
 import numpy as np
 import pytest
@@ -124,14 +125,27 @@ def test_a_whole_fit_is_the_same(in_numpy):
     assert_allclose(fast.loo_log_loss_, plain.loo_log_loss_, rtol=1e-4)
 
 
-def test_numba_is_left_alone_if_it_is_missing_or_unwanted(monkeypatch):
+@pytest.fixture
+def asked_afresh():
     compiled.compiled.cache_clear()
-    try:
-        monkeypatch.setenv("FOLDLESS_COMPILED", "0")
+    yield
+    compiled.compiled.cache_clear()
+
+
+@pytest.mark.usefixtures("asked_afresh")
+def test_numba_is_left_alone_if_it_is_missing_or_unwanted(monkeypatch):
+    monkeypatch.setenv("FOLDLESS_COMPILED", "0")
+    assert compiled.compiled() is None
+    compiled.compiled.cache_clear()
+    monkeypatch.delenv("FOLDLESS_COMPILED")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert compiled.compiled() is None
+
+
+@pytest.mark.usefixtures("asked_afresh")
+def test_a_broken_numba_is_named_and_done_without(monkeypatch):
+    monkeypatch.delenv("FOLDLESS_COMPILED", raising=False)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setitem(sys.modules, "foldless.solvers.smlr.loops", None)
+    with pytest.warns(RuntimeWarning, match="cannot be used"):
         assert compiled.compiled() is None
-        compiled.compiled.cache_clear()
-        monkeypatch.delenv("FOLDLESS_COMPILED")
-        monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-        assert compiled.compiled() is None
-    finally:
-        compiled.compiled.cache_clear()

@@ -17,7 +17,6 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import ShuffleSplit
 
 from benchmarks.studies import _common as common
-from benchmarks.studies._rivals import celer_cv
 from benchmarks.studies.smlr_table2.run import checked_source
 from foldless import SMLRClassifier
 from foldless.operators import Dense, Standardized
@@ -167,12 +166,9 @@ def folds(source: Path, quick: bool, trials: int, folder: Path) -> Iterator[dict
             model = SMLRClassifier(tuning=tuning).fit(X[train], y[train])
             seconds[tuning] = time.process_time() - start
             wrong[tuning] = int(np.sum(model.predict(X[test]) != y[test]))
-        start = time.process_time()
-        celer_cv(X[train], np.where(y[train] == y[0], 1.0, -1.0), n_values=50)
         yield {
             "data": "colon",
-            "what": f"wrong; seconds {seconds['alo']:.3f}, {seconds['cv']:.3f}, with celer "
-            f"{time.process_time() - start:.2f}; compiled {compiled}",
+            "what": f"wrong; seconds {seconds['alo']:.3f}, {seconds['cv']:.3f}; compiled {compiled}",
             "ours": float(wrong["alo"]),
             "theirs": float(wrong["cv"]),
             "difference": float(wrong["alo"] - wrong["cv"]),

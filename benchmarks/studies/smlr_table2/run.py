@@ -22,7 +22,7 @@ from sklearn.svm import SVC
 from benchmarks.studies import _common as common
 from benchmarks.studies.smlr_table2.plot import draw, report
 from foldless import SMLRClassifier
-from foldless.estimators.baselines import RVMClassifier, SBMLRClassifier
+from foldless.estimators.baselines import RVMClassifier
 
 STUDY = Path(__file__).parent
 COLUMNS = [
@@ -48,7 +48,7 @@ KERNELS = {
     "yeast": "linear",
     "fgl": "rbf",
 }
-REPETITIONS = {"iris": 2, "yeast": 2}
+REPETITIONS = {"iris": 2}
 N_FOLDS = {"iris": 10, "fgl": 10, "yeast": 8}
 COLON_SPLITS = 30
 # The features themselves, for the two gene expression sets of the paper's last paragraphs.
@@ -56,8 +56,8 @@ GENES = ("leukemia", "colon")
 GAMMAS = np.geomspace(1e-3, 1.0, 7)
 COSTS = np.geomspace(1.0, 1e4, 5)
 SVM_FOLDS = 5
-# Widths that leave-one-out chooses from, and the rates it does so with.
-LOO_GAMMAS, LOO_RATES = GAMMAS[::2], 10
+# Where leave-one-out chooses the width, too (fgl would take an hour), from which widths, with which rates.
+LOO_SETS, LOO_GAMMAS, LOO_RATES = ("crabs", "iris"), GAMMAS[::2], 10
 
 
 class Split(NamedTuple):
@@ -118,6 +118,7 @@ def measure(source: Path, name: str, repetition: int, quick: bool) -> Iterator[d
                 if inside == chosen
                 else (common.timed(partial(smlr, split, inside, quick)), inside)
             )
+        if name in LOO_SETS:
             tried = common.timed(partial(width_by_leave_one_out, split, quick))
             fits["SMLR, width by leave-one-out"] = (tried, tried.result.gamma)
         for method, (fitted, gamma) in fits.items():
@@ -192,11 +193,9 @@ def methods(split: Split, gamma: float | None, quick: bool) -> dict[str, Callabl
         # The paper's model (1) has no intercept on features either.
         on_features = SMLRClassifier(n_rates=n_rates, fit_intercept=False)
         with_intercept = SMLRClassifier(n_rates=n_rates)
-        sbmlr = SBMLRClassifier()
         calls |= {
             "SMLR features": lambda: on_features.fit(split.X, split.y),
             "SMLR features, intercept": lambda: with_intercept.fit(split.X, split.y),
-            "SBMLR features": lambda: sbmlr.fit(split.X, split.y),
         }
     return calls
 
