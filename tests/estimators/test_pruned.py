@@ -134,7 +134,7 @@ def test_messages_on_edges_give_the_same_answer():
     node, edge = (
         PrunedBayesClassifier(density=0.1, noise=0.1, messages=m).fit(X, y) for m in ("per-node", "per-edge")
     )
-    # A small example, for which O(1/N) is visible; `tests/solvers/test_edges.py` measures it.
+    # A small example, for which O(1/N) is visible; `tests/solvers/test_edge_messages.py` measures it.
     assert np.mean(np.abs(node.inclusion_probability_ - edge.inclusion_probability_)) < 0.03
     assert np.corrcoef(node.loo_proba_[:, 1], edge.loo_proba_[:, 1])[0, 1] > 0.95
     assert not np.array_equal(node.coef_, edge.coef_)
