@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Self
 import pandas as pd
 from threadpoolctl import threadpool_info
 
-PACKAGES = ("foldless", "numpy", "scipy", "scikit-learn", "celer")
+PACKAGES = ("foldless", "numpy", "scipy", "scikit-learn", "celer", "adelie")
 # A study's README holds its table between these marks, so that it cannot drift from the CSV.
 TABLE_BEGINS, TABLE_ENDS = "<!-- table from results.csv -->", "<!-- end of table -->"
 
@@ -64,8 +64,8 @@ def timed(call: Callable[[], Any]) -> Timed:
 class Results:
     """results.csv, a row at a time: what was measured before an interruption is kept."""
 
-    def __init__(self, folder: Path, columns: Sequence[str]) -> None:
-        self.path = folder / "results.csv"
+    def __init__(self, folder: Path, columns: Sequence[str], name: str = "results.csv") -> None:
+        self.path = folder / name
         self._columns = list(columns)
 
     def __enter__(self) -> Self:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 __all__ = [
     "BayesPointClassifier",
     "GAMPClassifier",
+    "PrunedBayesClassifier",
     "SMLRClassifier",
     "SparseClassifier",
     "__version__",
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from foldless.estimators import (
         BayesPointClassifier,
         GAMPClassifier,
+        PrunedBayesClassifier,
         SMLRClassifier,
         SparseClassifier,
         load,

@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.special import logsumexp, softmax
 
+from foldless.beliefs import Response
 from foldless.channels import BlendedMultinomial, Logistic, Multinomial
 from foldless.channels.multinomial import ESTIMATORS
 
@@ -67,8 +68,11 @@ GOOD_FOR = {
     "importance": (0.1, 1.0, 0.2),
     "taylor": (0.01, 0.1, 0.03),
     "gaussian": (0.01, 0.1, 0.01),
-    "mixture": (10.0, 100.0, 0.25),
+    "mixture": (10.0, 100.0, 0.06),
 }
+# A mixture of normal cdfs has Gaussian tails, so labels that were improbable are beyond it (0.23 at the worst
+# of these cavities, whose label had a probability of 0.002, however many nodes its integral has).
+PROBABLE = {"mixture": 0.1}
 
 
 @pytest.mark.parametrize("name", sorted(ESTIMATORS))
@@ -78,6 +82,9 @@ def test_every_estimator_has_its_range(name):
         mean, q, labels = cavities(var)
         truth = Multinomial(N_CLASSES).respond(mean, q, labels)
         answer = Multinomial(N_CLASSES, estimator=name).respond(mean, q, labels)
+        kept = truth.log_z > np.log(PROBABLE.get(name, 1e-300))
+        assert kept.mean() > 0.8
+        q, truth, answer = q[kept], Response(*(a[kept] for a in truth)), Response(*(a[kept] for a in answer))
         assert_allclose(answer.slope * np.sqrt(q), truth.slope * np.sqrt(q), atol=tolerance)
         assert_allclose(answer.curvature * q, truth.curvature * q, atol=3 * tolerance)
         assert_allclose(answer.log_z, truth.log_z, atol=5 * tolerance)
@@ -91,11 +98,10 @@ def test_slope_and_curvature_are_derivatives_of_log_z(power, var):
     response = channel.respond(mean, q, labels)
     step = 0.05 * np.sqrt(0.3 * var)
     slope = derivative(lambda p: channel.respond(p, q, labels).log_z, mean, step)
-    # With a sharp and a wide factor the power of the tail is summed coarsely.
-    assert_allclose(response.slope, slope, atol=5e-3)
+    assert_allclose(response.slope, slope, atol=1e-3)
     assert_allclose(response.slope.sum(axis=1), 1 - power, atol=1e-12)
     bend = derivative(lambda p: channel.respond(p, q, labels).slope, mean, step)
-    assert_allclose(response.curvature, -np.einsum("mkk->mk", bend), atol=1e-2)
+    assert_allclose(response.curvature, -np.einsum("mkk->mk", bend), atol=2e-3)
     assert (response.curvature >= 0).all()
 
 

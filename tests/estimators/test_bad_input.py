@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from foldless import GAMPClassifier, SparseClassifier
+from foldless import GAMPClassifier, PrunedBayesClassifier, SparseClassifier
 from foldless.channels import Hinge, Probit, Step
 from foldless.priors import SpikeAndSlab
 
@@ -18,7 +18,11 @@ def with_value(value):
     return spoiled
 
 
-@pytest.mark.parametrize("model", [SparseClassifier(), GAMPClassifier()], ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize(
+    "model",
+    [SparseClassifier(), GAMPClassifier(), PrunedBayesClassifier()],
+    ids=lambda m: type(m).__name__,
+)
 @pytest.mark.parametrize(
     ("X", "y", "message"),
     [
@@ -30,7 +34,6 @@ def with_value(value):
         (X[:, 0], y, "2D array"),
         (X.astype(complex), y, "Complex data"),
         (np.full((20, 5), "text"), y, "could not convert|convert|numeric"),
-        (X, np.arange(20) % 3, "Only binary classification"),
         (X, X[:, 0], "continuous|Unknown label type"),
         (X[:1], y[:1], "minimum of 2"),
         (X[:, :0], y, "0 feature"),
@@ -39,6 +42,11 @@ def with_value(value):
 def test_data(model, X, y, message):
     with pytest.raises(ValueError, match=message):
         model.fit(X, y)
+
+
+def test_three_classes_are_for_the_classifier_that_takes_them():
+    with pytest.raises(ValueError, match=r"Only binary classification.*Use SparseClassifier"):
+        GAMPClassifier().fit(X, np.arange(20) % 3)
 
 
 @pytest.mark.parametrize(

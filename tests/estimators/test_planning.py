@@ -54,6 +54,22 @@ def test_a_learning_curve_of_a_model_holds_for_more_data(pilot):
     assert upper - lower < 0.12
 
 
+def test_a_correlated_pilot_brings_its_spectrum():
+    rng = np.random.default_rng(2)
+    loadings = rng.standard_normal((120, 3))
+    X = rng.standard_normal((60, 3)) @ loadings.T + rng.standard_normal((60, 120))
+    y = np.where(X[:, :4].sum(axis=1) + rng.standard_normal(60) > 0, "b", "a")
+    model = SparseClassifier().fit(X, y)
+    assert model.solver_ == "EP"
+    curve = learning_curve(model, X, y, [180])
+    assert curve.study is not None
+    assert curve.study.correlated
+    assert curve.study.spectrum.values.max() > 10  # a third of the variance is in each of three directions
+    now, later = curve.at(60)[0], curve.at(180)[0]
+    assert abs(now - (model.loo_error_ * 60 + 0.5) / 61) < 5e-3
+    assert later < now
+
+
 def test_a_pilot_without_signal_is_refused_with_a_reason():
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((30, 50)), np.repeat([0, 1], 15)

@@ -51,6 +51,8 @@ MODELS = {
     "SBMLR": SBMLRClassifier(),
     "one-bit": OneBitCS(),
     "RVM": RVMClassifier(),
+    "ep": foldless.BayesPointClassifier("ep"),
+    "random features": foldless.BayesPointClassifier("ep", random_features=True, n_components=20),
 }
 
 
@@ -62,6 +64,17 @@ def fitted():
 def outputs(model, X=X):
     methods = ("predict", "decision_function", "predict_proba", "predict_log_proba")
     return {name: getattr(model, name)(X) for name in methods if hasattr(model, name)}
+
+
+@pytest.mark.parametrize(
+    "model", [foldless.SparseClassifier(), foldless.BayesPointClassifier("ep")], ids=repr
+)
+def test_so_are_many_classes(model, tmp_path):
+    classes = np.array(["a", "b", "c"])[(X[:, :3] + X[:, 3:6]).argmax(axis=1)]
+    model = clone(model).fit(X, classes)
+    loaded = foldless.load(model.save(tmp_path / "model.safetensors"))
+    for method, promised in outputs(model).items():
+        assert_array_equal(outputs(loaded)[method], promised, strict=True)
 
 
 @pytest.mark.parametrize("name", MODELS)

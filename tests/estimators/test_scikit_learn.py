@@ -1,4 +1,4 @@
-"""Both classifiers pass every scikit-learn check, and live well among scikit-learn's tools."""
+"""Classifiers by message passing pass every scikit-learn check, and live well among scikit-learn's tools."""
 
 import pickle
 import warnings
@@ -17,14 +17,22 @@ from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
 
-from foldless import GAMPClassifier, SparseClassifier
+from foldless import BayesPointClassifier, GAMPClassifier, PrunedBayesClassifier, SparseClassifier
 from foldless.channels import FlippedLabels, Logistic, Probit
 from foldless.datasets import make_class_means
 from foldless.priors import Gaussian, Laplace, SpikeAndSlab
 from foldless.solution import Outcome
 
 CLASSIFIERS = [SparseClassifier(), GAMPClassifier()]
+# These select nothing, so fewer checks apply. Without choices the knapsack needs no folds, and no numba.
+BAYES_POINTS = [
+    BayesPointClassifier("ep"),
+    BayesPointClassifier("knapsack", violation_cost=1.0, n_sweeps=5, beta=1.0, n_bins=16),
+]
 every_classifier = pytest.mark.parametrize("model", CLASSIFIERS, ids=lambda m: type(m).__name__)
+# Its decisions are not linear, and what it selects depends on a density that is given, not learnt.
+PRUNED = PrunedBayesClassifier(density=0.02, noise=0.1)
+pruned_too = pytest.mark.parametrize("model", [*CLASSIFIERS, PRUNED], ids=lambda m: type(m).__name__)
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +40,7 @@ def data():
     return make_class_means(n_samples=80, n_features=400, n_active=5, random_state=3)
 
 
-@every_classifier
+@pytest.mark.parametrize("model", [*CLASSIFIERS, PrunedBayesClassifier()], ids=lambda m: type(m).__name__)
 def test_every_scikit_learn_check_passes(model, record_property):
     with warnings.catch_warnings():
         # The checks fit noise, three samples, one feature; that such a fit says it did not settle is right.
@@ -45,7 +53,16 @@ def test_every_scikit_learn_check_passes(model, record_property):
     assert ran >= 64
 
 
-@every_classifier
+@pytest.mark.parametrize("model", BAYES_POINTS, ids=lambda m: m.method)
+def test_every_check_of_a_classifier_passes_for_bayes_points(model):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = check_estimator(model, on_fail=None)
+    assert {r["check_name"]: r["exception"] for r in results if r["status"] in ("failed", "xfail")} == {}
+    assert sum(r["status"] == "passed" for r in results) >= 60
+
+
+@pruned_too
 def test_fitted_attributes_have_their_shapes(model, data):
     fitted = clone(model).fit(data.X, data.y)
     n_samples, n_features = data.X.shape
@@ -80,7 +97,7 @@ def test_linear_attributes_reproduce_the_decision(model, data):
     assert_allclose(np.exp(fitted.predict_log_proba(data.X)), fitted.predict_proba(data.X), rtol=1e-9)
 
 
-@every_classifier
+@pruned_too
 def test_strings_frames_and_output(model, data):
     names = [f"gene {j}" for j in range(data.X.shape[1])]
     labels = np.where(data.y > 0, "tumour", "normal")
@@ -98,13 +115,13 @@ def test_strings_frames_and_output(model, data):
         by_pandas.predict(pandas_frame.rename(columns={"gene 0": "other"}))
 
 
-@every_classifier
+@pruned_too
 def test_integer_labels_of_any_value(model, data):
     fitted = clone(model).fit(data.X, np.where(data.y > 0, 17, 4))
     assert set(fitted.predict(data.X)) == {4, 17}
 
 
-@every_classifier
+@pruned_too
 @pytest.mark.parametrize("storage", ["F", "float32", "csr", "csc", "csr_matrix", "csr int64", "read-only"])
 def test_every_storage_gives_the_same_answer(model, data, storage):
     X = np.where(np.abs(data.X) > 1, data.X, 0.0)
@@ -142,7 +159,7 @@ def test_nested_parameters_can_be_searched(data):
     assert model.prior.inclusion == 0.02, "the search must not change the estimator it was given"
 
 
-@every_classifier
+@pruned_too
 def test_clone_and_pickle(model, data):
     fitted = clone(model).fit(data.X, data.y)
     again = pickle.loads(pickle.dumps(fitted))

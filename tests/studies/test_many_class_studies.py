@@ -82,7 +82,10 @@ def test_slope_of_linear_growth_is_one():
     from benchmarks.studies.shygamp_synthetic.plot import slope
 
     rows = pd.DataFrame({"n_samples": [100, 100, 300, 1000], "cpu_seconds": [0.9, 1.1, 3.0, 10.0]})
-    assert slope(rows, "n_samples") == pytest.approx(1.0, abs=1e-6)
+    assert slope(rows, "n_samples") == pytest.approx(1.0, abs=0.01)
+    fixed_cost = rows.assign(cpu_seconds=[3.0, 3.0, 3.0, 10.0])
+    assert slope(fixed_cost, "n_samples") < 0.6
+    assert slope(fixed_cost, "n_samples", largest=2) == pytest.approx(1.0, abs=1e-6)
 
 
 def test_a_setting_is_larger_only_within_its_sweep_and_method():
@@ -112,6 +115,16 @@ def test_real_study_runs_on_stand_ins_and_says_what_it_needs(tmp_path, monkeypat
     assert set(few) < set(NAMES)
     with pytest.raises(SystemExit, match="FOLDLESS_DATA"):
         main([])
+
+
+def test_methods_are_compared_on_the_splits_that_both_saw():
+    from benchmarks.studies.many_classes.plot import paired
+
+    rows = [("a", 0, "foldless"), ("a", 0, "ridge"), ("a", 1, "foldless"), ("b", 0, "ridge")]
+    results = pd.DataFrame(rows, columns=["data", "split", "method"])
+    results = results.assign(error=[0.1, 0.2, 0.9, 0.9], log_loss=1.0, cpu_seconds=1.0)
+    (both,) = paired(results, "ridge").to_dict("records")
+    assert (both["error_ours"], both["error_rival"]) == (0.1, 0.2)
 
 
 def test_ridge_and_saga_agree_with_their_own_objectives():

@@ -10,6 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from itertools import compress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,10 +27,9 @@ from foldless.tuning.bayes_point import (
     BETAS,
     FOLD_BINS,
     Choices,
-    Setting,
-    averaged,
     folds,
     left_out_margins,
+    sweeps_of,
     weighed,
 )
 
@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> Path:
         help="folder with the .npz files (default: environment variable FOLDLESS_DATA)",
     )
     parser.add_argument("--only", nargs="*", default=SETS, help="data sets, if not all")
-    parser.add_argument("--bins", type=int, default=64, help="of the final histograms (default 64)")
+    parser.add_argument("--bins", type=int, default=128, help="of the final histograms (default 128)")
     args = parser.parse_args(argv)
     source = checked_source(args.data)
     folder = common.output_folder(args.out, STUDY, args.quick)
@@ -116,7 +116,7 @@ def measured(split: Split, n_bins: int, quick: bool) -> dict[str, dict[str, Any]
     }
     for row, timed in ((rows["SVM"], svm), (rows["EP"], ep)):
         row |= {"seconds": timed.seconds, "warned": timed.warned}
-    return rows | knapsacks(split, n_bins, Choices(sweeps=(1, 5)) if quick else Choices())
+    return rows | knapsacks(split, n_bins, Choices(costs=(0.3, 3.0), sweeps=(1, 3)) if quick else Choices())
 
 
 def knapsacks(split: Split, n_bins: int, choices: Choices) -> dict[str, dict[str, Any]]:
@@ -130,18 +130,25 @@ def knapsacks(split: Split, n_bins: int, choices: Choices) -> dict[str, dict[str
     every_beta = Choices(choices.costs, choices.sweeps, (*BETAS, np.inf), choices.n_folds, choices.tol)
     coarse = Machine(n_bins=min(n_bins, FOLD_BINS))
     left_out = left_out_margins(rows, weight, fold, coarse, every_beta)
-    shared = time.perf_counter() - start
     finite = np.array([np.isfinite(s.beta) for s in every_beta.settings])
+    parts = {"knapsack": finite, "knapsack, β = ∞": ~finite}
+    settings = {
+        method: weighed(list(compress(every_beta.settings, mine)), left_out[mine], weight)
+        for method, mine in parts.items()
+    }
+    point = {method: np.zeros(rows.shape[1]) for method in parts}
+    used = [s for own in settings.values() for s in own if s.share > 0]
+    for setting, sweep in sweeps_of(rows, weight, machine, used, choices.tol):
+        method = "knapsack" if np.isfinite(setting.beta) else "knapsack, β = ∞"
+        point[method] += setting.share * sweep.marginals.mean(setting.beta)
+    seconds = time.perf_counter() - start
+    test = np.column_stack([split.X_test, np.ones(split.y_test.size)])
     found = {}
-    for method, mine in (("knapsack", finite), ("knapsack, β = ∞", ~finite)):
-        start = time.perf_counter()
-        settings: list[Setting] = [s for s, use in zip(every_beta.settings, mine, strict=True) if use]
-        fitted = averaged(rows, weight, machine, weighed(settings, left_out[mine], weight), None, choices.tol)
-        scores = np.column_stack([split.X_test, np.ones(split.y_test.size)]) @ fitted.histograms.mean
-        best = fitted.settings[0]
+    for method, own in settings.items():
+        best = max(own, key=lambda s: s.share)
         found[method] = {
-            "error": float(np.mean(np.where(scores > 0, 1.0, -1.0) != split.y_test)),
-            "seconds": shared + time.perf_counter() - start,
+            "error": float(np.mean(np.where(test @ point[method] > 0, 1.0, -1.0) != split.y_test)),
+            "seconds": seconds,
             "chosen": f"c={best.cost:g} sweeps={best.n_sweeps} beta={best.beta:g}",
             "warned": "",
         }

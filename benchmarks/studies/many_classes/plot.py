@@ -58,27 +58,42 @@ def _each(results: pd.DataFrame) -> str:
 
 
 def _overall(results: pd.DataFrame) -> str:
-    """Means over data sets, on the splits that every method has."""
-    methods = [method for method in METHODS if (results.method == method).any()]
-    counts = results.groupby(["data", "split"]).method.nunique()
-    shared = counts[counts == len(methods)].index
-    same = results.set_index(["data", "split"]).loc[shared].reset_index()
-    if same.empty:
-        return "No split was seen by all methods."
-    means = same.groupby(["data", "method"])[["error", "log_loss", "cpu_seconds"]].mean()
-    rows = [
-        [
-            method,
-            f"{of_method.error.mean():.4f}",
-            f"{of_method.log_loss.mean():.4f}",
-            f"{of_method.cpu_seconds.mean():.2f}",
-        ]
-        for method in methods
-        for of_method in [means.xs(method, level="method")]
-    ]
-    table = common.markdown(["method", "mean error", "mean log loss", "mean CPU seconds"], rows)
-    n_sets, n_splits = same.data.nunique(), len(shared)
-    return f"Means over {n_sets} data sets, on the {n_splits} splits that all methods saw:\n\n{table}"
+    """Means over data sets of the means over splits, beside each rival on the splits that both saw."""
+    rows = []
+    for rival in METHODS[1:]:
+        both = paired(results, rival)
+        if both.empty:
+            continue
+        means = both.groupby("data").mean().mean()
+        rows.append(
+            [
+                rival,
+                both.index.get_level_values("data").nunique(),
+                len(both),
+                f"{means.error_ours:.4f}",
+                f"{means.error_rival:.4f}",
+                f"{means.log_loss_ours:.4f}",
+                f"{means.log_loss_rival:.4f}",
+                f"{both.cpu_seconds_rival.sum() / both.cpu_seconds_ours.sum():.2f}",
+            ]
+        )
+    if not rows:
+        return "No split was seen by foldless and a rival."
+    header = ["rival", "data sets", "splits", "error, foldless", "error, rival"]
+    header += ["log loss, foldless", "log loss, rival", "time ratio"]
+    table = common.markdown(header, rows)
+    return (
+        "Means over data sets, on the splits that both saw; the time ratio is the rival's CPU seconds over "
+        f"those of foldless:\n\n{table}"
+    )
+
+
+def paired(results: pd.DataFrame, rival: str) -> pd.DataFrame:
+    """A row for every split that foldless and the rival saw."""
+    by_split = results.set_index(["data", "split"])
+    columns = ["error", "log_loss", "cpu_seconds"]
+    ours, others = (by_split.loc[by_split.method == name, columns] for name in (FOLDLESS, rival))
+    return ours.join(others, how="inner", lsuffix="_ours", rsuffix="_rival")
 
 
 def draw(folder: Path) -> None:

@@ -10,7 +10,7 @@ real (the learning curve predicted from half of a table, and what fits on more o
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +23,6 @@ from benchmarks.studies import _common as common
 from benchmarks.studies.plan_check.plot import draw, report
 from benchmarks.studies.real_data.data import Source
 from foldless import SparseClassifier
-from foldless.datasets import make_class_means, make_logistic
 from foldless.estimators.planning import learning_curve
 from foldless.theory.spectra import Spectrum
 from foldless.theory.study import Study
@@ -46,7 +45,6 @@ PREDICTED = ("part", "setting", "n_samples", "error", "power", "n_false", "best_
 LEARNING = ("data", "trial", "n_samples", "what", "error")
 # Shares of a real table that are used for training; the first is what the curve is predicted from.
 TRAINING_SHARES = (0.5, 0.67, 0.85)
-REAL = ("colon", "leukemia")
 N_TEST = 4000
 
 
@@ -76,87 +74,98 @@ INDEPENDENT = [
     Setting(2000, 20, 0.8, 400),
     Setting(2000, 5, 0.8, 100),
     Setting(2000, 5, 1.2, 60),
-    Setting(2000, 5, 2.0, 40),
     Setting(5000, 10, 1.0, 80),
     Setting(5000, 10, 1.0, 160),
     Setting(2000, 50, 0.5, 200),
     Setting(2000, 50, 0.5, 500),
-    Setting(500, 20, 0.6, 100),
-    Setting(500, 20, 0.6, 200),
     Setting(2000, 20, 0.8, 200, balance=0.3),
     Setting(2000, 20, 0.8, 200, mislabelled=0.1),
     Setting(2000, 20, 0.8, 100, mislabelled=0.1),
-    Setting(20_000, 20, 0.8, 112),
+    Setting(500, 20, 0.6, 200),
+    Setting(500, 20, 0.6, 100),
+    Setting(2000, 5, 2.0, 40),
 ]
 LOGISTIC = [
     Setting(500, 10, 1.0, 200),
-    Setting(300, 10, 1.0, 400),
-    Setting(500, 10, 0.5, 400),
-    Setting(500, 10, 1.0, 300),
-]
-CORRELATED = [
     Setting(500, 10, 1.0, 200, design="autoregressive", correlation=0.5),
-    Setting(500, 10, 1.0, 100, design="autoregressive", correlation=0.8),
     Setting(500, 10, 1.0, 200, design="autoregressive", correlation=0.8),
+    Setting(500, 10, 1.0, 100, design="autoregressive", correlation=0.8),
     Setting(500, 10, 1.0, 400, design="autoregressive", correlation=0.8),
     Setting(500, 10, 1.0, 200, design="autoregressive", correlation=0.95),
     Setting(500, 10, 1.0, 200, design="blocks", correlation=0.7),
     Setting(500, 10, 1.0, 200, design="factors", correlation=0.5),
+    Setting(500, 10, 0.5, 400),
+    Setting(500, 20, 1.0, 100),
     Setting(1000, 10, 1.0, 100, design="factors", correlation=0.5),
+    Setting(300, 10, 1.0, 400),
 ]
+# Repetitions, and random halves of real tables.
+TRIALS = {"independent": 60, "logistic": 24, "correlated": 24}
+SPLITS = {"colon": 20, "leukemia": 10}
+
+
+class Task(NamedTuple):
+    """A setting, the part of the study it belongs to, and what its random numbers start from."""
+
+    part: str
+    setting: Setting
+    seed: tuple[int, ...]
+
+
+def tasks(quick: bool) -> list[Task]:
+    if quick:
+        blocks = Setting(200, 5, 1.0, 80, design="blocks", correlation=0.7)
+        return [Task("independent", Setting(300, 10, 1.2, 60), (0,)), Task("correlated", blocks, (0, 7))]
+    chosen = [Task("independent", setting, (number,)) for number, setting in enumerate(INDEPENDENT)]
+    for number, setting in enumerate(LOGISTIC):
+        chosen.append(Task("correlated" if setting.correlation else "logistic", setting, (number, 7)))
+    return chosen
 
 
 def main(argv: list[str] | None = None) -> Path:
-    parser = common.options(__doc__ or "", trials=40)
+    parser = common.options(__doc__ or "", trials=max(TRIALS.values()))
     parser.add_argument("--data", type=Path, help="folder of colon.npz and leukemia.npz; else FOLDLESS_DATA")
-    parser.add_argument("--parts", nargs="+", default=["independent", "logistic", "correlated", "real"])
+    parser.add_argument("--parts", nargs="+", default=[*TRIALS, "real"], help="parts to run (default all)")
     args = parser.parse_args(argv)
     data = args.data or (Path(os.environ["FOLDLESS_DATA"]) if "FOLDLESS_DATA" in os.environ else None)
     if "real" in args.parts and not args.quick and (data is None or not data.is_dir()):
         raise SystemExit("The part on real data needs --data or FOLDLESS_DATA: the folder of colon.npz.")
     folder = common.output_folder(args.out, STUDY, args.quick)
-    trials = min(args.trials, 2) if args.quick else args.trials
-    common.write_machine(folder, trials=trials, parts=args.parts)
+    common.write_machine(folder, trials=args.trials, parts=args.parts)
 
-    parts = {"independent": INDEPENDENT, "logistic": LOGISTIC, "correlated": CORRELATED}
-    if args.quick:
-        parts = {
-            "independent": [Setting(300, 10, 1.2, 60)],
-            "logistic": [],
-            "correlated": [Setting(200, 5, 1.0, 80, design="blocks", correlation=0.7)],
-        }
-    chosen = [(part, s) for part, settings in parts.items() if part in args.parts for s in settings]
-    with common.Results(folder, PREDICTED) as predictions:
-        for part, setting in chosen:
-            predictions.add(part=part, setting=str(setting), **predicted(part, setting))
-    (folder / "results.csv").replace(folder / "predictions.csv")
+    chosen = [task for task in tasks(args.quick) if task.part in args.parts]
+    if chosen:
+        with common.Results(folder, PREDICTED, "predictions.csv") as predictions:
+            for task in chosen:
+                predictions.add(part=task.part, setting=str(task.setting), **predicted(task))
+        with common.Results(folder, COLUMNS) as results:
+            for trial in range(min(args.trials, 2) if args.quick else args.trials):
+                for task in chosen:
+                    if trial < TRIALS[task.part]:
+                        row = simulated(task, trial)
+                        results.add(part=task.part, setting=str(task.setting), trial=trial, **row)
+                print(f"trial {trial + 1} of {args.trials}", flush=True)
     if "real" in args.parts:
-        with common.Results(folder, LEARNING) as learning:
-            for name in REAL[:1] if args.quick else REAL:
-                for row in real(Source(data), name, 1 if args.quick else trials // 2):
+        with common.Results(folder, LEARNING, "learning.csv") as learning:
+            for name in ["colon"] if args.quick else SPLITS:
+                for row in real(Source(data), name, 1 if args.quick else SPLITS[name]):
                     learning.add(data=name, **row)
-        (folder / "results.csv").replace(folder / "learning.csv")
-    with common.Results(folder, COLUMNS) as results:
-        for trial in range(trials):
-            for number, (part, setting) in enumerate(chosen):
-                row = simulated(part, setting, seed=1000 * number + trial)
-                results.add(part=part, setting=str(setting), trial=trial, **row)
-            print(f"trial {trial} of {trials} done", flush=True)
     print("\n" + report(folder))
     draw(folder)
     print(f"\nresults.csv, predictions.csv, learning.csv, figure.png and machine.json are in {folder}")
     return folder
 
 
-def predicted(part: str, setting: Setting) -> dict[str, Any]:
+def predicted(task: Task) -> dict[str, Any]:
+    setting = task.setting
     study = Study(
         setting.n_features,
         setting.n_markers,
         setting.effect,
         balance=setting.balance,
         mislabelled=setting.mislabelled,
-        labels="class-means" if part == "independent" else "logistic",
-        spectrum=None if part != "correlated" else Spectrum.of_eigenvalues(eigenvalues(setting)),
+        labels="class-means" if task.part == "independent" else "logistic",
+        spectrum=None if task.part != "correlated" else Spectrum.of_eigenvalues(eigenvalues(setting)),
     )
     fit = expected_fit(study, setting.n_samples)
     return {
@@ -169,15 +178,16 @@ def predicted(part: str, setting: Setting) -> dict[str, Any]:
     }
 
 
-def simulated(part: str, setting: Setting, seed: int) -> dict[str, Any]:
+def simulated(task: Task, trial: int) -> dict[str, Any]:
     """One study drawn, fitted and tested."""
-    draw_study = class_means if part == "independent" else logistic
-    X, y, active, error_of = draw_study(setting, seed)
+    rng = np.random.default_rng([trial, *task.seed])
+    drawn = class_means if task.part == "independent" else logistic
+    X, y, active, error_of = drawn(task.setting, rng)
     model, seconds, warned = common.timed(lambda: SparseClassifier().fit(X, y))
     chosen = model.get_support(indices=True)
     found = int(np.isin(chosen, active).sum())
     return {
-        "n_samples": setting.n_samples,
+        "n_samples": task.setting.n_samples,
         "error": error_of(model),
         "power": found / len(active),
         "n_false": len(chosen) - found,
@@ -190,65 +200,39 @@ def simulated(part: str, setting: Setting, seed: int) -> dict[str, Any]:
 Drawn = tuple[NDArray[Any], NDArray[Any], NDArray[Any], Callable[[SparseClassifier], float]]
 
 
-def class_means(setting: Setting, seed: int) -> Drawn:
-    """The library's simulator where classes are of equal size, and the same by hand where they are not."""
-    if setting.balance == 0.5:
-        data = make_class_means(
-            setting.n_samples,
-            setting.n_features,
-            setting.n_markers,
-            bayes_error=float(ndtr(-np.sqrt(setting.n_markers) * setting.effect / 2)),
-            mislabelled=setting.mislabelled,
-            random_state=seed,
-        )
-        return (
-            data.X,
-            data.y,
-            data.active,
-            lambda m: data.test_error(np.asarray(m.coef_, dtype=float), float(m.intercept_[0])),
-        )
-    rng = np.random.default_rng(seed)
+def class_means(setting: Setting, rng: np.random.Generator) -> Drawn:
+    """Classes N(±mean, I), as `make_class_means` has them but of any balance; the error is exact."""
     n_second = round(setting.balance * setting.n_samples)
-    y = rng.permutation(np.where(np.arange(setting.n_samples) < n_second, 1, -1))
+    y = np.where(np.arange(setting.n_samples) < n_second, 1, -1)
     mean = np.zeros(setting.n_features)
     active = rng.choice(setting.n_features, setting.n_markers, replace=False)
-    mean[active] = setting.effect / 2 * rng.choice([-1.0, 1.0], setting.n_markers)
+    mean[active] = setting.effect / 2 * rng.choice([-1, 1], setting.n_markers)
     X = rng.standard_normal((setting.n_samples, setting.n_features)) + y[:, np.newaxis] * mean
+    recorded = y.copy()
+    recorded[rng.choice(y.size, round(setting.mislabelled * y.size), replace=False)] *= -1
 
     def error_of(model: SparseClassifier) -> float:
-        coef, intercept = model.coef_[0], float(model.intercept_[0])
+        coef, intercept = model.coef_[0].astype(float), float(model.intercept_[0])
         signal, norm = float(mean @ coef), float(np.linalg.norm(coef))
         missed, alarm = ndtr(-(signal + intercept) / norm), ndtr((intercept - signal) / norm)
         return float(setting.balance * missed + (1 - setting.balance) * alarm)
 
-    return X, y, active, error_of
+    return X, recorded, active, error_of
 
 
-def logistic(setting: Setting, seed: int) -> Drawn:
-    """Logistic labels; the error is that of the predictions at the true probabilities of new samples."""
-    rng = np.random.default_rng(seed)
-    if setting.design in ("independent", "autoregressive"):
-        data = make_logistic(
-            setting.n_samples + N_TEST,
-            setting.n_features,
-            setting.n_markers,
-            size=setting.effect,
-            correlation=setting.correlation,
-            random_state=rng,
-        )
-        X, y, weights = data.X, data.y, data.weights
-    else:
-        X = features(setting, setting.n_samples + N_TEST, rng)
-        weights = np.zeros(setting.n_features)
-        active = rng.choice(setting.n_features, setting.n_markers, replace=False)
-        weights[active] = setting.effect * rng.choice([-1.0, 1.0], setting.n_markers)
-        y = np.where(rng.random(len(X)) < expit(X @ weights), 1, -1)
-    new = X[setting.n_samples :]
+def logistic(setting: Setting, rng: np.random.Generator) -> Drawn:
+    """Logistic labels, as `make_logistic` has them; the error is at the true probabilities of new samples."""
+    weights = np.zeros(setting.n_features)
+    active = rng.choice(setting.n_features, setting.n_markers, replace=False)
+    weights[active] = setting.effect * rng.choice([-1, 1], setting.n_markers)
+    X = features(setting, setting.n_samples, rng)
+    y = np.where(rng.random(setting.n_samples) < expit(X @ weights), 1, -1)
+    new = features(setting, N_TEST, rng)
 
     def error_of(model: SparseClassifier) -> float:
         return float(np.mean(expit(-model.predict(new) * (new @ weights))))
 
-    return X[: setting.n_samples], y[: setting.n_samples], np.flatnonzero(weights), error_of
+    return X, y, active, error_of
 
 
 def loadings(setting: Setting) -> NDArray[np.float64]:
@@ -258,12 +242,17 @@ def loadings(setting: Setting) -> NDArray[np.float64]:
 
 
 def features(setting: Setting, n_rows: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    own = np.sqrt(1 - setting.correlation) * rng.standard_normal((n_rows, setting.n_features))
-    if setting.design == "blocks":
-        common_part = rng.standard_normal((n_rows, setting.n_features // 10))
-        return np.asarray(own + np.sqrt(setting.correlation) * np.repeat(common_part, 10, axis=1))
-    common_part = rng.standard_normal((n_rows, 5)) @ loadings(setting).T
-    return np.asarray(own + np.sqrt(setting.correlation) * common_part)
+    """Columns of unit variance: independent, autoregressive, in blocks of ten, or with five factors."""
+    X, r = rng.standard_normal((n_rows, setting.n_features)), setting.correlation
+    if setting.design == "autoregressive":
+        for j in range(1, setting.n_features):
+            X[:, j] = r * X[:, j - 1] + np.sqrt(1 - r**2) * X[:, j]
+    elif setting.design == "blocks":
+        shared = rng.standard_normal((n_rows, setting.n_features // 10))
+        X = np.sqrt(r) * np.repeat(shared, 10, axis=1) + np.sqrt(1 - r) * X
+    elif setting.design == "factors":
+        X = np.sqrt(r) * rng.standard_normal((n_rows, 5)) @ loadings(setting).T + np.sqrt(1 - r) * X
+    return X
 
 
 def eigenvalues(setting: Setting) -> NDArray[np.float64]:
@@ -278,34 +267,31 @@ def eigenvalues(setting: Setting) -> NDArray[np.float64]:
     return own
 
 
-def real(source: Source, name: str, trials: int) -> list[dict[str, Any]]:
+def real(source: Source, name: str, splits: int) -> Iterator[dict[str, Any]]:
     """Predicted from a random half, and shown by fits on a half and more, tested on the rest."""
     data = source.table(name)
     sizes = [round(share * data.y.size) for share in TRAINING_SHARES]
-    rows: list[dict[str, Any]] = []
-    for trial in range(trials):
+    for trial in range(splits):
         for size in sizes:
             split = StratifiedShuffleSplit(1, train_size=size, random_state=trial)
             train, test = next(split.split(data.X, data.y))
-            model = common.timed(
-                lambda train=train: SparseClassifier().fit(data.X[train], data.y[train])
-            ).result
+            X, y = data.X[train], data.y[train]
+            model = common.timed(lambda X=X, y=y: SparseClassifier().fit(X, y)).result
             wrong = float(np.mean(model.predict(data.X[test]) != data.y[test]))
-            rows.append({"trial": trial, "n_samples": size, "what": "shown", "error": wrong})
+            yield {"trial": trial, "n_samples": size, "what": "shown", "error": wrong}
             if size == sizes[0]:
-                curve = learning_curve(model, data.X[train], data.y[train], [*sizes, data.y.size])
-                for n, *errors in zip(curve.n_samples, curve.error, curve.lower, curve.upper, strict=True):
-                    for what, value in zip(("predicted", "lower", "upper"), errors, strict=True):
-                        rows.append(
-                            {"trial": trial, "n_samples": int(n), "what": what, "error": float(value)}
-                        )
-                rows.append(
-                    {"trial": trial, "n_samples": size, "what": "left out", "error": model.loo_error_}
-                )
-        print(f"{name}: split {trial + 1} of {trials}", flush=True)
+                yield {"trial": trial, "n_samples": size, "what": "left out", "error": model.loo_error_}
+                curve = learning_curve(model, X, y, [*sizes, data.y.size])
+                for what, line in (
+                    ("predicted", curve.error),
+                    ("lower", curve.lower),
+                    ("upper", curve.upper),
+                ):
+                    for n, error in zip(curve.n_samples, line, strict=True):
+                        yield {"trial": trial, "n_samples": int(n), "what": what, "error": float(error)}
+        print(f"{name}: split {trial + 1} of {splits}", flush=True)
     whole = common.timed(lambda: SparseClassifier().fit(data.X, data.y)).result
-    rows.append({"trial": 0, "n_samples": data.y.size, "what": "shown", "error": whole.loo_error_})
-    return rows
+    yield {"trial": 0, "n_samples": data.y.size, "what": "shown", "error": whole.loo_error_}
 
 
 if __name__ == "__main__":

@@ -60,16 +60,25 @@ def report(folder: Path) -> str:
         for name in names:
             own = group[group.data == name]
             cells.append(
-                f"{own.wrong.sum()} ({own.kept.mean():.0f}) {own.seconds.mean():.1f} s" if len(own) else ""
+                f"{_total(own)} ({own.kept.mean():.0f}) {own.seconds.mean():.1f} s" if len(own) else ""
             )
             paper.append(PAPER.get(str(method), {}).get(name, ""))
         rows.append(cells)
         if method in PAPER:
             rows.append(paper)
-    tested = [f"of {results[(results.data == n) & (results.method == 'SMLR')].tested.sum()}" for n in names]
+    every = results[results.method == "SMLR"].groupby(["data", "repetition"]).tested.sum()
+    tested = [f"of {every[n].iloc[0]}" for n in names]
     text = common.markdown(["wrong (kept) seconds", *names], [*rows, ["out of", *tested]])
     common.refresh_readme(folder, text)
     return text
+
+
+def _total(own: pd.DataFrame) -> str:
+    """Errors over all splits; of several drawings of the splits the mean and its range."""
+    wrong = own.groupby("repetition").wrong.sum()
+    if wrong.size == 1:
+        return str(wrong.iloc[0])
+    return f"{wrong.mean():.1f} [{wrong.min()}-{wrong.max()}]"
 
 
 def draw(folder: Path) -> None:

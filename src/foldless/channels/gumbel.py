@@ -151,7 +151,8 @@ class _Levels(NamedTuple):
         cls, mean: Array, var: Array, power: float, lowest: Array, highest: Array, mode: Array, n_levels: int
     ) -> _Levels:
         along = np.linspace(lowest, highest, n_levels, axis=-1)
-        level, stretch = _stretched(along, mode[:, np.newaxis], power if power else 1.0)
+        begins = _tail_begins(var)[:, np.newaxis]
+        level, stretch = _stretched(along, mode[:, np.newaxis], begins, power if power else 1.0)
         factor = log_softened(mean[:, :, np.newaxis] - level[:, np.newaxis, :], var)
         step = np.log((highest - lowest) / (n_levels - 1))[:, np.newaxis]
         return cls(factor.log.sum(axis=1) - power * level + np.log(stretch) + step, factor)
@@ -323,7 +324,7 @@ def _range_of_levels(mean: Array, var: Array, power: float) -> tuple[Array, Arra
             slope = -np.maximum(-side * slope, 1e-3 * power) * side
             end = end + (highest - NEGLIGIBLE - value) / slope
             end = np.maximum(end, mode) if side > 0 else np.minimum(end, mode)
-        ends.append(_unstretched(end, mode, power))
+        ends.append(_unstretched(end, mode, _tail_begins(var), power))
     return ends[0], ends[1], mode, _enough_levels(ends[1] - ends[0], var)
 
 
@@ -358,22 +359,23 @@ def _laplace_log_integrand(
     return value, slope.sum(axis=1) - power, (slope / (1 + w)).sum(axis=1)
 
 
-# To the right of its mode by this much, the integrand is e^(-power u) and little else.
-TAIL_BEGINS = 3.0
+def _tail_begins(var: Array) -> Array:
+    """How far to the right of its mode the integrand is e^(-power u) and little else."""
+    return np.asarray(3.0 * np.sqrt(1.0 + var.max(axis=1)))
 
 
-def _stretched(along: Array, mode: Array, power: float) -> tuple[Array, Array]:
+def _stretched(along: Array, mode: Array, begins: Array, power: float) -> tuple[Array, Array]:
     """Levels u(v) and du/dv: v is u shifted, but stretched on the right, where e^(-power u) falls slowly."""
     more = 1.0 / power - 1.0
-    beyond = along - TAIL_BEGINS
+    beyond = along - begins
     return mode + along + more * np.logaddexp(0.0, beyond), 1.0 + more * expit(beyond)
 
 
-def _unstretched(level: Array, mode: Array, power: float) -> Array:
+def _unstretched(level: Array, mode: Array, begins: Array, power: float) -> Array:
     """A v with u(v) at least as far from the mode as `level`."""
     more = 1.0 / power - 1.0
     distance = level - mode
-    beyond = np.minimum(distance, (distance + more * TAIL_BEGINS) * power)
+    beyond = np.minimum(distance, (distance + more * begins) * power)
     return np.where(distance < 0, distance, np.maximum(beyond, 0.0))
 
 

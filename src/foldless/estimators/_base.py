@@ -1,4 +1,4 @@
-"""What all binary classifiers of foldless share: the scikit-learn face of a tuned fit."""
+"""What all classifiers by message passing share: the scikit-learn face of a tuned fit."""
 
 from __future__ import annotations
 
@@ -183,8 +183,8 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
         if target_type != "binary":
             raise ValueError(
                 "Only binary classification is supported. The type of the target is "
-                f"{target_type}: y has {classes.size} classes. Select two of them, or wrap this "
-                "estimator in sklearn.multiclass.OneVsRestClassifier."
+                f"{target_type}: y has {classes.size} classes. Use SparseClassifier, which fits all of them "
+                "jointly, or select two."
             )
         self.classes_ = classes
         return np.where(code == 1, 1.0, -1.0)
@@ -290,8 +290,7 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
         self.intercept_ = np.array([self._std_intercept - self._center @ coef], dtype=dtype)
         self.inclusion_probability_ = self._inclusion(result).astype(dtype)
         self.prior_, self.channel_ = result.prior, result.channel
-        self.generative_weight_ = result.generative_weight
-        self.generative_path_ = [(c.weight, c.loo_log_loss) for c in result.candidates]
+        self._publish_choice(result)
         self.outcome_, self.n_iter_ = result.solution.outcome, result.n_iter
         self.history_ = result.solution.history
         self.log_evidence_ = posterior.log_evidence
@@ -312,6 +311,11 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
             ).astype(dtype)
         elif hasattr(self, "mislabel_probability_"):
             del self.mislabel_probability_  # of an earlier fit with another channel
+
+    def _publish_choice(self, result: Fit) -> None:
+        """What was chosen by leave-one-out, and from what."""
+        self.generative_weight_ = result.generative_weight
+        self.generative_path_ = [(c.weight, c.loo_log_loss) for c in result.candidates]
 
     def _inclusion(self, result: Fit) -> Array:
         posterior = result.solution.posterior

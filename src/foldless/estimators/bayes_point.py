@@ -21,6 +21,7 @@ from foldless.channels import Channel, channel_from
 from foldless.estimators._base import _STORAGE
 from foldless.estimators._binary_points import BinaryPoint, EPPoint, KnapsackPoint, coupled
 from foldless.estimators._kernel_basis import Basis, FourierBasis, GramBasis, Kernel
+from foldless.estimators._notebook import NotebookSummary
 from foldless.estimators._saving import Saved
 from foldless.estimators._threads import one_blas_thread
 from foldless.operators import Dense, Standardized, operator_from
@@ -34,9 +35,11 @@ METHODS = ("knapsack", "ep")
 # Messages, inputs and sorted moves: this many numbers of 8 bytes per sample, weight and bin.
 NUMBERS_PER_BIN = 5
 MOST_BYTES = 4e9
+# How far apart the quartiles of a unit Gaussian are.
+GAUSSIAN_QUARTILES = 1.3489795
 
 
-class BayesPointClassifier(Saved, ClassifierMixin, BaseEstimator):
+class BayesPointClassifier(Saved, NotebookSummary, ClassifierMixin, BaseEstimator):
     """The Bayes point: the average of all linear classifiers, weighted by how well they explain the labels.
 
     Two ways to it. 'knapsack' [Potetz 2011] keeps the loss that counts, 1 for every sample on the wrong side
@@ -85,6 +88,9 @@ class BayesPointClassifier(Saved, ClassifierMixin, BaseEstimator):
         The most columns that a kernel is replaced by; all that it has if None.
     random_features : bool, default=False
         Take random Fourier features, `n_components` of them (100 if None), instead of the RBF kernel.
+    standardize : bool or 'robust', default=True
+        Whether weights, and kernels, see columns of mean zero and unit variance; or of median zero and the
+        interquartile range of unit variance, which outliers leave alone; or X as it is.
     class_weight : dict or 'balanced', optional
     tol : float, default=1e-4
         Change at which the iteration ends: of weights (EP), or of messages as a share of the cost (knapsack).
@@ -102,7 +108,9 @@ class BayesPointClassifier(Saved, ClassifierMixin, BaseEstimator):
         Standard deviations of the weights.
     weight_marginals_ : Histograms
         Points and probabilities of shape (1 or n_classes, n_features, bins), with ``mean``, ``std``,
-        ``skew`` and ``interval(level)``. Of EP they are Gaussian.
+        ``skew`` and ``interval(level)``. Of EP they are Gaussian. Of the knapsack they are max-marginals of
+        messages stopped early, wider than the posterior's: means are what the machine is good at, widths and
+        votes are a ranking.
     settings_ : list of Setting
         Knapsack: what was averaged over, each with its error on samples left out and its share, the
         weightiest first; `violation_cost_`, `beta_` and `n_sweeps_` are those of the first. With several
@@ -145,6 +153,7 @@ class BayesPointClassifier(Saved, ClassifierMixin, BaseEstimator):
         coef0: float = 1,
         n_components: int | None = None,
         random_features: bool = False,
+        standardize: bool | Literal["robust"] = True,
         class_weight: dict[Any, float] | str | None = None,
         tol: float = 1e-4,
         max_iter: int = 500,
@@ -169,6 +178,7 @@ class BayesPointClassifier(Saved, ClassifierMixin, BaseEstimator):
         self.coef0 = coef0
         self.n_components = n_components
         self.random_features = random_features
+        self.standardize = standardize
         self.class_weight = class_weight
         self.tol = tol
         self.max_iter = max_iter
@@ -289,6 +299,8 @@ class BayesPointClassifier(Saved, ClassifierMixin, BaseEstimator):
         for name in ("outer_every", "n_components"):
             if getattr(self, name) is not None:
                 check_scalar(getattr(self, name), name, Integral, min_val=1)
+        if not (isinstance(self.standardize, bool | np.bool_) or self.standardize == "robust"):
+            raise ValueError(f"standardize must be True, False or 'robust'; got {self.standardize!r}.")
         if self.random_features and self.kernel not in (None, "rbf"):
             raise ValueError(
                 f"random_features stand in for the RBF kernel; got kernel={self.kernel!r}. Use kernel='rbf', "
@@ -344,6 +356,12 @@ class BayesPointClassifier(Saved, ClassifierMixin, BaseEstimator):
     def _fitted_columns(self, X: Any, weight: Array) -> Standardized:
         """The columns that carry weights: standardised features, or those of the kernel as they are."""
         standardized = Standardized.fit(operator_from(X), weight)
+        if self.standardize == "robust":
+            standardized = _robustly_scaled(standardized, weight)
+        elif not self.standardize:
+            n_columns = standardized.shape[1]
+            nothing_done = np.zeros(n_columns), np.ones(n_columns)
+            standardized = Standardized(standardized.operator, *nothing_done, standardized.constant)
         self._center, self._scale = standardized.center, standardized.scale
         self._basis: Basis | None = None
         if self.kernel is None and not self.random_features:
@@ -485,6 +503,27 @@ class BayesPointClassifier(Saved, ClassifierMixin, BaseEstimator):
 def _dense(operator: Standardized) -> Array:
     n_rows, n_columns = operator.shape
     return operator.dense_tile(slice(0, n_rows), slice(0, n_columns))
+
+
+def _robustly_scaled(standardized: Standardized, weight: Array) -> Standardized:
+    """Median zero, and quartiles as far apart as those of a unit Gaussian.
+
+    Where half of a column is one value there is no range, and mean and variance stay.
+    """
+    center, scale = standardized.center.copy(), standardized.scale.copy()
+    for j in range(standardized.shape[1]):
+        column = standardized.operator.columns(np.array([j]))[:, 0].astype(np.float64)
+        low, middle, high = _quantiles(column, weight, (0.25, 0.5, 0.75))
+        if high > low:
+            center[j], scale[j] = middle, (high - low) / GAUSSIAN_QUARTILES
+    return Standardized(standardized.operator, center, scale, standardized.constant)
+
+
+def _quantiles(values: Array, weight: Array, levels: tuple[float, ...]) -> Array:
+    """The first values that this share of all samples does not exceed, a sample of weight 2 being two."""
+    order = np.argsort(values, kind="stable")
+    below = np.cumsum(weight[order])
+    return values[order][np.searchsorted(below, np.array(levels) * below[-1])]
 
 
 def _as_they_are(columns: Array) -> Standardized:

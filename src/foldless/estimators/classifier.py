@@ -22,7 +22,7 @@ from foldless.selection import CredibleSet, credible_sets
 from foldless.solution import Solution
 from foldless.solvers import GAMP
 from foldless.tuning.average import Average
-from foldless.tuning.correlated import fit_correlated
+from foldless.tuning.correlated import exact_cost, fit_correlated
 from foldless.tuning.fit import Choices, Columns, Fit
 from foldless.tuning.many_classes import Choices as ManyChoices
 from foldless.tuning.many_classes import fit as fit_many
@@ -200,7 +200,7 @@ class SparseClassifier(ManyClassesClassifier):
         excess = spectral_excess(standardized, labels, weight)
         groups = getattr(self, "_groups", None)
         many = self.classes_.size > 2
-        cost = _exact_cost(*standardized.shape) * (self.classes_.size if many else 1)
+        cost = exact_cost(*standardized.shape) * (self.classes_.size if many else 1)
         affordable = cost <= LARGEST_EXACT_COST
         if groups is not None and not affordable:
             warnings.warn(
@@ -285,7 +285,7 @@ class SparseClassifier(ManyClassesClassifier):
         self._tell(sparse)
 
     def _finished(self, result: Fit) -> Fit:
-        cost = _exact_cost(*result.standardized.shape)
+        cost = exact_cost(*result.standardized.shape)
         if self.warm_start or cost > LARGEST_POLISH_COST:
             return result
         exact = polished(result, self._watch())
@@ -332,9 +332,3 @@ class SparseClassifier(ManyClassesClassifier):
                 "Leave groups out, or give at least two."
             )
         return np.asarray(numbers, dtype=np.intp)
-
-
-def _exact_cost(n_samples: int, n_features: int) -> float:
-    """Operations of one iteration with exact covariances."""
-    small, large = sorted((n_samples, n_features))
-    return float(small) ** 2 * (large + small)

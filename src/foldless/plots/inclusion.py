@@ -107,7 +107,10 @@ class InclusionDisplay:
         truth: ArrayLike | None = None,
         ax: Axes | None = None,
     ) -> Self:
-        """Draw a fitted classifier, with its features selected at `fdr` (the model's own if not given)."""
+        """Draw a fitted classifier, with its features selected at `fdr` (the model's own if not given).
+
+        Of more than two classes the weight of a feature is its largest, for the class it says most of.
+        """
         selected = model.get_support(fdr)
         names = getattr(model, "feature_names_in_", None) if names is None else names
         weights = weights_of(model)

@@ -98,6 +98,12 @@ class LeaveOneOutDisplay:
         ax: Axes | None = None,
     ) -> Self:
         """Draw the leave-one-out probabilities of a fitted classifier beside `y`, the labels of its fit."""
+        if len(model.classes_) > 2:
+            raise ValueError(
+                f"This picture is for two classes; the model has {len(model.classes_)}. Its `loo_proba_` has "
+                "a column for each: draw sklearn.metrics.ConfusionMatrixDisplay.from_predictions(y, "
+                "model.classes_[model.loo_proba_.argmax(axis=1)])."
+            )
         mislabel_probability = getattr(model, "mislabel_probability_", None)
         display = cls(
             model.loo_proba_,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,6 +77,8 @@ class Blocks(Prior):
 
     def tilted(self, cavity_mean: Array, cavity_var: Array) -> Tilted:
         """Each prior's answer on its own columns."""
+        if self.joint:
+            return self.constrained(cavity_mean, cavity_var).tilted(cavity_mean, cavity_var)
         return self._scatter(
             self.base.tilted, [prior.tilted for _, prior in self.others], cavity_mean, cavity_var
         )
@@ -106,7 +108,8 @@ class Blocks(Prior):
     def inclusion_probability(self, cavity_mean: Array, cavity_var: Array) -> Array:
         """Posterior probability that the weight is not exactly zero; one where a prior has no spike."""
         r, tau = _full_cavity(cavity_mean, cavity_var)
-        inclusion = self.base.inclusion_probability(r, tau)  # type: ignore[attr-defined]
+        met = self.base if not self.joint else cast(Blocks, self.constrained(r, tau)).base
+        inclusion = met.inclusion_probability(r, tau)  # type: ignore[attr-defined]
         for columns, prior in self.others:
             inclusion[columns] = prior.inclusion_probability(r[columns], tau[columns])  # type: ignore[attr-defined]
         return inclusion

@@ -31,7 +31,7 @@ class MultivariateGaussian(Prior):
         if not (square and np.allclose(cov, cov.T) and np.all(np.linalg.eigvalsh(cov) > 0)):
             raise ValueError(
                 "MultivariateGaussian(covariance=...) must be a symmetric positive definite matrix of "
-                f"classes by classes; got {self.covariance!r}. Without covariances use Gaussian(variance=...)."
+                f"classes by classes; got {self.covariance!r}. Without covariances use Gaussian(variance)."
             )
         object.__setattr__(self, "covariance", cov)
 

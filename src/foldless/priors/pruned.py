@@ -14,6 +14,7 @@ this prior and the channel `Step` *is* the O(NM) algorithm of the paper, equatio
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import exp, isfinite, log, log1p, sqrt
 from typing import ClassVar, NamedTuple
 
@@ -27,7 +28,9 @@ from foldless.priors.base import Prior
 from foldless.special import LOG_SQRT_2PI
 
 # Constraints are met to this relative accuracy: far below what an iteration notices, far above rounding.
-CONSTRAINT_TOLERANCE = 1e-12
+CONSTRAINT_TOLERANCE = 1e-10
+# Cavity precisions that differ by less than this are one, with one logarithm.
+EQUAL_PRECISIONS = 1e-12
 # Newton on the logarithms of both constraints needs a handful of steps, or goes astray and is not needed.
 NEWTON_STEPS = 25
 # No step changes the odds of all features, or the precision of their slab, by more than these factors.
@@ -165,14 +168,15 @@ class Pruned(Prior):
         if not inside.all():
             field, share = field[inside], share[inside]
             precision = precision[inside] if precision.size > 1 else precision
-        if field.size == 0:  # nothing to constrain: the prior before any data
+        if field.size == 0 or not isfinite(float(field @ field)):
+            # Nothing to constrain, or an iteration that ran away, which its solver will see from the answers:
+            # the prior before any data.
             field, share, precision = np.zeros(1), np.ones(1), np.zeros(1)
         reference = float(precision.min())
         offset = precision - reference
         balance = _Balance(
             square=field**2,
-            # Equal columns share one precision, and one logarithm of it.
-            offset=offset if offset.any() else offset[:1],
+            offset=offset if offset.max() > EQUAL_PRECISIONS * reference else np.zeros(1),
             share=share / share.sum(),
             density=float(self.density),
             variance=float(self.variance),
@@ -258,10 +262,15 @@ class _Balance:
 
     def _start(self) -> tuple[float, float]:
         """As though the largest fields were the active ones, up to the density, and no others."""
-        order = np.argsort(-self.square)
-        taken = np.cumsum(self.share[order])
-        last = min(int(np.searchsorted(taken, self.density)), order.size - 1)
-        margin = float(self.square[order[last]])
+        n_weights = self.square.size
+        last = min(int(self.density * n_weights), n_weights - 1)
+        if self.share.min() == self.share.max():
+            margin = -float(np.partition(-self.square, last)[last])
+        else:
+            order = np.argsort(-self.square)
+            taken = np.cumsum(self.share[order])
+            last = min(int(np.searchsorted(taken, self.density)), n_weights - 1)
+            margin = float(self.square[order[last]])
         active = self.share * (self.square >= margin)
         excess = self._self_consistent(float(active @ self.square) / float(active.sum()))
         return 0.5 * (log(excess) - margin / excess), log(excess)
@@ -270,28 +279,41 @@ class _Balance:
         """A with 1/A + mean_square/A² = v."""
         return (1.0 + sqrt(1.0 + 4.0 * mean_square * self.variance)) / (2.0 * self.variance)
 
+    @cached_property
+    def _powers(self) -> Array:
+        """1, h², h⁴: with one precision for all weights, everything needed is a sum of these."""
+        return np.column_stack([np.ones_like(self.square), self.square, self.square**2])
+
     def _residuals(self, log_odds: float, excess: float) -> _Residuals:
         precision = excess + self.offset
         ratio = self.square / precision
-        slab_power = (1.0 + ratio) / precision
         probability = expit(_log_odds(log_odds, ratio, precision))
         inclusion = self.share * probability
         # The variance of c. It cancels for certain inclusions, but only directs the next step.
         spread = inclusion - inclusion * probability
-        active = float(inclusion.sum())
-        power = float(inclusion @ slab_power)
-        bend = float(spread @ slab_power)
-        # d slab_power / d A = -(1/A² + 2 h²/A³)
-        stretch = float(inclusion @ ((2.0 * slab_power - 1.0 / precision) / precision))
+        # With t = 1/A + h²/A², and minus its derivative in A, 1/A² + 2 h²/A³.
+        if self.offset.size == 1:
+            a = excess
+            on, on_square, _ = (float(s) for s in inclusion @ self._powers)
+            off, off_square, off_fourth = (float(s) for s in spread @ self._powers)
+            active, power, stretch = on, (on + on_square / a) / a, (on + 2.0 * on_square / a) / a**2
+            some, bend = off, (off + off_square / a) / a
+            bend_twice = (off + (2.0 * off_square + off_fourth / a) / a) / a**2
+        else:
+            slab_power = (1.0 + ratio) / precision
+            active, power = float(inclusion.sum()), float(inclusion @ slab_power)
+            stretch = float(inclusion @ ((1.0 + 2.0 * ratio) / precision**2))
+            some, bend = float(spread.sum()), float(spread @ slab_power)
+            bend_twice = float(spread @ slab_power**2)
         with np.errstate(divide="ignore", invalid="ignore"):
             return _Residuals(
                 float(np.log(active / self.density)),
                 float(np.log(power / (self.density * self.variance))),
                 (
-                    float(np.divide(spread.sum(), active)),
+                    float(np.divide(some, active)),
                     float(np.divide(-0.5 * excess * bend, active)),
                     float(np.divide(bend, power)),
-                    float(np.divide(-excess * (0.5 * float(spread @ slab_power**2) + stretch), power)),
+                    float(np.divide(-excess * (0.5 * bend_twice + stretch), power)),
                 ),
             )
 

@@ -2,6 +2,7 @@
 
 from foldless.solvers.clustered_ep import ClusteredEP
 from foldless.solvers.damping import AdaptiveDamping, ConstantDamping
+from foldless.solvers.edges import EdgeMessages
 from foldless.solvers.ep import EP
 from foldless.solvers.gamp import GAMP
 from foldless.solvers.hygamp import HyGAMP
@@ -16,6 +17,7 @@ __all__ = [
     "AdaptiveDamping",
     "ClusteredEP",
     "ConstantDamping",
+    "EdgeMessages",
     "HyGAMP",
     "LayeredEP",
     "Stopping",

@@ -207,7 +207,7 @@ class GAMP(MessagePassing[GAMPState]):
             norms=state.norms,
             iteration=state.iteration + 1,
             pace=pace,
-            log_evidence=samples.log_evidence + _weight_evidence(tilted, cavity_mean, cavity_var),
+            log_evidence=samples.log_evidence + weight_evidence(tilted, cavity_mean, cavity_var),
         )
 
     def transferred(self, problem: Problem, state: GAMPState) -> GAMPState:
@@ -355,7 +355,7 @@ def _dot(a: Array, b: Array) -> Any:
     return float(np.einsum("i,i->", a, b)) if b.ndim == 1 else np.einsum("i,ij->j", a, b)
 
 
-def _weight_evidence(tilted: Tilted, cavity_mean: Array, cavity_var: Array) -> float:
+def weight_evidence(tilted: Tilted, cavity_mean: Array, cavity_var: Array) -> float:
     """The weights' share of the Bethe log evidence; the samples' share is in `_SampleSide`."""
     spread = (tilted.var + (tilted.mean - cavity_mean) ** 2) / (2 * cavity_var)
     return float(np.sum(tilted.log_z) + np.sum(0.5 * np.log(2 * np.pi * cavity_var) + spread))

@@ -199,8 +199,8 @@ class HyGAMP(MessagePassing[HyGAMPState]):
         if not hasattr(problem.prior, of_rows):
             raise ValueError(
                 f"HyGAMP(rule={self.rule!r}) needs a prior with `{of_rows}`; {type(problem.prior).__name__} "
-                "has none. Use GAMP, which has diagonal covariances, or a prior such as MultivariateGaussian, "
-                "Gaussian, RowSparse (sum-product) or Laplace (max-sum)."
+                "has none. Use GAMP, which has diagonal covariances, or a prior such as "
+                "MultivariateGaussian, Gaussian, RowSparse (sum-product) or Laplace (max-sum)."
             )
         if not hasattr(problem.channel, of_scores):
             raise ValueError(

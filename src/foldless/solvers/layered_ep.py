@@ -26,7 +26,6 @@ from foldless.solvers.ep import (
     FIRST_SECANTS,
     LARGEST_GROWTH,
     MAX_HALVINGS,
-    NEAR,
     VAGUEST_START,
     Cavities,
     explaining_sites,
@@ -48,6 +47,8 @@ from foldless.solvers.gaussian_layer import (
 from foldless.solvers.message_passing import MessagePassing, PacedState, psi
 from foldless.solvers.secants import Secants
 
+# Sites leap when they are this near: of several classes they go astray from further off than those of one.
+NEAR = 0.02
 # What the other samples are given to answer to a group that was left out (`groups` has what that is worth).
 GROUP_ITERATIONS = 3
 
@@ -84,11 +85,20 @@ class LayeredState(PacedState):
 
 @dataclass(frozen=True)
 class LayeredEP(MessagePassing[LayeredState]):
-    """Expectation propagation for channels of several scores; an iteration costs D of `EP`'s."""
+    """Expectation propagation for channels of several scores; an iteration costs D of `EP`'s.
 
-    damping: Damping = field(default_factory=lambda: AdaptiveDamping(first=0.85, smallest=0.1))
+    The longest step is a half: what a label says of the difference of two scores, sites of both would explain
+    in full.
+    """
+
+    damping: Damping = field(default_factory=lambda: AdaptiveDamping(first=0.5, smallest=0.3))
 
     def init(self, problem: Problem) -> LayeredState:
+        if len(problem.channel.score_shape) != 1:
+            raise ValueError(
+                "LayeredEP needs a channel of several scores, such as Multinomial(3); got "
+                f"{problem.channel!r}. For one score use EP."
+            )
         n_samples, n_weights = problem.operator.shape
         (n_scores,) = problem.channel.score_shape
         mean, var = problem.prior.start(n_weights)
@@ -193,8 +203,9 @@ def left_out_groups(problem: Problem, state: LayeredState, group: NDArray[np.int
         inside = group == number
         without = problem.but(sample_weight=np.where(inside, 0.0, problem.sample_weight))
         after = replace(solver.resumed(state), proposed=None)
-        for _ in range(GROUP_ITERATIONS):
-            after = solver.step(without, after)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # as in the loop of `solve`
+            for _ in range(GROUP_ITERATIONS):
+                after = solver.step(without, after)
         if np.isfinite(after.change):
             mean[inside] = _side_by_side(after.gaussians, "score_mean")[inside]
             var[inside] = _side_by_side(after.gaussians, "score_var")[inside]

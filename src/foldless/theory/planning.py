@@ -19,7 +19,8 @@ from foldless.theory.study import Study, percent
 from foldless.theory.tuned_student import FEWEST_SAMPLES, expected_fit
 
 # Sizes of studies in the table, each so many times the one before, and where the table ends at the latest.
-FIRST_SIZE, GROWTH, LAST_SIZE = 16, 1.6, 100_000
+# Fits of fewer are so far apart that their average means little.
+FIRST_SIZE, GROWTH, LAST_SIZE = 24, 1.6, 100_000
 # Without a target the table ends where more samples would not show.
 NEAR_BEST_ERROR, NEAR_FULL_POWER = 0.005, 0.95
 # With a target it goes on for as many times what is needed, to show what more samples would bring.
@@ -90,9 +91,9 @@ class Plan:
         stated = [
             f"{_about(study.n_markers)} of {_counted(study.n_features)} features are markers, {size}: "
             + (
-                f"their means differ by {study.effect:.2g} standard deviations between the classes."
-                if study.labels == "class-means"
-                else f"one standard deviation more changes the log-odds by {study.effect:.2g}."
+                f"one standard deviation more changes the log-odds by {study.effect:.2g}."
+                if _by_weight(study)
+                else f"their means differ by {study.effect:.2g} standard deviations between the classes."
             )
         ]
         if study.correlated:
@@ -160,7 +161,7 @@ class Plan:
     def _guess(self) -> str:
         study = self.study
         many = f"{_about(study.n_markers)} of the {_counted(study.n_features)} features"
-        if study.labels == "logistic":
+        if _by_weight(study):
             return f"{many} matter, each with a weight of {study.effect:.2g} log-odds per standard deviation"
         return f"{many} differ between the classes, by {study.effect:.2g} standard deviations each"
 
@@ -277,6 +278,11 @@ def _first_that(
         else:
             low = middle
     return good
+
+
+def _by_weight(study: Study) -> bool:
+    """Whether an effect is a weight: where features are correlated, means differ far beyond the markers."""
+    return study.labels == "logistic" or study.correlated
 
 
 def _require_share(name: str, value: float | None, what: str) -> None:

@@ -28,11 +28,12 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from foldless.beliefs import Array
 from foldless.solvers.smlr import L1, Columns, Regression, RegressionFit, plainest
+from foldless.solvers.smlr.compiled import compiled
 from foldless.solvers.smlr.design import Design
 from foldless.solvers.smlr.likelihood import AtScores
 from foldless.solvers.smlr.newton import add_penalty_curvature
 from foldless.solvers.smlr.penalties import Penalty
-from foldless.solvers.smlr.quadratic import l1_quadratic
+from foldless.solvers.smlr.quadratic import ROUNDS_PER_UNKNOWN, SLACK, WIDEST_IN_LOOPS, l1_quadratic
 
 # Where a sample holds its own score up by itself (leverage near 1) the formula says nothing about what
 # happens without it.
@@ -45,8 +46,12 @@ MOST_STEPS = 2000
 WITHIN_REACH = 0.5
 # ... of which those above this share without the sample, other things equal, are tried at once.
 LIKELY = 0.9
+# A second step, from closer by, has less to reach for.
+SECOND_REACH = 0.8
 # A first step that moves a score by less leaves the second nothing to mend.
 FAR = 0.3
+# Further steps end when one moves the score by less than this.
+NEAR = 0.02
 # How often columns that turn out to be wanted are added.
 MOST_ROUNDS = 10
 
@@ -66,13 +71,13 @@ def leave_one_out(
     left_out: Array,
     label_weight: Array,
     columns: Columns | None = None,
-    n_steps: int = 2,
+    n_steps: int = 4,
 ) -> LeaveOneOut:
     """Leave-one-out log probabilities of a fit.
 
     `left_out` is how much of each sample's weight goes, `label_weight` how much it counts in the averages.
-    A second Newton step without the sample brings errors of a few per cent, at rates so small that the fit
-    is nearly perfect, below one; to compare rates one step is enough.
+    More Newton steps without the sample, at most `n_steps` in all, mend errors of a few per cent at rates so
+    small that the fit is nearly perfect; to compare rates one step is enough.
     """
     columns = columns or Columns(problem.operator)
     labels = problem.labels
@@ -118,24 +123,150 @@ def _stepped_scores(
         weights[0] = fitted.intercept - (fitted.intercept[-1] if labels.symmetric else 0.0)
     share = _share(problem, left_out)
     bends = _sample_curvatures(problem, fitted.at)
-    slope = design.gradient(fitted.at)
+    near = _Expansion.about(design, weights, fitted.at, bends)
 
     change = _change_of_same_weights(design, weights, fitted, bends, share)
-    kept = _same_weights_stay(design, weights, slope, fitted, bends, share, change)
     moved = np.einsum("mc,mck->mk", design.columns, change)
-    again = np.abs(moved).max(axis=1) > FAR if n_steps > 1 else np.zeros(kept.size, dtype=bool)
-    for m in np.flatnonzero(~kept | again):
-        at, bend = fitted.at, bends.copy()
-        now: Array = weights
-        for step in range(n_steps):
-            if step:
-                at = labels.at(design.scores(now))
-                bend = _sample_curvatures(problem, at)
-            bend[m] *= 1.0 - share[m]
-            pull = share[m] * np.outer(design.columns[m], at.residual[m])
-            now = _stepped(design, now, (design.gradient(at) if step else slope) - pull, bend)
+    found = change.reshape(share.size, -1)[:, near.pairs]
+    stay = near.same_weights_stay(found, share)
+    leaves = np.flatnonzero(~stay)
+    found[leaves] = near.without_each(leaves, share)
+    moved[leaves] = near.moved_scores(found)[leaves]
+    if n_steps == 1:
+        return fitted.scores + moved
+    for m in np.flatnonzero(np.abs(moved).max(axis=1) > FAR):
+        now = weights + near.scattered(found[m])
+        for _ in range(1, n_steps):
+            at = labels.at(design.scores(now))
+            further = _Expansion.about(design, now, at, _sample_curvatures(problem, at), SECOND_REACH)
+            step = further.scattered(further.without_each(np.array([m]), share)[0])
+            now = now + step
+            if np.abs(design.columns[m] @ step).max() <= NEAR:
+                break
         moved[m] = design.columns[m] @ (now - weights)
     return fitted.scores + moved
+
+
+class _Expansion(NamedTuple):
+    """Loss to second order about some weights, over the pairs that can have one, plus an L1 penalty."""
+
+    design: Design
+    pairs: NDArray[np.intp]
+    column: NDArray[np.intp]  # of each pair
+    score: NDArray[np.intp]
+    start: Array  # the weights of the pairs
+    rates: Array
+    slope: Array  # of the log likelihood, by pairs
+    curvature: Array  # (pairs, pairs), all samples
+    bends: Array  # of each sample, (samples, scores, scores)
+    residual: Array
+
+    @classmethod
+    def about(
+        cls, design: Design, weights: Array, at: AtScores, bends: Array, reach: float = 0.0
+    ) -> _Expansion:
+        """`reach` leaves out zeros whose gradient is below this share of the rate."""
+        slope = design.gradient(at)
+        within = (weights != 0) | (np.abs(slope) >= reach * design.penalty.rate)
+        within[: design.n_plain] = True
+        pairs = np.flatnonzero(design.identified & within)
+        column, score = np.divmod(pairs, weights.shape[1])
+        curvature = _pair_curvature(design.columns, bends, column, score)
+        if pairs.size:
+            curvature.ravel()[:: pairs.size + 1] += RIDGE * float(np.mean(np.diag(curvature)))
+        return cls(
+            design,
+            pairs,
+            column,
+            score,
+            weights.ravel()[pairs],
+            design.penalty.rate * (column >= design.n_plain),
+            slope.ravel()[pairs],
+            curvature,
+            bends,
+            at.residual,
+        )
+
+    def scattered(self, change: Array) -> Array:
+        """A change of the pairs, in the shape of the weights."""
+        out = np.zeros(self.design.identified.shape)
+        out.ravel()[self.pairs] = change
+        return out
+
+    def moved_scores(self, changes: Array) -> Array:
+        """How the own change of every sample moves its scores."""
+        x = self.design.columns[:, self.column]
+        out: Array = (x * changes) @ np.eye(self.bends.shape[1])[self.score]
+        return out
+
+    def same_weights_stay(self, changes: Array, share: Array) -> NDArray[np.bool_]:
+        """For which samples their change is the minimum without them: signs stay, no zero wants to move.
+
+        All samples at once: what their change leaves of the gradient is one product of matrices.
+        """
+        inside = self.rates > 0
+        signs_stay = np.all((np.sign(self.start + changes) == np.sign(self.start)) | ~inside, axis=1)
+        at_zero = np.flatnonzero(inside & (self.start == 0))
+        used = np.flatnonzero(np.any(changes != 0, axis=0))
+        left = self.slope[at_zero] - changes[:, used] @ self.curvature[used[:, np.newaxis], at_zero]
+        own_pull = self.residual - np.einsum("mkj,mj->mk", self.bends, self.moved_scores(changes))
+        left -= (
+            self.design.columns[:, self.column[at_zero]]
+            * (share[:, np.newaxis] * own_pull)[:, self.score[at_zero]]
+        )
+        with np.errstate(invalid="ignore"):  # NaN, where a sample stands alone, is no answer
+            quiet = np.all(np.abs(left) <= self.rates[at_zero], axis=1)
+        return signs_stay & quiet
+
+    def without_each(self, which: NDArray[np.intp], share: Array) -> Array:
+        """How the weights of the pairs change without each of these samples, a row each."""
+        loops = compiled() if self.pairs.size <= WIDEST_IN_LOOPS else None
+        if loops is None:
+            return np.array([self.without(m, share[m]) for m in which]).reshape(which.size, self.pairs.size)
+        x = np.ascontiguousarray(self.design.columns[:, self.column])
+        return loops.without_each(
+            which,
+            share,
+            x,
+            self.score,
+            self.start,
+            self.rates,
+            self.slope,
+            self.curvature,
+            self.bends,
+            np.ascontiguousarray(self.residual),
+            LIKELY,
+            MOST_ROUNDS,
+            SLACK,
+            ROUNDS_PER_UNKNOWN,
+        )
+
+    def without(self, m: np.intp, share: float) -> Array:
+        """How the weights of the pairs change without a share of sample m."""
+        x, bend = self.design.columns[m, self.column], share * self.bends[m]
+        push = self.slope - share * x * self.residual[m, self.score]
+        tried = (self.start != 0) | (self.rates == 0) | (np.abs(push) > LIKELY * self.rates)
+        change = np.zeros(push.size)
+        for _ in range(MOST_ROUNDS):
+            some = np.flatnonzero(tried)
+            score, own = self.score[some], x[some]
+            less = own[:, np.newaxis] * own * bend[score[:, np.newaxis], score]
+            curvature = self.curvature[some[:, np.newaxis], some] - less
+            linear = curvature @ self.start[some] + push[some]
+            try:
+                found = l1_quadratic(curvature, linear, self.rates[some], self.start[some])
+            except LinAlgError:
+                return np.full(push.size, np.nan)
+            change[some] = found - self.start[some]
+            # What the step leaves of the gradient of every pair within reach, tried or not.
+            went = np.flatnonzero(change)
+            own_turn = np.bincount(self.score[went], x[went] * change[went], bend.shape[0])
+            left = push - change[went] @ self.curvature[went] + x * (bend @ own_turn)[self.score]
+            wanted = ~tried & (np.abs(left) > self.rates)
+            if not wanted.any():
+                break
+            tried |= wanted
+        return change
 
 
 def _change_of_same_weights(
@@ -172,63 +303,6 @@ def _change_of_same_weights(
     change.reshape(n_samples, -1)[:, pairs] = (by_spread @ push)[..., 0]
     change[alone] = np.nan
     return change
-
-
-def _same_weights_stay(
-    design: Design,
-    weights: Array,
-    slope: Array,
-    fitted: RegressionFit,
-    bends: Array,
-    share: Array,
-    change: Array,
-) -> NDArray[np.bool_]:
-    """For which samples the change is the minimum of the expansion: signs stay, and no zero wants to move."""
-    plain = design.n_plain
-    inside = weights[plain:]
-    signs_stay = np.all(np.sign(inside + change[:, plain:]) == np.sign(inside), axis=(1, 2))
-    left = np.empty_like(change)
-    for m in np.flatnonzero(signs_stay):
-        turn = np.einsum("nkj,nj->nk", bends, design.columns @ change[m])
-        turn[m] *= 1.0 - share[m]
-        turn[m] += share[m] * fitted.at.residual[m]
-        left[m] = slope - design.columns.T @ turn
-    at_zero = (inside == 0) & design.identified[plain:]
-    quiet = np.zeros(signs_stay.size, dtype=bool)
-    quiet[signs_stay] = ~np.any(
-        at_zero & (np.abs(left[signs_stay][:, plain:]) > design.penalty.rate), axis=(1, 2)
-    )
-    return quiet
-
-
-def _stepped(design: Design, weights: Array, slope: Array, bend: Array) -> Array:
-    """The minimum of the expansion with this gradient and these curvatures of samples, plus the penalty."""
-    n_scores = weights.shape[1]
-    pairs = np.flatnonzero(design.identified)
-    column, score = np.divmod(pairs, n_scores)
-    rates = design.penalty.rate * (column >= design.n_plain)
-    start, push = weights.ravel()[pairs], slope.ravel()[pairs]
-    tried = (start != 0) | (rates == 0) | (np.abs(push) > LIKELY * rates)
-    moved = weights
-    for _ in range(MOST_ROUNDS):
-        some = np.flatnonzero(tried)
-        curvature = _pair_curvature(design.columns, bend, column[some], score[some])
-        curvature[np.diag_indices_from(curvature)] += RIDGE * float(np.mean(np.diag(curvature)))
-        linear = curvature @ start[some] + push[some]
-        try:
-            found = l1_quadratic(curvature, linear, rates[some], start[some])
-        except LinAlgError:
-            return np.full_like(weights, np.nan)
-        moved = weights.copy()
-        moved[column[some], score[some]] = found
-        # What the step leaves of the gradient of every weight within reach, tried or not.
-        turn = np.einsum("mkj,mj->mk", bend, design.columns @ (moved - weights))
-        left = push - (design.columns.T @ turn).ravel()[pairs]
-        wanted = ~tried & (np.abs(left) > rates)
-        if not wanted.any():
-            break
-        tried |= wanted
-    return moved
 
 
 def _moved_by_formula(

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -30,10 +31,10 @@ from foldless.solution import Outcome
 from foldless.solvers.knapsack import Histograms, Machine, Sweep, grid
 
 COSTS = (0.3, 1.0, 3.0, 10.0)
-SWEEPS = (1, 2, 5, 10, 20, 50)
+SWEEPS = (1, 2, 5, 10, 20)
 BETAS = (0.1, 0.3, 1.0, 3.0, 10.0)
 # Comparing costs needs no fine histograms: messages are linear between points, not constant in bins.
-FOLD_BINS = 32
+FOLD_BINS = 16
 # Where folds cannot tell (a class of one sample), the middle of the road.
 PLAIN_COST, PLAIN_SWEEPS, PLAIN_BETA = 1.0, 10, 1.0
 NEWTON_STEPS = 50
@@ -127,7 +128,7 @@ def averaged(
     converged, bound = True, np.nan
     for setting, sweep in sweeps_of(rows, sample_weight, machine, settings, tol, watch):
         probability += setting.share * sweep.marginals.at(setting.beta).probability
-        n_sweeps[setting.cost] = sweep.number
+        n_sweeps[setting.cost] = max(sweep.number, n_sweeps.get(setting.cost, 0))
         converged &= sweep.change <= tol
         if setting is settings[0]:
             bound = sweep.bound()
@@ -155,18 +156,26 @@ def sweeps_of(
 ) -> Iterator[tuple[Setting, Sweep]]:
     """Every setting with the sweep that it asks for, or with the last if messages have settled before.
 
-    Settings of one cost share a run.
+    Settings of one cost share a run, and so do larger costs if no message came down to the cost of the run:
+    a floor that nothing touches changes nothing.
     """
-    for cost in dict.fromkeys(s.cost for s in settings):
+    seen: dict[int, Sweep] = {}
+    floor = 0.0
+    for cost in sorted({s.cost for s in settings}):
         waiting = [s for s in settings if s.cost == cost]
-        for sweep in machine.sweeps(rows, sample_weight, cost):
-            if watch is not None:
-                watch(sweep)
-            for setting in [s for s in waiting if sweep.change <= tol or s.n_sweeps <= sweep.number]:
-                yield setting, sweep
-                waiting.remove(setting)
-            if not waiting:
-                break
+        if not (seen and seen[max(seen)].lowest > -floor and {s.n_sweeps for s in waiting} <= seen.keys()):
+            seen, floor = {}, cost
+            for sweep in machine.sweeps(rows, sample_weight, cost):
+                if watch is not None:
+                    watch(sweep)
+                ready = {s.n_sweeps for s in waiting if sweep.change <= tol or s.n_sweeps <= sweep.number}
+                if new := ready - seen.keys():
+                    # The bound is that of the moment, whenever it is asked for.
+                    seen |= dict.fromkeys(new, replace(sweep, bound=partial(float, sweep.bound())))
+                if len(seen) == len({s.n_sweeps for s in waiting}):
+                    break
+        for setting in waiting:
+            yield setting, seen[setting.n_sweeps]
 
 
 def weighed(settings: list[Setting], left_out: Array, sample_weight: Array) -> list[Setting]:
@@ -190,26 +199,15 @@ def left_out_margins(
     watch: SweepWatch | None = None,
 ) -> Array:
     """Margins y w·x of every sample by the folds without it, for every setting in order."""
-    shape = len(choices.costs), len(choices.sweeps), len(choices.betas), len(rows)
-    margins = np.empty(shape)
-    by_cost = np.argsort(choices.costs)
+    settings = choices.settings
+    place = {setting: n for n, setting in enumerate(settings)}
+    margins = np.empty((len(settings), len(rows)))
     for k in range(int(fold.max()) + 1):
         inside, outside = fold == k, fold != k
-        floor_touched = True
-        for n, c in enumerate(by_cost):
-            if not floor_touched:
-                # No message came near the cost of a violation, so a larger cost changes nothing.
-                margins[c, :, :, inside] = margins[by_cost[n - 1], :, :, inside]
-                continue
-            cost = choices.costs[c]
-            here = [s for s in choices.settings if s.cost == cost]
-            for setting, sweep in sweeps_of(
-                rows[outside], sample_weight[outside], machine, here, choices.tol, watch
-            ):
-                s, b = choices.sweeps.index(setting.n_sweeps), choices.betas.index(setting.beta)
-                margins[c, s, b, inside] = rows[inside] @ sweep.marginals.mean(setting.beta)
-            floor_touched = sweep.lowest <= -cost
-    return margins.reshape(-1, len(rows))
+        runs = sweeps_of(rows[outside], sample_weight[outside], machine, settings, choices.tol, watch)
+        for setting, sweep in runs:
+            margins[place[setting], inside] = rows[inside] @ sweep.marginals.mean(setting.beta)
+    return margins
 
 
 def folds(design: Array, labels: Array, n_folds: int) -> NDArray[np.intp] | None:

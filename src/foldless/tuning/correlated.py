@@ -181,6 +181,8 @@ def settled_and_tuned(
     stopping: Stopping,
     hyper: HyperPrior,
     watch: Watch | None,
+    *,
+    em_iterations: int = EM_ITERATIONS,
 ) -> tuple[Solution, Solution]:
     """The solution at these parameters, and at those that EM finds from there as far as that goes well.
 
@@ -194,13 +196,13 @@ def settled_and_tuned(
         tol=max(stopping.tol, SPARSE_TOLERANCE), max_iter=stopping.max_iter, patience=PATIENCE
     )
     plain = solve(problem, solver, stopping=stopping, watch=watch)
-    if plain.outcome is Outcome.INTERRUPTED or not _something_found(plain, free):
+    if em_iterations == 0 or plain.outcome is Outcome.INTERRUPTED or not _something_found(plain, free):
         return plain, plain
     tuner = EM(tunable_names(problem), hyper=hyper, delay=0, every=EM_PERIOD)
     tuned = solve(
         problem,
         solver,
-        stopping=replace(stopping, max_iter=min(EM_ITERATIONS, stopping.max_iter)),
+        stopping=replace(stopping, max_iter=min(em_iterations, stopping.max_iter)),
         tuner=tuner,
         state=solver.resumed(plain.state),
         watch=watch,
@@ -329,3 +331,9 @@ def _of_solution(
         return Linear(mean[:n], var[:n], float(mean[-1]), float(var[-1]), var[:n])
 
     return Candidate(name, channel, loo_mean, loo_var, linear)
+
+
+def exact_cost(n_samples: int, n_features: int) -> float:
+    """Operations of one iteration with exact covariances."""
+    small, large = sorted((n_samples, n_features))
+    return float(small) ** 2 * (large + small)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -72,7 +72,7 @@ class Fit:
     n_iter: int
     max_sum: bool
     # Of all columns, where it is not that of the solution alone.
-    inclusion: Array | None = None
+    inclusion: Array | None = field(default=None, kw_only=True)
 
     @property
     def n_rows(self) -> int:

@@ -22,6 +22,7 @@ from foldless.tuning.correlated import (
     EXPECTED_ACTIVE,
     PLAIN_SLAB_VARIANCE,
     SPARSE,
+    exact_cost,
     lead_over,
     settled_and_tuned,
 )
@@ -37,6 +38,10 @@ from foldless.tuning.many_average import (
 )
 from foldless.tuning.many_classes import Choices, Fit, assemble
 from foldless.tuning.ridge_path import RidgeModel, ridge_path
+
+# EM takes about as many iterations again; up to this cost of one, in operations, about a second in all.
+EM_ITERATIONS = 20
+LARGEST_TUNED_COST = 2e8
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +73,17 @@ def fit_many_correlated(
     inclusion = min(EXPECTED_ACTIVE / max(int(free.sum()), 1), 0.5)
     start: Prior = RowSparse(Gaussian(PLAIN_SLAB_VARIANCE), inclusion)
     problem = problem.but(prior=replace(problem.prior, base=start))
-    plain, sparse = settled_and_tuned(problem, LayeredEP(), free, choices.stopping, choices.hyper, watch)
+    cost = exact_cost(*standardized.shape) * choices.channel.n_classes
+    em_iterations = EM_ITERATIONS if choices.tune and cost <= LARGEST_TUNED_COST else 0
+    plain, sparse = settled_and_tuned(
+        problem,
+        LayeredEP(),
+        free,
+        choices.stopping,
+        choices.hyper,
+        watch,
+        em_iterations=em_iterations,
+    )
 
     channel = choices.channel
     indicator = np.eye(channel.n_classes)[channel.codes(labels)]

@@ -5,12 +5,14 @@ integrated out.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from foldless.beliefs import Array
+from foldless.solution import Outcome
 from foldless.solvers.smlr import (
     L1,
     Columns,
@@ -32,10 +34,16 @@ EXPLAINED = 0.999
 SMALLEST_SHARE, SMALLEST_SHARE_TALL = 0.01, 0.001
 # Ridge rates, in units of all curvature there is: nothing is learnt above, nearly all of it below.
 RIDGE_RANGE = (1.0, 1e-7)
-# Leave-one-out is looked at this many times along a path, then between the best and its neighbours.
-COARSE_LOOKS = 8
-# How far a path goes on at a time if its end was best, and how often.
-EXTENSION, MOST_EXTENSIONS = 0.1, 4
+# Leave-one-out looks at this many places along a path, then this often between the best and its neighbours.
+COARSE_LOOKS, REFINEMENTS = 8, 2
+# A loss that was above its best at this many places in a row has passed it.
+ENOUGH_RISES = 2
+# ... if that best is lower by this share than where the path begins: the first weights of all may do harm.
+REAL_GAIN = 0.1
+# Fits that are not exact are passed over; after so many of them smaller rates are hopeless, too.
+ENOUGH_FAILURES = 2
+# How far beyond the end of the rates a loss that still falls is followed.
+FURTHEST = 1e-4
 # The integrated rate: how close two rounds must be, how many rounds.
 RATE_TOL, MOST_ROUNDS = 1e-4, 200
 
@@ -72,13 +80,17 @@ class Task:
 
     def explained(self, fitted: RegressionFit) -> bool:
         """Whether smaller rates have nothing more to explain."""
-        return fitted.at.loss < (1.0 - EXPLAINED) * nothing(self.problem).at.loss
+        return fitted.at.loss < (1.0 - EXPLAINED) * self._nothing.at.loss
+
+    @cached_property
+    def _nothing(self) -> RegressionFit:
+        return nothing(self.problem)
 
     def at(self, rate: float) -> RegressionFit:
         """One fit; far below the largest rate by way of some between."""
         if not self.penalty.sparse:
             return fit(self.problem, self.penalty(rate), stop=self.stop, algorithm=self.algorithm)
-        top = largest_rate(self.penalty, nothing(self.problem))
+        top = largest_rate(self.penalty, self._nothing)
         # Half as large each time: the strong rule still rules most columns out.
         n_between = max(int(np.ceil(np.log2(max(top / rate, 1.0)))), 1)
         rates = np.geomspace(max(top, rate), rate, n_between + 1)[1:]
@@ -102,38 +114,110 @@ def rate_grid(problem: Regression, penalty: type[Penalty], n_rates: int) -> Arra
 def by_leave_one_out(task: Task, rates: Array, left_out: Array, label_weight: Array) -> Tuned:
     """The rate with the smallest approximate leave-one-out log loss.
 
-    The loss is smooth along the path, so it is looked at in a few places first, then, halving distances,
-    beside the best.
+    The loss is smooth in the logarithm of the rate, so a few of the rates are fitted first, from the largest
+    down until the loss rises, then those where a parabola through the best and its neighbours is lowest. A
+    loss that still falls at the end of the rates is followed further: smooth kernels want rates many decades
+    down.
     """
-    fits = task.fits(rates)
-    columns = Columns(task.problem.operator)
-    seen: dict[int, float] = {}
-
-    def look(i: int) -> None:
-        if 0 <= i < len(fits) and i not in seen:
-            penalty = task.penalty(fits[i].rate)
-            loo = leave_one_out(task.problem, penalty, fits[i], left_out, label_weight, columns, n_steps=1)
-            seen[i] = loo.log_loss if np.isfinite(loo.log_loss) else np.inf
-
-    stride = max(len(fits) // COARSE_LOOKS, 1)
-    for i in (*range(0, len(fits), stride), len(fits) - 1):
-        look(i)
-    # If less penalty is still better at the end of the path, the path was too short: smooth kernels want
-    # rates many decades down.
-    for _ in range(MOST_EXTENSIONS):
-        if min(seen, key=seen.__getitem__) < len(fits) - 1 or task.explained(fits[-1]):
+    looks = _Looks(task, rates, left_out, label_weight)
+    end, stride = rates.size - 1, max(rates.size // COARSE_LOOKS, 1)
+    furthest = end + int(end * np.log(FURTHEST) / np.log(rates[-1] / rates[0]))
+    for place in (*range(0, end, stride), end, *range(end + stride, furthest + 1, stride)):
+        passed = looks.since_best >= ENOUGH_RISES and looks.gained > REAL_GAIN
+        if passed or (place > end and looks.since_best) or not looks.at(place):
             break
-        further = fits[-1].rate * np.geomspace(1.0, EXTENSION, COARSE_LOOKS // 2 * stride + 1)[1:]
-        begin = len(fits)
-        fits += task.fits(further, fits[-1])
-        for i in (*range(begin - 1 + stride, len(fits), stride), len(fits) - 1):
-            look(i)
-    while stride > 1:
-        stride //= 2
-        best = min(seen, key=seen.__getitem__)
-        look(best - stride)
-        look(best + stride)
-    return _best(fits, np.array([seen.get(i, np.nan) for i in range(len(fits))]))
+    for _ in range(REFINEMENTS):
+        if not looks.at(looks.lowest_between()):
+            break
+    return looks.tuned()
+
+
+class _Looks:
+    """Fits at places along a path, each from the nearest of a larger rate, and their leave-one-out loss."""
+
+    def __init__(self, task: Task, rates: Array, left_out: Array, label_weight: Array) -> None:
+        self._task, self._left_out, self._label_weight = task, left_out, label_weight
+        self._rates = rates
+        self._columns = Columns(task.problem.operator)
+        self._fits: dict[int, RegressionFit] = {}
+        self._loss: dict[int, float] = {}
+        self._failures = 0
+        start = nothing(task.problem)
+        top = largest_rate(task.penalty, start) if task.penalty.sparse else np.inf
+        # The strong rule needs the rate of the fit before; without features that is the largest.
+        self._start = replace(start, rate=top)
+
+    @property
+    def since_best(self) -> int:
+        """How many places were seen at smaller rates than the best."""
+        return sum(i > self.best for i in self._loss) if self._loss else 0
+
+    @property
+    def best(self) -> int:
+        return min(self._loss, key=self._loss.__getitem__)
+
+    @property
+    def gained(self) -> float:
+        """The share of the first loss that the best is lower by."""
+        first = self._loss[min(self._loss)]
+        return 1.0 - self._loss[self.best] / first if np.isfinite(first) else 1.0
+
+    def at(self, place: int) -> bool:
+        """Look there; whether it makes sense to look at smaller rates."""
+        if place in self._fits:
+            return False
+        before = max((i for i in self._fits if i < place), default=None)
+        start = self._start if before is None else self._fits[before]
+        penalty = self._task.penalty(self._rate(place))
+        fitted = fit(
+            self._task.problem,
+            penalty,
+            start,
+            stop=self._task.stop,
+            algorithm=self._task.algorithm,
+            columns=self._columns,
+        )
+        if self._fits and fitted.outcome is not Outcome.CONVERGED:
+            self._failures += 1
+            return self._failures < ENOUGH_FAILURES
+        loo = leave_one_out(
+            self._task.problem, penalty, fitted, self._left_out, self._label_weight, self._columns, n_steps=1
+        )
+        self._fits[place] = fitted
+        self._loss[place] = loo.log_loss if np.isfinite(loo.log_loss) else np.inf
+        return not self._task.explained(fitted)
+
+    def _rate(self, place: int) -> float:
+        rates = self._rates
+        if place < rates.size:
+            return float(rates[place])
+        return float(rates[-1] * (rates[-1] / rates[0]) ** ((place - rates.size + 1) / (rates.size - 1)))
+
+    def lowest_between(self) -> int:
+        """Where a parabola through the best place and its neighbours is lowest; the best, if none is."""
+        seen = sorted(self._loss)
+        at = seen.index(self.best)
+        if not 0 < at < len(seen) - 1:
+            return self.best
+        places = np.array(seen[at - 1 : at + 2], dtype=np.float64)
+        heights = np.array([self._loss[i] for i in seen[at - 1 : at + 2]])
+        if not np.all(np.isfinite(heights)):
+            return self.best
+        (left, right), (falls, rises) = np.diff(places), np.diff(heights)
+        slope_left, slope_right = falls / left, rises / right
+        if not slope_right > slope_left:
+            return self.best
+        middle = 0.5 * (places[0] + places[1])
+        vertex = middle - slope_left * 0.5 * (left + right) / (slope_right - slope_left)
+        vertex = int(np.clip(np.rint(vertex), places[0], places[2]))
+        if vertex in self._loss:
+            # The best itself: its wider side is the less known one.
+            vertex = self.best + int(np.sign(right - left)) * int(max(left, right) // 2)
+        return vertex
+
+    def tuned(self) -> Tuned:
+        places = sorted(self._fits)
+        return _best([self._fits[i] for i in places], np.array([self._loss[i] for i in places]))
 
 
 def by_criterion(task: Task, rates: Array, criterion: Callable[[RegressionFit], float]) -> Tuned:

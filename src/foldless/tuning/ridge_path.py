@@ -1,8 +1,9 @@
 """Multinomial ridge regressions of several strengths, each with its leave-one-out scores.
 
-The dense models of many classes, as `bank` has them for two. The strength is a prior variance of scores, from
-weak signals up, until left-out labels are predicted worse. Nothing here is made of labels but the fit itself:
-the prior knows no class means, and the intercepts are wide, so leave-one-out counts no label twice.
+The dense models of many classes, as `bank` has them for two. The strength is a prior variance of scores: the
+decade at which left-out labels are predicted best, and the one on either side, between which an average finds
+its own. Nothing here is made of labels but the fit itself: the prior knows no class means, and the intercepts
+are wide, so leave-one-out counts no label twice.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from foldless.operators import Standardized
 from foldless.solvers.multinomial_ridge import leave_groups_out, leave_one_out, multinomial_ridge
 from foldless.tuning.fit import COVARIATE_VARIANCE, INTERCEPT_VARIANCE
 
-# Prior variances of the scores of samples, in squared log-odds: from weak signals to separated classes.
-SCORE_VARIANCES = (0.1, 1.0, 10.0, 100.0, 1000.0)
-# The way up ends when the loss has been above its minimum this often in a row.
-WORSE_IN_A_ROW = 2
+# Prior variances of the scores of samples, in squared log-odds: from weak signals to separated classes. The
+# search begins with those in the middle.
+SCORE_VARIANCES = (0.1, 1.0, 10.0, 100.0, 1000.0, 10000.0)
+FIRST = (1, 2, 3)
 # Directions whose variance is below this share of the largest are rounding of the products X Xᵀ.
 SMALLEST_VARIANCE = 1e-12
 
@@ -42,6 +43,7 @@ class RidgeModel:
 
     score_variance: float
     loo_scores: Array  # (samples, D)
+    loo_loss: float  # the sum of log losses
     linear: Callable[[], RidgeWeights]
 
 
@@ -53,7 +55,7 @@ def ridge_path(
     always_kept: NDArray[np.intp],
     group: NDArray[np.intp] | None = None,
 ) -> list[RidgeModel]:
-    """Ridge regressions of growing strength. A sample of weight 0 is predicted, and otherwise not there.
+    """Ridge regressions of several strengths. A sample of weight 0 is predicted, and otherwise not there.
 
     `group` numbers samples that are left out together.
     """
@@ -69,32 +71,53 @@ def ridge_path(
     kept = np.column_stack([standardized.columns(always_kept), np.ones(n_samples)])
     kept_spread = np.sqrt(np.append(np.full(always_kept.size, COVARIATE_VARIANCE), INTERCEPT_VARIANCE))
 
-    models: list[RidgeModel] = []
-    losses: list[float] = []
-    for score_variance in SCORE_VARIANCES:
+    last: tuple[float, Array] | None = None
+
+    def fitted_at(score_variance: float) -> RidgeModel | None:
+        nonlocal last
         spread = np.sqrt(score_variance / size)
         basis = np.hstack([spread * space.basis, kept_spread * kept])
         inside = basis[rows], indicator[rows], weight
-        fitted = multinomial_ridge(*inside)
-        if not fitted.converged:
-            continue
+        start = None
+        if last is not None:
+            # The scores of the last strength, in the units of this one.
+            start = last[1].copy()
+            start[: space.basis.shape[1]] *= last[0] / spread
+        fitted = multinomial_ridge(*inside, start)
+        last = spread, fitted.weights
         scores = basis @ fitted.weights
         scores[rows] = (
             leave_one_out(*inside, left_out[rows], fitted)
             if group is None
             else leave_groups_out(*inside, group[rows], fitted)
         )
-        if not np.isfinite(scores).all():
-            continue
-        models.append(
-            RidgeModel(
-                score_variance, scores, _linear(space, spread, kept_spread, always_kept, fitted.weights)
-            )
-        )
-        losses.append(-float(sample_weight @ np.sum(indicator * log_softmax(scores, axis=1), axis=1)))
-        if len(losses) - 1 - int(np.argmin(losses)) >= WORSE_IN_A_ROW:
-            break
-    return models
+        if not (fitted.converged and np.isfinite(scores).all()):
+            return None
+        loss = -float(sample_weight @ np.sum(indicator * log_softmax(scores, axis=1), axis=1))
+        linear = _linear(space, spread, kept_spread, always_kept, fitted.weights)
+        return RidgeModel(score_variance, scores, loss, linear)
+
+    return _searched(fitted_at)
+
+
+def _searched(fitted_at: Callable[[float], RidgeModel | None]) -> list[RidgeModel]:
+    """The best strength and its neighbours: from the first ones on, for as long as the outermost is the best.
+
+    Strengths further off say little that these do not, and say it with the wrong certainty.
+    """
+    found = {n: fitted_at(SCORE_VARIANCES[n]) for n in FIRST}
+
+    def loss(n: int) -> float:
+        model = found[n]
+        return np.inf if model is None else model.loo_loss
+
+    for direction in (-1, 1):
+        n = (min if direction < 0 else max)(found)
+        while loss(n) == min(map(loss, found)) < np.inf and 0 <= n + direction < len(SCORE_VARIANCES):
+            n += direction
+            found[n] = fitted_at(SCORE_VARIANCES[n])
+    best = min(found, key=loss)
+    return [model for n, model in sorted(found.items()) if model is not None and abs(n - best) <= 1]
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
+from functools import cache
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -70,10 +71,22 @@ class Machine(Component):
     @property
     def compiled(self) -> bool:
         """Whether messages are computed by numba; raises if it was asked for and is not there."""
-        present = find_spec("numba") is not None
-        if self.engine == "numba" and not present:
+        if self.exact or self.engine == "numpy":
+            return False
+        reason = why_not_compiled()
+        if reason is not None and self.engine == "numba":
             raise ImportError(
-                "engine='numba' needs the package numba, which is not installed. Install foldless[fast], or "
-                "use engine='numpy', which gives the same answer about ten times more slowly."
+                f"engine='numba' needs the package numba, which cannot be imported ({reason}). Install "
+                "foldless[fast], or use engine='numpy', which gives the same answer more slowly."
             )
-        return present and self.engine != "numpy" and not self.exact
+        return reason is None
+
+
+@cache
+def why_not_compiled() -> str | None:
+    """Why numba cannot be used, or None if it can: it may be missing, or too old for the NumPy there is."""
+    try:
+        import_module("foldless.solvers.knapsack.compiled")
+    except ImportError as error:
+        return str(error)
+    return None

@@ -103,22 +103,23 @@ class Labels:
         return AtScores(float(self.sample_weight @ loss), proba, residual)
 
     @cached_property
-    def _sign(self) -> Array:
+    def sign(self) -> Array:
+        """Of two classes: 1 for the one with a score, -1 for the other."""
         return np.where(self.code == self.free[0], 1.0, -1.0)
 
     def _at_one_score(self, scores: Array) -> AtScores:
         """The same for two classes, in the margin alone: half of the passes over short vectors."""
-        margin = self._sign * scores[:, 0]
+        margin = self.sign * scores[:, 0]
         small = np.exp(-np.abs(margin))
         loss = np.maximum(-margin, 0.0) + np.log1p(small)
         wrong = np.where(margin > 0, small, 1.0) / (1.0 + small)
         right = np.where(margin > 0, 1.0, small) / (1.0 + small)
         proba = np.empty((scores.shape[0], 2))
         free, other = self.free[0], 1 - self.free[0]
-        positive = self._sign > 0
+        positive = self.sign > 0
         proba[:, free] = np.where(positive, right, wrong)
         proba[:, other] = np.where(positive, wrong, right)
-        residual = (self._sign * wrong * self.sample_weight)[:, np.newaxis]
+        residual = (self.sign * wrong * self.sample_weight)[:, np.newaxis]
         return AtScores(float(self.sample_weight @ loss), proba, residual)
 
     def entropy(self, at: AtScores, shrink: float) -> float:

@@ -9,16 +9,19 @@ sweeps, which let rows in and out.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from foldless.beliefs import Array
+from foldless.solvers.smlr.compiled import compiled
 from foldless.solvers.smlr.component_wise import component_wise
 from foldless.solvers.smlr.design import Design, Watch
 from foldless.solvers.smlr.likelihood import AtScores
 from foldless.solvers.smlr.penalties import L1, RowGroups
-from foldless.solvers.smlr.quadratic import l1_quadratic
+from foldless.solvers.smlr.quadratic import ROUNDS_PER_UNKNOWN, SLACK, WIDEST_IN_LOOPS, l1_quadratic
 
 # Added to the diagonal, relative to its mean: columns that are combinations of others leave the curvature
 # singular. It shortens steps along such directions and moves no optimum.
@@ -34,6 +37,39 @@ def newton(
     design: Design, weights: Array, gap_target: float, max_iter: int, watch: Watch
 ) -> tuple[Array, int]:
     """Weights whose duality gap over the design's columns is below the target, and the steps taken."""
+    if isinstance(design.penalty, L1) and design.labels.n_scores == 1:
+        loops = compiled() if design.columns.shape[1] <= WIDEST_IN_LOOPS else None
+        if loops is not None:
+            return _in_loops(loops, design, weights, gap_target, max_iter, watch)
+    return newton_steps(design, weights, gap_target, max_iter, watch)
+
+
+def _in_loops(
+    loops: Any, design: Design, weights: Array, gap_target: float, max_iter: int, watch: Watch
+) -> tuple[Array, int]:
+    ridges = (FIRST_RIDGE, MORE_RIDGE, LARGEST_RIDGE)
+    limits = (SLACK, ROUNDS_PER_UNKNOWN, *ridges, SUFFICIENT_FALL, SHORTEST_STEP, JUDGEABLE)
+    labels = design.labels
+    found, steps, objectives = loops.newton(
+        design.columns,
+        design.n_plain,
+        labels.sign,
+        labels.sample_weight,
+        weights[:, 0],
+        design.penalty.rate,
+        gap_target,
+        max_iter,
+        limits,
+    )
+    for objective in objectives:
+        watch(float(objective))
+    return found[:, np.newaxis], int(steps)
+
+
+def newton_steps(
+    design: Design, weights: Array, gap_target: float, max_iter: int, watch: Watch
+) -> tuple[Array, int]:
+    """The steps in NumPy, for every penalty and number of scores."""
     at = design.labels.at(design.scores(weights))
     for iteration in range(max_iter):
         gradient = design.gradient(at)

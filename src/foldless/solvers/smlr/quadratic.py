@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import LinAlgError
+from scipy.linalg.lapack import dposv
 
 from foldless.beliefs import Array
+from foldless.solvers.smlr.compiled import compiled
 
 Mask = NDArray[np.bool_]
 
@@ -15,6 +17,11 @@ SLACK = 1e-12
 # Changes of the set of signs, per unknown, before the search counts as lost in rounding. A lost search
 # still returns a point below its start.
 ROUNDS_PER_UNKNOWN = 10
+# Beyond this many unknowns the blocked factorisations of LAPACK are faster than compiled loops...
+MOST_IN_LOOPS = 256
+# ... which few of a design's columns, of up to this many, become.
+WIDEST_IN_LOOPS = 2000
+NOT_DEFINITE = "the curvature is not positive definite"
 
 
 def l1_quadratic(curvature: Array, linear: Array, rates: Array, start: Array) -> Array:
@@ -24,15 +31,32 @@ def l1_quadratic(curvature: Array, linear: Array, rates: Array, start: Array) ->
     stopping at the best of the points where an unknown passes zero, then lets in what wants to leave zero.
     Every step lowers the objective, and there are finitely many sets of signs. H must be positive definite.
     """
+    loops = compiled() if start.size <= MOST_IN_LOOPS else None
+    if loops is None:
+        return follow_signs(curvature, linear, rates, start)
+    found, definite = loops.follow_signs(
+        np.ascontiguousarray(curvature), linear, rates, start, SLACK, ROUNDS_PER_UNKNOWN
+    )
+    if not definite:
+        raise LinAlgError(NOT_DEFINITE)
+    return found
+
+
+def follow_signs(curvature: Array, linear: Array, rates: Array, start: Array) -> Array:
+    """The search in NumPy; `compiled.follow_signs` is the same, loop by loop."""
     u = start.copy()
     signs = np.sign(u)
     free = rates == 0
     active = (u != 0) | free
-    for _ in range(ROUNDS_PER_UNKNOWN * u.size + ROUNDS_PER_UNKNOWN):
-        u, signs, active = _settled(curvature, linear, rates, u, signs, active, free)
+    rounds = ROUNDS_PER_UNKNOWN * (u.size + 1)
+    for _ in range(rounds):
+        for _ in range(rounds):
+            at = np.flatnonzero(active)
+            if at.size == 0 or _walked(curvature, linear, rates, free, at, u, signs, active):
+                break
         descent = linear - curvature @ u
-        beyond = np.abs(descent) - rates
-        wanted = ~active & (beyond > SLACK * (np.abs(descent).max(initial=0.0) + rates))
+        size = np.abs(descent)
+        wanted = ~active & (size - rates > SLACK * (size.max(initial=0.0) + rates))
         if not wanted.any():
             break
         signs[wanted] = np.sign(descent[wanted])
@@ -40,32 +64,36 @@ def l1_quadratic(curvature: Array, linear: Array, rates: Array, start: Array) ->
     return u
 
 
-def _settled(
-    curvature: Array, linear: Array, rates: Array, u: Array, signs: Array, active: Mask, free: Mask
-) -> tuple[Array, Array, Mask]:
-    """The minimum over the active unknowns; some of them may drop out at zero."""
-    u, signs, active = u.copy(), signs.copy(), active.copy()
-    for _ in range(ROUNDS_PER_UNKNOWN * u.size + ROUNDS_PER_UNKNOWN):
-        at = np.flatnonzero(active)
-        if at.size == 0:
-            break
-        factor = cho_factor(curvature[np.ix_(at, at)], lower=True, check_finite=False)
-        target = cho_solve(factor, linear[at] - rates[at] * signs[at], check_finite=False)
-        held = ~free[at]
-        turned = held & (np.sign(target) != signs[at])
-        at_zero = turned & (u[at] == 0)
-        if at_zero.any():
-            # Let in together, some of these go the other way. Without them the others may still be right.
-            active[at[at_zero]] = False
-            signs[at[at_zero]] = 0.0
-            continue
-        if not turned.any():
-            u[at] = target
-            break
-        u[at] = _best_on_the_way(curvature[np.ix_(at, at)], linear[at], rates[at], u[at], target, turned)
-        signs[at] = np.sign(u[at])
-        active[at] = (u[at] != 0) | free[at]
-    return u, signs, active
+def _walked(
+    curvature: Array,
+    linear: Array,
+    rates: Array,
+    free: Mask,
+    at: NDArray[np.intp],
+    u: Array,
+    signs: Array,
+    active: Mask,
+) -> bool:
+    """One walk of the active unknowns, in place; whether they have arrived at their minimum."""
+    within = curvature[at[:, np.newaxis], at]
+    own, own_signs = u[at], signs[at]
+    _, target, failed = dposv(within, linear[at] - rates[at] * own_signs)
+    if failed:
+        raise LinAlgError(NOT_DEFINITE)
+    turned = (np.sign(target) != own_signs) & ~free[at]
+    if not turned.any():
+        u[at] = target
+        return True
+    at_zero = turned & (own == 0)
+    if at_zero.any():
+        # Let in together, some of these go the other way. Without them the others may still be right.
+        active[at[at_zero]] = False
+        signs[at[at_zero]] = 0.0
+        return False
+    u[at] = _best_on_the_way(within, linear[at], rates[at], own, target, turned)
+    signs[at] = np.sign(u[at])
+    active[at] = (u[at] != 0) | free[at]
+    return False
 
 
 def _best_on_the_way(

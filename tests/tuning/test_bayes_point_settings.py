@@ -79,7 +79,9 @@ def test_the_average_is_that_of_its_settings(data):
     settings = [Setting(0.5, 3, 1.0, share=0.25), Setting(2.0, 1, 0.3, share=0.75)]
     together = averaged(rows, weight, SMALL, settings)
     apart = [averaged(rows, weight, SMALL, [s]) for s in settings]
-    assert_allclose(together.histograms.mean, 0.25 * apart[0].histograms.mean + 0.75 * apart[1].histograms.mean)
+    assert_allclose(
+        together.histograms.mean, 0.25 * apart[0].histograms.mean + 0.75 * apart[1].histograms.mean
+    )
     assert together.settings[0].cost == 2.0
     assert_allclose(together.bound, apart[1].bound)
     assert together.outcome is Outcome.EARLY

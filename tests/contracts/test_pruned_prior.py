@@ -103,6 +103,17 @@ def test_without_data_the_multipliers_are_those_of_the_prior():
     assert_allclose(met.log_volume, -np.log1p(-0.2), rtol=1e-9)
 
 
+def test_means_are_derivatives_of_the_log_evidence_of_all_weights():
+    """The identity of every prior, for the sum of log_z: it is stationary in the multipliers."""
+    rng = np.random.default_rng(4)
+    r, tau, prior = rng.normal(0, 2, 12), rng.uniform(0.3, 2.0, 12), Pruned(0.3, 0.7)
+    answer = prior.tilted(r, tau)
+    for k in range(r.size):
+        step = np.eye(12)[k] * 1e-4
+        slope = (prior.tilted(r + step, tau).log_z.sum() - prior.tilted(r - step, tau).log_z.sum()) / 2e-4
+        assert_allclose(answer.mean[k], r[k] + tau[k] * slope, atol=1e-6)
+
+
 def test_weights_count_like_repetitions():
     rng = np.random.default_rng(1)
     r, tau, count = rng.normal(0, 2, 40), rng.uniform(0.5, 1, 40), rng.integers(0, 4, 40)
@@ -120,6 +131,11 @@ def test_blocks_and_ridges_leave_other_columns_out_of_the_constraints():
     met = blocks.constrained(r, tau)
     alone = Pruned(0.2).tilted(r[:-1], tau[:-1])
     assert_allclose(met.tilted(r, tau).mean[:-1], alone.mean, rtol=1e-9)
+    # Also without being asked for its constraints: a solver that does not know of them still meets them.
+    assert_allclose(blocks.tilted(r, tau).mean[:-1], alone.mean, rtol=1e-9)
+    inclusion = blocks.inclusion_probability(r, tau)
+    assert_allclose(inclusion[:-1].mean(), 0.2, rtol=1e-8)
+    assert inclusion[-1] == 1.0
     plain = Blocks(SpikeAndSlab(), others=((slice(-1, None), Gaussian(100.0)),))
     assert plain.constrained(r, tau) is plain
     ridged = Ridged(Pruned(0.2), precision=0.7)
@@ -129,6 +145,13 @@ def test_blocks_and_ridges_leave_other_columns_out_of_the_constraints():
         Pruned(0.2).tilted(inner_r, inner_tau).mean,
         rtol=1e-9,
     )
+
+
+def test_an_iteration_that_ran_away_gets_an_answer_that_shows_it():
+    r = np.array([0.1, np.nan, 2.0])
+    answer = Pruned(0.3).tilted(r, np.ones(3))
+    assert np.isnan(answer.mean[1])
+    assert np.isfinite(answer.mean[[0, 2]]).all()
 
 
 def test_samples_meet_the_constraints_together():

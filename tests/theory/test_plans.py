@@ -197,6 +197,17 @@ def test_what_makes_a_study_harder_raises_its_error():
     assert expected_fit(Study(**{**base, "n_features": 20_000}), 100).test_error > error + 0.02
 
 
+def test_strong_effects_in_strongly_correlated_features_have_one_answer_each():
+    """Long steps swing there; what they end with is not a curve."""
+    values, shares = [0.02, 0.3, 0.9, 3, 15, 100, 820], [0.1, 0.4, 0.3, 0.16, 0.034, 0.005, 0.0009]
+    study = Study(7000, 12, 2.5, spectrum=Spectrum(np.array(values), np.array(shares)), balance=0.35)
+    found = [expected_fit(study, n_samples) for n_samples in (30, 48, 72)]
+    assert all(fit.converged for fit in found)
+    errors = [fit.test_error for fit in found]
+    assert errors == sorted(errors, reverse=True)
+    assert errors[0] < 0.02
+
+
 def test_nothing_is_found_in_noise_and_nothing_breaks():
     found = expected_fit(Study(5000, 1, 0.05), 20)
     assert 0.45 < found.test_error <= 0.5 + 1e-12

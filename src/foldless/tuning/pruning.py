@@ -1,0 +1,286 @@
+"""The pruned Bayes classifier: its density and its label noise, chosen by leave-one-out from the cavities.
+
+Uda and Kabashima (2005): GAMP with the prior `Pruned(density)` and a channel with label noise, both chosen by
+the leave-one-out error that every fit has for nothing. Units are the paper's: samples are centred and of unit
+length on average, so that scores have the prior's power, the density itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import expit, logit
+
+from foldless.beliefs import Array
+from foldless.channels import Channel, FlippedLabels, Step
+from foldless.operators import Operator, Standardized, WithIntercept
+from foldless.operators.whitened import Whiten, Whitening
+from foldless.priors import Blocks, Gaussian, Prior, Pruned
+from foldless.problem import Problem
+from foldless.solution import Outcome, Solution
+from foldless.solvers import solve
+from foldless.solvers.solve import Stopping, Watch
+from foldless.tuning.fit import Choices, Columns, Fit
+from foldless.tuning.loo import loo_log_loss, loo_log_odds
+
+# What the paper chooses from.
+DENSITIES = (0.0025, 0.005, 0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)
+NOISES = (0.1, 0.2, 0.3, 0.4)
+# Where a search between values may start.
+COARSE_DENSITIES, COARSE_NOISES = (0.01, 0.1, 0.4), (0.1, 0.3)
+# Comparing candidates by leave-one-out does not need the last digits of each fit, and a fit that has not
+# settled after this many sweeps is compared as it is.
+SCAN_TOLERANCE = 1e-2
+SCAN_SWEEPS = 50
+# The continuous search ends when log-odds of density and noise move less than this; no label is worth more.
+SEARCH_TOLERANCE = 0.05
+MOST_SEARCH_FITS = 40
+FIRST_SEARCH_STEP = 0.5
+# Densities and noises that the search may not leave: all features, and labels that say nothing.
+SMALLEST_NOISE, LARGEST_NOISE, LARGEST_DENSITY = 1e-3, 0.49, 0.95
+
+
+class Tried(NamedTuple):
+    """One candidate and how well it predicts left-out labels."""
+
+    density: float
+    noise: float
+    loo_error: float
+    loo_log_loss: float
+    outcome: Outcome
+
+
+@dataclass(frozen=True)
+class Search:
+    """What density and noise are chosen from, and which of them to search further from the best pair."""
+
+    densities: tuple[float, ...]
+    noises: tuple[float, ...]
+    search_density: bool = False
+    search_noise: bool = False
+
+    @property
+    def continuous(self) -> bool:
+        return self.search_density or self.search_noise
+
+    @property
+    def nothing_to_choose(self) -> bool:
+        return len(self.densities) == len(self.noises) == 1 and not self.continuous
+
+
+@dataclass(frozen=True, eq=False)
+class PrunedFit(Fit):
+    """A fit, and what it was chosen from; weights are those of whitened columns if there is a whitening."""
+
+    density: float
+    noise: float
+    tried: list[Tried]
+    whitening: Whitening | None
+
+
+def noisy(channel: Channel, noise: float) -> Channel:
+    """noise + (1 - 2 noise) p(y | z): the paper's activation where the channel is a step."""
+    if isinstance(channel, Step):
+        return Step(noise)
+    return FlippedLabels(channel, noise) if noise > 0.0 else channel
+
+
+def in_paper_units(standardized: Standardized, equal_scales: bool) -> Standardized:
+    """Centred columns, each of unit variance or all divided by one number; rows of mean square length one."""
+    varying = ~standardized.constant
+    n_varying = max(int(varying.sum()), 1)
+    scale = standardized.scale
+    if not equal_scales:
+        common = np.sqrt(np.mean(np.square(scale[varying]))) if varying.any() else 1.0
+        scale = np.full_like(scale, common)
+    return Standardized(
+        standardized.operator, standardized.center, scale * np.sqrt(n_varying), standardized.constant
+    )
+
+
+def fit_pruned(
+    standardized: Standardized,
+    labels: Array,
+    sample_weight: Array,
+    columns: Columns,
+    choices: Choices,
+    search: Search,
+    *,
+    whiten: Whiten | None = None,
+    left_out: Array | None = None,
+    watch: Watch | None = None,
+) -> PrunedFit:
+    """Fit every candidate, keep the one that predicts left-out labels best, and finish it.
+
+    `standardized` is in the paper's units (`in_paper_units`).
+    """
+    whitening = None if whiten is None else Whitening.fit(standardized, sample_weight, whiten)
+    data = _Data(
+        operator=standardized if whitening is None else whitening.operator(standardized),
+        labels=labels,
+        sample_weight=sample_weight,
+        left_out=np.minimum(sample_weight, 1.0) if left_out is None else left_out,
+        constant=standardized.constant if whitening is None else np.zeros(whitening.n_columns, dtype=bool),
+        intercept=columns.intercept,
+    )
+    n_iter = 0
+
+    def solve_at(density: float, noise: float, previous: Solution | None, stopping: Stopping) -> Solution:
+        nonlocal n_iter
+        problem = data.problem(density, noisy(choices.channel, noise))
+        # A neighbour's messages are a good start, but not those of a run that went astray.
+        usable = previous is not None and previous.outcome is not Outcome.DIVERGED
+        state = choices.solver.resumed(previous.state) if previous is not None and usable else None
+        solution = solve(problem, choices.solver, stopping=stopping, state=state, watch=watch)
+        n_iter += len(solution.history)
+        return solution
+
+    if search.nothing_to_choose:
+        density, noise = search.densities[0], search.noises[0]
+        solution = solve_at(density, noise, None, choices.stopping)
+        tried = [_tried(density, noise, solution)]
+    else:
+        stopping = choices.stopping
+        scan = replace(
+            stopping,
+            tol=max(stopping.tol, SCAN_TOLERANCE),
+            max_iter=min(stopping.max_iter, SCAN_SWEEPS),
+        )
+
+        def rough(density: float, noise: float, previous: Solution | None) -> Solution:
+            return solve_at(density, noise, previous, scan)
+
+        fits = list(_on_grid(search, rough))
+        if search.continuous:
+            fits += _continued(search, fits, rough)
+        best, start = min(fits, key=lambda fit: _rank(fit[0], by_loss=search.continuous))
+        density, noise, tried = best.density, best.noise, [candidate for candidate, _ in fits]
+        solution = start
+        if start.outcome is not Outcome.INTERRUPTED:
+            finished = solve_at(density, noise, start, choices.stopping)
+            # A rough answer that settled is better than a fine one that ran away.
+            if finished.outcome is not Outcome.DIVERGED or start.outcome is Outcome.DIVERGED:
+                solution = finished
+
+    assert isinstance(solution.problem.prior, Blocks)
+    return PrunedFit(
+        solution=solution,
+        standardized=standardized,
+        columns=columns,
+        prior=solution.problem.prior.base,
+        channel=solution.problem.channel,
+        generative_weight=0.0,
+        candidates=[],
+        n_iter=n_iter,
+        max_sum=False,
+        density=density,
+        noise=noise,
+        tried=tried,
+        whitening=whitening,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Data:
+    """What all candidates share."""
+
+    operator: Operator
+    labels: Array
+    sample_weight: Array
+    left_out: Array
+    constant: NDArray[np.bool_]
+    intercept: bool
+
+    def problem(self, density: float, channel: Channel) -> Problem:
+        others: list[tuple[slice | NDArray[np.intp], Prior]] = []
+        constant = np.flatnonzero(self.constant)
+        # Columns that never vary are no features, and not counted among those of which a share is active.
+        if constant.size:
+            others.append((constant, Gaussian()))
+        operator = self.operator
+        if self.intercept:
+            operator = WithIntercept(operator)
+            # As much as all features together can do, and no more: labels of a step do not tell scales.
+            others.append((slice(-1, None), Gaussian(density)))
+        prior = Blocks(Pruned(density), tuple(others))
+        return Problem(operator, self.labels, self.sample_weight, channel, prior, left_out=self.left_out)
+
+
+Rough = Callable[[float, float, Solution | None], Solution]
+
+
+def _on_grid(search: Search, rough: Rough) -> Iterator[tuple[Tried, Solution]]:
+    """Every candidate; for each density from the noisiest labels on, the calmest fit, each from the last."""
+    for density in search.densities:
+        solution: Solution | None = None
+        for noise in sorted(search.noises, reverse=True):
+            solution = rough(density, noise, solution)
+            yield _tried(density, noise, solution), solution
+            if solution.outcome is Outcome.INTERRUPTED:
+                return
+
+
+def _continued(
+    search: Search, fits: list[tuple[Tried, Solution]], rough: Rough
+) -> list[tuple[Tried, Solution]]:
+    """Candidates between those of the grid, by simplex search from the best.
+
+    By the leave-one-out log loss: the error is a count, which no search can descend.
+    """
+    best, solution = min(fits, key=lambda fit: _rank(fit[0], by_loss=True))
+    found: list[tuple[Tried, Solution]] = []
+    smallest_density = 1.0 / solution.posterior.mean.size
+    start = np.array([logit(best.density), logit(np.clip(2.0 * best.noise, 2e-3, 1.0 - 2e-3))])
+    free = np.array([search.search_density, search.search_noise])
+    fixed = (best.density, best.noise)
+
+    def values(x: Array) -> tuple[float, float]:
+        log_odds = start.copy()
+        log_odds[free] = x
+        density = float(np.clip(expit(log_odds[0]), smallest_density, LARGEST_DENSITY))
+        noise = float(np.clip(0.5 * expit(log_odds[1]), SMALLEST_NOISE, LARGEST_NOISE))
+        return (density if free[0] else fixed[0]), (noise if free[1] else fixed[1])
+
+    def loss(x: Array) -> float:
+        nonlocal best, solution
+        density, noise = values(x)
+        fitted = rough(density, noise, solution)
+        candidate = _tried(density, noise, fitted)
+        found.append((candidate, fitted))
+        if _rank(candidate, by_loss=True) < _rank(best, by_loss=True):
+            best, solution = candidate, fitted
+        return candidate.loo_log_loss if _rank(candidate, by_loss=True)[0] == 0 else np.inf
+
+    corners = np.vstack([np.zeros((1, free.sum())), np.eye(free.sum())])
+    simplex = start[free] + FIRST_SEARCH_STEP * corners
+    minimize(
+        loss,
+        start[free],
+        method="Nelder-Mead",
+        options={
+            "initial_simplex": simplex,
+            "maxfev": MOST_SEARCH_FITS,
+            "xatol": SEARCH_TOLERANCE,
+            "fatol": np.inf,
+        },
+    )
+    return found
+
+
+def _tried(density: float, noise: float, solution: Solution) -> Tried:
+    weight = solution.problem.label_weight
+    wrong = solution.problem.labels * loo_log_odds(solution) <= 0
+    error = float(weight @ wrong) / float(weight.sum())
+    return Tried(density, noise, error, loo_log_loss(solution), solution.outcome)
+
+
+def _rank(tried: Tried, *, by_loss: bool) -> tuple[int, float, float]:
+    """The lower the better. Ties of the error, which is a count, go to the better log loss."""
+    usable = tried.outcome is not Outcome.DIVERGED and np.isfinite(tried.loo_log_loss)
+    criteria = (tried.loo_log_loss, tried.loo_error) if by_loss else (tried.loo_error, tried.loo_log_loss)
+    return (0 if usable else 1, *criteria)

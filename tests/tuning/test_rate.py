@@ -1,0 +1,61 @@
+"""The rate by leave-one-out: few looks, the same choice as looking everywhere, no early despair."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.metrics.pairwise import rbf_kernel
+
+from foldless.datasets import make_class_means
+from foldless.operators import Standardized, operator_from
+from foldless.solvers.smlr import L1, Labels, Regression, Ridge, Stop, path
+from foldless.tuning.alo import leave_one_out
+from foldless.tuning.rate import Task, by_leave_one_out, rate_grid
+
+
+def problem_of(X, y, *, intercept=True, standardized=True):
+    code = np.unique(y, return_inverse=True)[1]
+    operator = operator_from(X)
+    if standardized:
+        operator = Standardized.fit(operator, np.ones(code.size))
+    return Regression(operator, Labels.of(code, int(code.max()) + 1, np.ones(code.size)), intercept)
+
+
+@pytest.mark.parametrize("penalty", [L1, Ridge])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_few_looks_find_what_looking_everywhere_finds(penalty, seed):
+    data = make_class_means(n_samples=60, n_features=40, n_active=5, random_state=seed)
+    problem = problem_of(data.X, data.y)
+    ones = np.ones(60)
+    rates = rate_grid(problem, penalty, 40)
+    tuned = by_leave_one_out(Task(problem, penalty, Stop()), rates, ones, ones)
+    every = [
+        leave_one_out(problem, penalty(f.rate), f, ones, ones, n_steps=1).log_loss
+        for f in path(problem, penalty, rates)
+    ]
+    assert tuned.rates.size <= 20
+    # In nats per sample, where nothing learnt costs 0.69.
+    assert tuned.criterion.min() <= np.nanmin(every) + 0.005
+
+
+def test_a_rise_before_any_gain_ends_nothing():
+    # As with crabs: size, the direction of nearly all variance, says nothing, and wide kernels begin with it.
+    rng = np.random.default_rng(0)
+    size, shape = rng.normal(size=(2, 60, 1))
+    X = size * np.ones(4) + 0.2 * shape * np.array([1.0, -1.0, 1.0, -1.0])
+    y = shape[:, 0] > np.median(shape)
+    problem = problem_of(rbf_kernel(X, gamma=0.01), y, intercept=False, standardized=False)
+    ones = np.ones(60)
+    tuned = by_leave_one_out(Task(problem, L1, Stop()), rate_grid(problem, L1, 10), ones, ones)
+    order = np.argsort(-tuned.rates)
+    assert tuned.criterion[order][1] > tuned.criterion[order][0]
+    assert tuned.criterion.min() < 0.5 * np.log(2)
+
+
+def test_noise_is_left_alone():
+    rng = np.random.default_rng(1)
+    problem = problem_of(rng.normal(size=(50, 200)), np.arange(50) % 2)
+    ones = np.ones(50)
+    tuned = by_leave_one_out(Task(problem, L1, Stop()), rate_grid(problem, L1, 30), ones, ones)
+    assert tuned.criterion.min() > 0.9 * np.log(2)
+    assert tuned.fitted.rows.size <= 5
