@@ -27,9 +27,9 @@ MODELS = [
     foldless.GAMPClassifier(),
     foldless.GAMPClassifier(channel="robust-probit"),
     foldless.GAMPClassifier(rule="max-sum", prior="laplace"),
-    foldless.GAMPClassifier("gaussian", FlippedLabels(Logistic(scale=2.0), 0.1)),
+    foldless.GAMPClassifier("gaussian", FlippedLabels(Logistic(scale=2.0), 0.1), generative_weight=0),
     foldless.SMLRClassifier(),
-    foldless.SMLRClassifier(standardize=False, penalty="l2"),
+    foldless.SMLRClassifier(standardize=False, penalty="l2", rate=100.0),
 ]
 
 

@@ -47,7 +47,7 @@ class SuspectRow(NamedTuple):
 class Suspects(NamedTuple):
     rows: list[SuspectRow]
     n_suspected: int
-    n_expected: str  # wrong labels, by the model
+    n_expected: str  # how many wrong labels the model expects, in words
     allows_wrong_labels: bool
 
 
@@ -108,4 +108,6 @@ def suspects(subject: Subject) -> Suspects | None:
 
 
 def _expected(number: float) -> str:
-    return f"about {round(number)}" if number >= 1.5 else "about one" if number >= 0.5 else "none"
+    if number < 0.5:
+        return "no wrong labels"
+    return "about one wrong label" if number < 1.5 else f"about {round(number)} wrong labels"

@@ -27,9 +27,8 @@ N_SUSPECTS = 5
 def tell_fit(console: Console, run: Run, folder: Path) -> None:
     model, table = run.model, run.table
     n_samples, n_features = table.shape
-    classes = " and ".join(repr(printable(label)) for label in model.classes_)
     console.print(
-        f"{n_samples} samples of {model.classes_.size} classes ({classes}), {counted(n_features)} features; "
+        f"{n_samples} samples of {model.classes_.size} classes ({_classes(model)}), {counted(n_features)} features; "
         f"fitted in {run.seconds:.1f} s."
     )
     for step in table.steps:
@@ -85,9 +84,7 @@ def tell_model(console: Console, metadata: dict[str, Any], model: Any) -> None:
         f"foldless {printable(metadata.get('foldless', 'unknown'))}, schema {printable(metadata['schema'])}"
     )
     console.print(f"{type(model).__name__}, saved by {made_by}.", style="bold")
-    classes = " and ".join(repr(printable(label)) for label in model.classes_[:N_SHOWN])
-    more = f" and {model.classes_.size - N_SHOWN} more" if model.classes_.size > N_SHOWN else ""
-    console.print(f"Classes {classes}{more}; {counted(model.n_features_in_)} features.")
+    console.print(f"Classes {_classes(model)}; {counted(model.n_features_in_)} features.")
     changed = {name: value for name, value in model.get_params(deep=False).items() if value is not None}
     console.print(
         "Parameters: " + ", ".join(f"{k}={printable(repr(v), longest=60)}" for k, v in changed.items())
@@ -139,6 +136,7 @@ def _features(model: Any, names: list[str]) -> Shown:
     selected, kept = selected_and_kept(model)
     selects = hasattr(model, "get_support")
     coef = np.atleast_2d(model.coef_)
+    digits = 3 if coef.shape[0] == 1 else 2  # a column more must fit into the same 80
     largest = np.argmax(np.abs(coef), axis=0)
     weight = coef[largest, np.arange(coef.shape[1])]
     inclusion = getattr(model, "inclusion_probability_", None)
@@ -162,11 +160,19 @@ def _features(model: Any, names: list[str]) -> Shown:
         cells.append(Text(f"{weight[j]:+.3g}"))
         if hasattr(model, "coef_std_"):
             reach = NORMAL_90 * np.atleast_2d(model.coef_std_)[largest[j], j]
-            cells.append(Text(f"{weight[j] - reach:+.3g} to {weight[j] + reach:+.3g}"))
+            lower, upper = f"{weight[j] - reach:+.{digits}g}", f"{weight[j] + reach:+.{digits}g}"
+            cells.append(Text(f"{lower} to {upper}"))
         if coef.shape[0] > 1:
             cells.append(Text(printable(model.classes_[largest[j]])))
         shown.add_row(*cells, "kept" if j in kept else "selected" if j in selected and selects else "")
     return shown
+
+
+def _classes(model: Any) -> str:
+    """All classes, or the first of many, as in a sentence."""
+    names = [repr(printable(label)) for label in model.classes_[:N_SHOWN]]
+    last = f"{model.classes_.size - N_SHOWN} more" if model.classes_.size > N_SHOWN else names.pop()
+    return f"{', '.join(names)} and {last}"
 
 
 def _suspects(model: Any, samples: list[str]) -> str:
