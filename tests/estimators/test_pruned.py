@@ -170,6 +170,28 @@ def test_continuous_search_finds_no_worse_log_loss_and_keeps_what_is_given():
     assert half.density_ not in (0.01, 0.1, 0.4)
 
 
+@pytest.mark.parametrize(
+    ("tuning", "when"), [("grid", 3), ("grid", 15), ("continuous", 3), ("continuous", 60)]
+)
+def test_an_interrupted_choice_holds_the_best_so_far_and_says_so(data, monkeypatch, tuning, when):
+    model = PrunedBayesClassifier(density=[0.02, 0.1], noise=[0.1, 0.3], tuning=tuning)
+
+    calls = 0
+
+    def interrupt(iteration, line):
+        nonlocal calls
+        calls += 1
+        if calls == when:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(model, "_on_iteration", interrupt, raising=False)
+    with pytest.raises(KeyboardInterrupt, match="holds the state reached"):
+        model.fit(data.X, data.y)
+    assert model.outcome_ is Outcome.INTERRUPTED
+    assert calls == when, "an interrupt ends the whole choice, not one candidate"
+    assert model.predict(data.X).shape == data.y.shape
+
+
 # ---------------------------------------------------------------- whitening
 
 

@@ -23,6 +23,7 @@ from scipy.optimize import brentq
 from scipy.special import betaincinv, ndtri
 
 from foldless.beliefs import Array
+from foldless.theory.cases import LEAST
 from foldless.theory.study import Study, percent
 from foldless.theory.tuned_student import FEWEST_SAMPLES, FixedPoint, expected_fit
 
@@ -37,7 +38,8 @@ EFFECTS = (0.01, 20.0)
 PROBIT_PRECISION = 2e-3
 # An error this near to that of always naming the larger class is no evidence of any marker.
 CHANCE_MARGIN = 0.01
-SMALLEST_ERROR = 1e-4
+# No table is large enough to tell an error below this from none.
+SMALLEST_ERROR = 1e-3
 DEFAULT_GROWTH = (0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 4.0)
 
 
@@ -165,7 +167,7 @@ def with_error(study: Study, n_samples: float, error: float) -> Study:
     def excess(log_effect: float) -> float:
         at = replace(study, effect=exp(log_effect))
         found = recorded_error(at, expected_fit(at, n_samples))
-        return float(ndtri(max(found, SMALLEST_ERROR)) - ndtri(max(error, SMALLEST_ERROR)))
+        return float(ndtri(max(found, LEAST)) - ndtri(max(error, SMALLEST_ERROR)))
 
     low, high = map(log, EFFECTS)
     # A bracket around the present effect first: the error changes little far from it.

@@ -32,7 +32,6 @@ from foldless.theory.study import Study
 GENERATIVE, DISCRIMINATIVE = 1.0, 0.0
 # Variances within classes are estimated from two samples less.
 FEWEST_SAMPLES = 8
-MAX_ITER = 150
 # Relative changes of overlap, power and the like per iteration: far below what a planned study can show.
 TOLERANCE = 1e-5
 # An iteration that has not settled may still be near enough for its three digits.
@@ -42,6 +41,8 @@ STEPS = (0.7, 0.25, 0.1)
 # The first iterations find the neighbourhood, as the classifier's own do; then secants may leap to the end,
 # but not by more than this in any logarithm: they might land where another fixed point begins.
 FIRST_DISTANCE = 6.9  # their number times the step
+# What has not settled after so many will not: their number times the step.
+LAST_DISTANCE = 42.0
 LARGEST_LEAP = 0.5
 # Overlap and power of a start that knows hardly anything, as a share of the true score's power.
 FIRST_OVERLAP = 1e-2
@@ -108,7 +109,7 @@ def _iterated(student: _Student, step: float) -> _End:
     point = student.first_point()
     secants, scale = Secants(student), np.ones_like(point)
     best = _End(point, np.inf)
-    for iteration in range(MAX_ITER):
+    for iteration in range(round(LAST_DISTANCE / step)):
         change = student.map(point) - point
         residual = float(np.max(np.abs(change)))
         if residual < best.residual:

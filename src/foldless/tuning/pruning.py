@@ -7,7 +7,8 @@ length on average, so that scores have the prior's power, the density itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -155,16 +156,18 @@ def fit_pruned(
         def rough(density: float, noise: float, previous: Solution | None) -> Solution:
             return solve_at(density, noise, previous, scan)
 
-        fits = list(_on_grid(search, rough))
-        if search.continuous:
-            fits += _continued(search, fits, rough)
-        best, start = min(fits, key=lambda fit: _rank(fit[0], by_loss=search.continuous))
-        density, noise, tried = best.density, best.noise, [candidate for candidate, _ in fits]
-        solution = start
-        if start.outcome is not Outcome.INTERRUPTED:
-            finished = solve_at(density, noise, start, choices.stopping)
+        contest = _Contest(rough, by_loss=search.continuous)
+        _try_grid(search, contest)
+        if search.continuous and not contest.interrupted:
+            _try_between(search, contest)
+        solution, tried = contest.solution, contest.tried
+        density, noise = contest.best.density, contest.best.noise
+        if contest.interrupted:
+            solution = replace(solution, outcome=Outcome.INTERRUPTED)
+        else:
+            finished = solve_at(density, noise, solution, choices.stopping)
             # A rough answer that settled is better than a fine one that ran away.
-            if finished.outcome is not Outcome.DIVERGED or start.outcome is Outcome.DIVERGED:
+            if finished.outcome is not Outcome.DIVERGED or solution.outcome is Outcome.DIVERGED:
                 solution = finished
 
     assert isinstance(solution.problem.prior, Blocks)
@@ -211,33 +214,52 @@ class _Data:
         return Problem(operator, self.labels, self.sample_weight, channel, prior, left_out=self.left_out)
 
 
-Rough = Callable[[float, float, Solution | None], Solution]
+class _Contest:
+    """Candidates are fitted one by one, and only the best fit so far is kept."""
+
+    best: Tried
+    solution: Solution
+
+    def __init__(self, fit: Callable[[float, float, Solution | None], Solution], *, by_loss: bool) -> None:
+        self._fit, self._by_loss = fit, by_loss
+        self.tried: list[Tried] = []
+        self.interrupted = False
+
+    def enter(self, density: float, noise: float, previous: Solution | None) -> Solution:
+        solution = self._fit(density, noise, previous)
+        candidate = _tried(density, noise, solution)
+        self.interrupted |= solution.outcome is Outcome.INTERRUPTED
+        if not self.tried or self.rank(candidate) < self.rank(self.best):
+            self.best, self.solution = candidate, solution
+        self.tried.append(candidate)
+        return solution
+
+    def rank(self, tried: Tried) -> tuple[int, float, float]:
+        """The lower the better. Ties of the error, which is a count, go to the better log loss."""
+        usable = tried.outcome is not Outcome.DIVERGED and np.isfinite(tried.loo_log_loss)
+        criteria = (tried.loo_error, tried.loo_log_loss)
+        return (0 if usable else 1, *(criteria[::-1] if self._by_loss else criteria))
 
 
-def _on_grid(search: Search, rough: Rough) -> Iterator[tuple[Tried, Solution]]:
+def _try_grid(search: Search, contest: _Contest) -> None:
     """Every candidate; for each density from the noisiest labels on, the calmest fit, each from the last."""
     for density in search.densities:
         solution: Solution | None = None
         for noise in sorted(search.noises, reverse=True):
-            solution = rough(density, noise, solution)
-            yield _tried(density, noise, solution), solution
-            if solution.outcome is Outcome.INTERRUPTED:
+            solution = contest.enter(density, noise, solution)
+            if contest.interrupted:
                 return
 
 
-def _continued(
-    search: Search, fits: list[tuple[Tried, Solution]], rough: Rough
-) -> list[tuple[Tried, Solution]]:
+def _try_between(search: Search, contest: _Contest) -> None:
     """Candidates between those of the grid, by simplex search from the best.
 
     By the leave-one-out log loss: the error is a count, which no search can descend.
     """
-    best, solution = min(fits, key=lambda fit: _rank(fit[0], by_loss=True))
-    found: list[tuple[Tried, Solution]] = []
-    smallest_density = 1.0 / solution.posterior.mean.size
-    start = np.array([logit(best.density), logit(np.clip(2.0 * best.noise, 2e-3, 1.0 - 2e-3))])
+    fixed = (contest.best.density, contest.best.noise)
+    smallest_density = 1.0 / contest.solution.posterior.mean.size
+    start = np.array([logit(fixed[0]), logit(np.clip(2.0 * fixed[1], 2e-3, 1.0 - 2e-3))])
     free = np.array([search.search_density, search.search_noise])
-    fixed = (best.density, best.noise)
 
     def values(x: Array) -> tuple[float, float]:
         log_odds = start.copy()
@@ -247,29 +269,25 @@ def _continued(
         return (density if free[0] else fixed[0]), (noise if free[1] else fixed[1])
 
     def loss(x: Array) -> float:
-        nonlocal best, solution
-        density, noise = values(x)
-        fitted = rough(density, noise, solution)
-        candidate = _tried(density, noise, fitted)
-        found.append((candidate, fitted))
-        if _rank(candidate, by_loss=True) < _rank(best, by_loss=True):
-            best, solution = candidate, fitted
-        return candidate.loo_log_loss if _rank(candidate, by_loss=True)[0] == 0 else np.inf
+        contest.enter(*values(x), contest.solution)
+        if contest.interrupted:
+            raise StopIteration
+        latest = contest.tried[-1]
+        return latest.loo_log_loss if contest.rank(latest)[0] == 0 else np.inf
 
     corners = np.vstack([np.zeros((1, free.sum())), np.eye(free.sum())])
-    simplex = start[free] + FIRST_SEARCH_STEP * corners
-    minimize(
-        loss,
-        start[free],
-        method="Nelder-Mead",
-        options={
-            "initial_simplex": simplex,
-            "maxfev": MOST_SEARCH_FITS,
-            "xatol": SEARCH_TOLERANCE,
-            "fatol": np.inf,
-        },
-    )
-    return found
+    with suppress(StopIteration):  # from the keyboard
+        minimize(
+            loss,
+            start[free],
+            method="Nelder-Mead",
+            options={
+                "initial_simplex": start[free] + FIRST_SEARCH_STEP * corners,
+                "maxfev": MOST_SEARCH_FITS,
+                "xatol": SEARCH_TOLERANCE,
+                "fatol": np.inf,
+            },
+        )
 
 
 def _tried(density: float, noise: float, solution: Solution) -> Tried:
@@ -277,10 +295,3 @@ def _tried(density: float, noise: float, solution: Solution) -> Tried:
     wrong = solution.problem.labels * loo_log_odds(solution) <= 0
     error = float(weight @ wrong) / float(weight.sum())
     return Tried(density, noise, error, loo_log_loss(solution), solution.outcome)
-
-
-def _rank(tried: Tried, *, by_loss: bool) -> tuple[int, float, float]:
-    """The lower the better. Ties of the error, which is a count, go to the better log loss."""
-    usable = tried.outcome is not Outcome.DIVERGED and np.isfinite(tried.loo_log_loss)
-    criteria = (tried.loo_log_loss, tried.loo_error) if by_loss else (tried.loo_error, tried.loo_log_loss)
-    return (0 if usable else 1, *criteria)
