@@ -51,8 +51,6 @@ MODELS = {
     "SBMLR": SBMLRClassifier(),
     "one-bit": OneBitCS(),
     "RVM": RVMClassifier(),
-    "ep": foldless.BayesPointClassifier("ep"),
-    "random features": foldless.BayesPointClassifier("ep", random_features=True, n_components=20),
 }
 
 
@@ -158,15 +156,6 @@ def test_hostile_names_come_back_unchanged(tmp_path):
     loaded = foldless.load(model.save(tmp_path / "m"))
     assert loaded.feature_names_in_.tolist() == list(HOSTILE_NAMES)
     assert_array_equal(loaded.predict_proba(data), model.predict_proba(data))
-
-
-@pytest.mark.parametrize("model", [foldless.SparseClassifier(), foldless.SMLRClassifier(n_rates=5)], ids=repr)
-def test_many_classes(model, tmp_path):
-    y = np.digitize(X[:, 0] - X[:, 1], [-0.7, 0.7])
-    model.fit(X, y)
-    loaded = foldless.load(model.save(tmp_path / "m"))
-    for method, promised in outputs(model).items():
-        assert_array_equal(outputs(loaded)[method], promised, strict=True)
 
 
 def test_groups_credible_sets_and_sparse_kernels(tmp_path):

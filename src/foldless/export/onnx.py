@@ -69,7 +69,7 @@ def to_onnx(model: Any) -> Any:
     graph = _Graph()
     if isinstance(model, SMLRClassifier):
         proba = _softmax_of_scores(graph, model)
-    elif isinstance(model, MessagePassingClassifier) and model.classes_.size == 2:
+    elif _has_known_scores(model):
         proba = _averaged(graph, model)
     else:
         raise ValueError(
@@ -86,6 +86,13 @@ def to_onnx(model: Any) -> Any:
     )
     onnx.checker.check_model(made)
     return made
+
+
+def _has_known_scores(model: Any) -> bool:
+    """Whether scores of samples come from their standardised columns, as `score_models` says."""
+    if not isinstance(model, MessagePassingClassifier) or model.classes_.size != 2:
+        return False
+    return type(model)._scores is MessagePassingClassifier._scores
 
 
 class _Graph:

@@ -28,8 +28,8 @@ def tell_fit(console: Console, run: Run, folder: Path) -> None:
     model, table = run.model, run.table
     n_samples, n_features = table.shape
     console.print(
-        f"{n_samples} samples of {model.classes_.size} classes ({_classes(model)}), {counted(n_features)} features; "
-        f"fitted in {run.seconds:.1f} s."
+        f"{n_samples} samples of {model.classes_.size} classes ({_classes(model)}), "
+        f"{counted(n_features)} features; fitted in {run.seconds:.1f} s."
     )
     for step in table.steps:
         console.print(step)
