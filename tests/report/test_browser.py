@@ -8,8 +8,11 @@ Nothing of this is part of the page: the driver puts axe-core beside it.
 
 from __future__ import annotations
 
+import csv
 import os
 import shutil
+import subprocess
+import sys
 from base64 import b64decode
 from pathlib import Path
 
@@ -171,6 +174,40 @@ def test_it_prints_on_a_few_light_pages(opened):
     assert asked(opened, "getComputedStyle(document.querySelector('nav')).display") == "none"
     assert asked(opened, "getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert asked(opened, "getComputedStyle(document.querySelector('figure img')).filter") == "none"
+
+
+def test_the_report_of_the_command_opens(browser, tmp_path):
+    """From a table with hostile names in a file with one, by the command, to a page in the browser."""
+    rng = np.random.default_rng(0)
+    names = [name for name in HOSTILE_NAMES if name.strip() and "\x00" not in name][:100]
+    X = rng.standard_normal((40, 100))
+    table = tmp_path / "<img src=x onerror=alert(1)>.csv"
+    with open(table, "w", encoding="utf-8", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["group", *names])
+        rows.writerows([["<b>ill</b>" if x[0] > 0 else "well", *x] for x in X])
+    out = tmp_path / "results"
+    command = [
+        sys.executable,
+        "-m",
+        "foldless.cli",
+        "fit",
+        str(table),
+        "--target",
+        "group",
+        "--out",
+        str(out),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, encoding="utf-8")
+    assert done.returncode == 0, done.stderr
+    look(browser, width=1000, scheme="light")
+    browser.get((out / "report.html").as_uri())
+    assert asked(browser, "document.querySelector('h1').innerText") == "well against <b>ill</b>"
+    assert "<img src=x onerror=alert(1)>.csv" in asked(browser, "document.querySelector('header').innerText")
+    assert asked(browser, "document.images.length") == 5
+    assert asked(browser, "document.querySelectorAll('h1 b, header img, script, form, svg').length") == 0
+    assert asked(browser, "document.querySelectorAll('tbody tr').length") > 20
+    assert names[0] in asked(browser, "document.body.innerText")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
