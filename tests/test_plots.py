@@ -16,6 +16,7 @@ from sklearn.datasets import load_iris
 
 from foldless import SMLRClassifier, SparseClassifier
 from foldless.datasets import make_class_means
+from foldless.estimators.baselines import OneBitCS
 from foldless.io import printable
 from foldless.plots import (
     BoundDisplay,
@@ -281,6 +282,32 @@ def test_wrong_lengths_are_told():
         WeightDisplay(np.zeros(3), np.zeros(2))
     with pytest.raises(ValueError, match="classes has 3 entries"):
         WeightDisplay(np.zeros(3), classes=["a", "b", "c"])
+
+
+@pytest.mark.parametrize(
+    ("display", "said"),
+    [
+        (InclusionDisplay, "has no inclusion_probability_. WeightDisplay draws weights alone"),
+        (ConvergenceDisplay, "has no history_. Its outcome_ and n_iter_"),
+    ],
+)
+def test_what_a_model_lacks_is_told_with_a_way_out(three, display, said):
+    model, _ = three
+    with pytest.raises(ValueError, match=f"SMLRClassifier {said}"):
+        display.from_estimator(model)
+    with pytest.raises(ValueError, match="This SMLRClassifier is not fitted"):
+        display.from_estimator(SMLRClassifier())
+
+
+def test_models_without_leave_one_out_are_told_what_to_do():
+    X, y = load_iris(return_X_y=True)
+    model = OneBitCS(sparsity=2).fit(X[50:], y[50:])
+    with pytest.raises(ValueError, match=r"OneBitCS has no loo_proba_\. Cross-validation"):
+        LeaveOneOutDisplay.from_estimator(model, y[50:])
+    with pytest.raises(ValueError, match=r"OneBitCS has no loo_proba_\. Use sklearn's CalibrationDisplay"):
+        CalibrationDisplay.from_estimator(model, y[50:])
+    with pytest.raises(ValueError, match="This OneBitCS is not fitted"):
+        WeightDisplay.from_estimator(OneBitCS())
 
 
 def test_hostile_names_are_drawn_as_they_are(tmp_path):

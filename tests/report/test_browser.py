@@ -8,8 +8,12 @@ Nothing of this is part of the page: the driver puts axe-core beside it.
 
 from __future__ import annotations
 
+import csv
 import os
 import shutil
+import subprocess
+import sys
+import time
 from base64 import b64decode
 from pathlib import Path
 
@@ -57,8 +61,18 @@ def opened(browser, path):
     """The page at a desk: 1000 pixels wide, light, scripts of the page itself off."""
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     look(browser, width=1000, scheme="light")
-    browser.get(path.as_uri())
+    visit(browser, path)
     return browser
+
+
+def visit(browser, path: Path) -> None:
+    """Open a page and wait until it is there: with scripts off the driver cannot wait by itself."""
+    browser.get(path.as_uri())
+    for _ in range(600):
+        if asked(browser, "document.readyState + location.href") == f"complete{path.as_uri()}":
+            return
+        time.sleep(0.1)
+    pytest.fail(f"the browser did not open {path} within a minute")
 
 
 def look(browser, *, width: int, scheme: str) -> None:
@@ -129,7 +143,7 @@ def test_the_policy_stops_what_a_name_could_have_smuggled_in(browser, path, tmp_
         page = page.replace("Content-Security-Policy", "Nothing")
     (tmp_path / "injected.html").write_text(page, encoding="utf-8")
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
-    browser.get((tmp_path / "injected.html").as_uri())
+    visit(browser, tmp_path / "injected.html")
     assert browser.execute_script("return document.querySelectorAll('script').length") == 1
     assert (browser.title == "owned") != with_policy
 
@@ -147,10 +161,10 @@ def test_dark_and_light_have_their_colours(opened):
     assert "invert" in asked(opened, "getComputedStyle(document.querySelector('figure img')).filter")
 
 
-def test_a_narrow_screen_needs_no_sideways_scrolling(opened):
+def test_a_narrow_screen_needs_no_sideways_scrolling(opened, path):
     """Wide tables scroll in their own frame; the page itself does not."""
     look(opened, width=360, scheme="light")
-    opened.refresh()
+    visit(opened, path)
     assert asked(opened, "document.documentElement.scrollWidth") <= 360
     assert asked(opened, "Math.max(...[...document.images].map(i => i.getBoundingClientRect().right))") <= 360
 
@@ -173,6 +187,40 @@ def test_it_prints_on_a_few_light_pages(opened):
     assert asked(opened, "getComputedStyle(document.querySelector('figure img')).filter") == "none"
 
 
+def test_the_report_of_the_command_opens(browser, tmp_path):
+    """From a table with hostile names in a file with one, by the command, to a page in the browser."""
+    rng = np.random.default_rng(0)
+    names = [name for name in HOSTILE_NAMES if name.strip() and "\x00" not in name][:100]
+    X = rng.standard_normal((40, 100))
+    table = tmp_path / "<img src=x onerror=alert(1)>.csv"
+    with open(table, "w", encoding="utf-8", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["group", *names])
+        rows.writerows([["<b>ill</b>" if x[0] > 0 else "well", *x] for x in X])
+    out = tmp_path / "results"
+    command = [
+        sys.executable,
+        "-m",
+        "foldless.cli",
+        "fit",
+        str(table),
+        "--target",
+        "group",
+        "--out",
+        str(out),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, encoding="utf-8")
+    assert done.returncode == 0, done.stderr
+    look(browser, width=1000, scheme="light")
+    visit(browser, out / "report.html")
+    assert asked(browser, "document.querySelector('h1').innerText") == "well against <b>ill</b>"
+    assert "<img src=x onerror=alert(1)>.csv" in asked(browser, "document.querySelector('header').innerText")
+    assert asked(browser, "document.images.length") == 5
+    assert asked(browser, "document.querySelectorAll('h1 b, header img, script, form, svg').length") == 0
+    assert asked(browser, "document.querySelectorAll('tbody tr').length") > 20
+    assert names[0] in asked(browser, "document.body.innerText")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1000, 360])
 def test_axe_has_no_serious_finding(browser, path, scheme, width):
@@ -181,7 +229,7 @@ def test_axe_has_no_serious_finding(browser, path, scheme, width):
         pytest.skip("needs axe-core: npm install axe-core, and FOLDLESS_AXE=node_modules/axe-core/axe.min.js")
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
     look(browser, width=width, scheme=scheme)
-    browser.get(path.as_uri())
+    visit(browser, path)
     browser.execute_script(Path(axe).read_text(encoding="utf-8"))
     found = browser.execute_async_script(
         "const done = arguments[0];"

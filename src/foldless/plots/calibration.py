@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from foldless.io import printable
 from foldless.plots.drawing import BLUE, legend_below, tidy_axes
+from foldless.plots.readings import read
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -76,7 +77,8 @@ class CalibrationDisplay:
         cls, model: Any, y: ArrayLike, *, n_bins: int | None = None, ax: Axes | None = None
     ) -> Self:
         """Draw the leave-one-out probabilities of a fitted classifier beside `y`, the labels of its fit."""
-        labels, proba = np.asarray(y), np.asarray(model.loo_proba_, dtype=np.float64)
+        proba = read(model, "loo_proba_", "Use sklearn's CalibrationDisplay on samples set aside.")
+        labels, proba = np.asarray(y), np.asarray(proba, dtype=np.float64)
         if len(labels) != len(proba):
             raise ValueError(f"y has {len(labels)} labels for {len(proba)} samples of the fit.")
         # Where leave-one-out broke down there is nothing to compare.

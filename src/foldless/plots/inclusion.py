@@ -21,7 +21,7 @@ from foldless.plots.drawing import (
     spread,
     tidy_axes,
 )
-from foldless.plots.readings import Weights, weights_of
+from foldless.plots.readings import Weights, read, weights_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -111,12 +111,13 @@ class InclusionDisplay:
 
         Of more than two classes the weight of a feature is its largest, for the class it says most of.
         """
+        inclusion = read(model, "inclusion_probability_", "WeightDisplay draws weights alone.")
         selected = model.get_support(fdr)
         names = getattr(model, "feature_names_in_", None) if names is None else names
         weights = weights_of(model)
         display = cls(
             weights.mean,
-            model.inclusion_probability_,
+            inclusion,
             selected,
             names=names,
             truth=truth,

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from foldless.io import printable
 from foldless.plots.drawing import BLACK, CLASS_LOOKS, GREY, VERMILION, legend_below, tidy_axes
+from foldless.plots.readings import read
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -98,15 +99,10 @@ class LeaveOneOutDisplay:
         ax: Axes | None = None,
     ) -> Self:
         """Draw the leave-one-out probabilities of a fitted classifier beside `y`, the labels of its fit."""
-        if len(model.classes_) > 2:
-            raise ValueError(
-                f"This picture is for two classes; the model has {len(model.classes_)}. Its `loo_proba_` has "
-                "a column for each: draw sklearn.metrics.ConfusionMatrixDisplay.from_predictions(y, "
-                "model.classes_[model.loo_proba_.argmax(axis=1)])."
-            )
+        proba = read(model, "loo_proba_", "Cross-validation can stand in: sklearn's cross_val_predict.")
         mislabel_probability = getattr(model, "mislabel_probability_", None)
         display = cls(
-            model.loo_proba_,
+            proba,
             y,
             model.classes_,
             suspected=None if mislabel_probability is None else mislabel_probability > 0.5,

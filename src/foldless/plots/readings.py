@@ -31,6 +31,15 @@ class Weights(NamedTuple):
         return np.asarray(np.take_along_axis(self.mean, self.largest[np.newaxis], axis=0)[0])
 
 
+def read(model: Any, name: str, otherwise: str) -> Any:
+    """A fitted attribute, or an error that says what to do about a model without it."""
+    if not hasattr(model, "coef_"):
+        raise ValueError(f"This {type(model).__name__} is not fitted. Call fit first.")
+    if not hasattr(model, name):
+        raise ValueError(f"{type(model).__name__} has no {name}. {otherwise}")
+    return getattr(model, name)
+
+
 def weights_of(model: Any) -> Weights:
     """The weights of a fitted model, per standard deviation of a feature where the model knows that.
 

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from foldless.io import printable
 from foldless.plots.drawing import BLACK, CLASS_LOOKS, legend_below, tidy_axes
-from foldless.plots.readings import NORMAL_90, ranking, weights_of
+from foldless.plots.readings import NORMAL_90, ranking, read, weights_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -88,6 +88,7 @@ class WeightDisplay:
         ax: Axes | None = None,
     ) -> Self:
         """Draw the `n_features` surest features of a fitted classifier."""
+        read(model, "coef_", "")
         weights, top = weights_of(model), ranking(model)[:n_features]
         names = getattr(model, "feature_names_in_", None) if names is None else names
         display = cls(
