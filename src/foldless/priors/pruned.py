@@ -272,7 +272,7 @@ class _Balance:
             last = min(int(np.searchsorted(taken, self.density)), n_weights - 1)
             margin = float(self.square[order[last]])
         active = self.share * (self.square >= margin)
-        excess = self._self_consistent(float(active @ self.square) / float(active.sum()))
+        excess = self._self_consistent(_dot(active, self.square) / float(active.sum()))
         return 0.5 * (log(excess) - margin / excess), log(excess)
 
     def _self_consistent(self, mean_square: float) -> float:
@@ -280,9 +280,9 @@ class _Balance:
         return (1.0 + sqrt(1.0 + 4.0 * mean_square * self.variance)) / (2.0 * self.variance)
 
     @cached_property
-    def _powers(self) -> Array:
-        """1, h², h⁴: with one precision for all weights, everything needed is a sum of these."""
-        return np.column_stack([np.ones_like(self.square), self.square, self.square**2])
+    def _fourth(self) -> Array:
+        """h⁴: with one precision for all weights, everything needed is a sum of it, of h² and of 1."""
+        return self.square**2
 
     def _residuals(self, log_odds: float, excess: float) -> _Residuals:
         precision = excess + self.offset
@@ -294,17 +294,18 @@ class _Balance:
         # With t = 1/A + h²/A², and minus its derivative in A, 1/A² + 2 h²/A³.
         if self.offset.size == 1:
             a = excess
-            on, on_square, _ = (float(s) for s in inclusion @ self._powers)
-            off, off_square, off_fourth = (float(s) for s in spread @ self._powers)
+            on, on_square = float(inclusion.sum()), _dot(inclusion, self.square)
+            off, off_square = float(spread.sum()), _dot(spread, self.square)
+            off_fourth = _dot(spread, self._fourth)
             active, power, stretch = on, (on + on_square / a) / a, (on + 2.0 * on_square / a) / a**2
             some, bend = off, (off + off_square / a) / a
             bend_twice = (off + (2.0 * off_square + off_fourth / a) / a) / a**2
         else:
             slab_power = (1.0 + ratio) / precision
-            active, power = float(inclusion.sum()), float(inclusion @ slab_power)
-            stretch = float(inclusion @ ((1.0 + 2.0 * ratio) / precision**2))
-            some, bend = float(spread.sum()), float(spread @ slab_power)
-            bend_twice = float(spread @ slab_power**2)
+            active, power = float(inclusion.sum()), _dot(inclusion, slab_power)
+            stretch = _dot(inclusion, (1.0 + 2.0 * ratio) / precision**2)
+            some, bend = float(spread.sum()), _dot(spread, slab_power)
+            bend_twice = _dot(spread, slab_power**2)
         with np.errstate(divide="ignore", invalid="ignore"):
             return _Residuals(
                 float(np.log(active / self.density)),
@@ -349,13 +350,18 @@ class _Balance:
             return low
 
         def gap(log_odds: float) -> float:
-            return float(self.share @ expit(log_odds + base)) - self.density
+            return _dot(self.share, expit(log_odds + base)) - self.density
 
         if gap(low) >= 0.0:
             return low
         if gap(high) <= 0.0:
             return high
         return float(brentq(gap, low, high, xtol=BRACKET_TOLERANCE, rtol=BRACKET_TOLERANCE))
+
+
+def _dot(a: Array, b: Array) -> float:
+    """Inner product without BLAS, whose last digit depends on where in memory a vector lies."""
+    return float(np.einsum("i,i->", a, b))
 
 
 def _log_odds(log_odds: float, ratio: Array, precision: Array) -> Array:
