@@ -159,7 +159,11 @@ def draw(folder: Path) -> None:
         time_axes.set(ylabel="CPU seconds, tuning included", yscale="log", xlabel=sweep)
         for axes in (error_axes, time_axes):
             axes.set_xscale("linear" if sweep == "K" else "log")
-    panels[0, 0].legend(fontsize=8)
+    # A rival may be missing from a panel, so the legend is gathered from all.
+    lines = {
+        name: line for axes in panels[0] for line, name in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    panels[0, 0].legend(lines.values(), lines.keys(), fontsize=8)
     figure.savefig(folder / "figure.png", dpi=130)
     plt.close(figure)
 

@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> Path:
                 respond = partial(
                     Multinomial(n_classes, estimator=name).respond, mean, np.ones_like(mean), codes + 1.0
                 )
-                runs = [timed(respond) for _ in range(2)]
+                runs = [timed(respond) for _ in range(5)]
                 results.add(
                     kind="time", estimator=name, n_classes=n_classes, seconds=min(r.seconds for r in runs)
                 )

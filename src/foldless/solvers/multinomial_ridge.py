@@ -121,8 +121,9 @@ def leave_one_out(
 ) -> Array:
     """Scores (samples, D) of every sample without `left_out` of its weight."""
     share = softmax(fitted.scores, axis=1)
-    n_samples, n_classes = share.shape
-    by_weights = basis.shape[1] * n_classes <= n_samples
+    n_classes = share.shape[1]
+    # Rows as weights count them: a weight of 2 and a row twice must go the same way.
+    by_weights = basis.shape[1] * n_classes <= sample_weight.sum()
     spread = (_spread_by_weights if by_weights else _spread_by_samples)(basis, share, sample_weight)
     lost = left_out[:, np.newaxis, np.newaxis]
     bend = share[:, :, np.newaxis] * (np.eye(n_classes) - share[:, np.newaxis, :])
@@ -185,7 +186,7 @@ def _spread_by_samples(basis: Array, share: Array, sample_weight: Array) -> Arra
         scaled[k] = root[:, k, np.newaxis] * block  # P_k G_k
         between -= scaled[k] * root[:, k]
     # Beyond doubt about a sample, rounding takes what is left of S.
-    between.flat[:: n_samples + 1] += 1e-10
+    between.flat[:: n_samples + 1] += 1e-12
     lower, _ = cho_factor(between, lower=True, overwrite_a=True, check_finite=False)
     for k in range(n_classes):
         scaled[k] = solve_triangular(lower, scaled[k], lower=True, check_finite=False, overwrite_b=True)
