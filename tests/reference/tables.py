@@ -121,8 +121,8 @@ NEEDS = {"table.parquet": "pyarrow", "table.h5ad": "anndata"}
 # Options under which each is fitted: svmlight has no names, .npz no columns beside its matrix.
 OPTIONS: dict[str, list[str]] = {
     "table.csv": ["--target", "state", "--groups", "donor", "--covariates", "age"],
-    "table.tsv.gz": ["--target", "state", "--groups", "donor", "--covariates", "age"],
-    "table.parquet": ["--target", "state", "--groups", "donor", "--covariates", "age"],
+    "table.tsv.gz": ["--target", "state", "--ignore", "donor", "--covariates", "age"],
+    "table.parquet": ["--target", "state", "--ignore", "donor", "--covariates", "age"],
     "table.h5ad": ["--target", "state", "--groups", "donor", "--covariates", "age"],
     "table.svmlight": [],
     "table.npz": ["--target", "state", "--groups", "donor"],
