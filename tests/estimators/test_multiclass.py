@@ -185,4 +185,5 @@ def test_the_dense_member_is_the_ridge_of_its_strength():
     Z = (X - X.mean(axis=0)) / X.std(axis=0)
     basis = np.hstack([np.sqrt(score_variance / 10) * Z, np.full((120, 1), 10.0)])
     fitted = multinomial_ridge(basis, np.eye(3)[y], np.ones(120))
-    assert_allclose(Z @ part.linear.mean + part.linear.intercept, fitted.scores, atol=1e-6)
+    # Both stop 1e-6 nats from the mode, coming from different sides.
+    assert_allclose(Z @ part.linear.mean + part.linear.intercept, fitted.scores, atol=5e-3)

@@ -62,7 +62,7 @@ def equal_accuracy(results: pd.DataFrame) -> str:
     """The fastest saga that errs no more than foldless, its penalty known beforehand."""
     means = results[results.error.notna()].groupby("method")[["error", "cpu_seconds"]].mean()
     if FOLDLESS not in means.index:
-        return "foldless was not run."
+        return "foldless has no finished fit to compare with."
     ours = means.loc[FOLDLESS]
     told = []
     for title, chosen in (
