@@ -412,3 +412,21 @@ def test_the_examples_of_help_are_in_the_documents():
     page = (Path(__file__).parent.parent.parent / "docs" / "command-line.md").read_text(encoding="utf-8")
     for command in COMMANDS:
         assert f"foldless {command}" in page
+
+
+def test_the_report_has_a_learning_curve_if_it_is_asked_for(fitted_once, tmp_path):
+    table = fitted_once / "table.csv"
+    result = run("fit", table, *OPTIONS["table.csv"], "--learning-curve", "--out", tmp_path / "out")
+    assert result.exit_code == 0, result.output + result.stderr
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "more samples" in page
+    assert "none was computed" not in page
+
+
+def test_a_learning_curve_that_cannot_be_had_is_refused_before_the_fit(fitted_once, tmp_path):
+    table = fitted_once / "table.csv"
+    options = (*OPTIONS["table.csv"], "--model", "smlr", "--learning-curve", "--out", tmp_path / "out")
+    result = run("fit", table, *options)
+    assert result.exit_code == ExitCode.BAD_DATA
+    assert "--model sparse" in result.stderr
+    assert not (tmp_path / "out").exists()

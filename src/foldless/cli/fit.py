@@ -25,6 +25,9 @@ def fit(
         Path | None,
         typer.Option(help="The folder for results; named after the table by default.", file_okay=False),
     ] = None,
+    learning_curve: Annotated[
+        bool, typer.Option("--learning-curve", help="Also say what more samples would bring (seconds).")
+    ] = False,
     seed: options.Seed = 0,
     threads: options.Threads = 1,
     delimiter: options.Delimiter = None,
@@ -46,6 +49,7 @@ def fit(
             from foldless.io.read import read_table
             from foldless.runs import results, telling
             from foldless.runs.check import check_memory
+            from foldless.runs.curve import check_curve_is_known, learning_curve_of
             from foldless.runs.fit import fit_table
             from foldless.runs.places import default_folder, free_folder
             from foldless.runs.threads import limited_threads
@@ -57,12 +61,18 @@ def fit(
             read = read_table(table, asked, delimiter=delimiter, budget=budget)
             read.labels()  # what is wrong with the data is said before what is too large
             check_memory(read, budget)
+            if learning_curve:
+                check_curve_is_known(read, model.value)
         seconds = {"read": time.perf_counter() - start}
         with limited_threads(threads), terminal.status("Fitting") as status:
             run = fit_table(read, model=model.value, fdr=fdr, seed=seed, watch=Progress(status))
+        curve = None
+        if learning_curve:
+            with terminal.status("Extrapolating"):
+                curve = learning_curve_of(run)
         with terminal.status("Writing"):
             facts = {"seed": seed, "threads": threads, "read_seconds": seconds["read"]}
-            results.write_results(folder, run, facts)
+            results.write_results(folder, run, facts, curve)
         telling.tell_fit(terminal, run, folder)
         if not run.converged:
             raise typer.Exit(ExitCode.NOT_CONVERGED)

@@ -160,7 +160,7 @@ def missing(subject: Subject) -> list[str]:
             "Confusion matrix, calibration and suspicious labels: the labels were not passed on (y=...)."
         )
     if subject.learning_curve is None:
-        said.append("Learning curve: none was computed.")
+        said.append("Learning curve: none was computed (`foldless fit --learning-curve` does).")
     return said
 
 

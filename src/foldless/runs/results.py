@@ -22,6 +22,7 @@ from foldless.io.table import BadTable, Table
 from foldless.io.tsv import write_tsv
 from foldless.runs.compare import Score
 from foldless.runs.fit import Run, selected_and_kept
+from foldless.theory.learning_curve import LearningCurve
 
 MODEL, FEATURES, PREDICTIONS = "model.safetensors", "features.tsv", "predictions.tsv"
 REPORT, RECORD = "report.html", "run.json"
@@ -35,7 +36,9 @@ PACKAGES = ("numpy", "scipy", "scikit-learn", "pandas", "threadpoolctl", "safete
 Column = tuple[str, Any]
 
 
-def write_results(folder: Path, run: Run, facts: Mapping[str, Any]) -> list[Path]:
+def write_results(
+    folder: Path, run: Run, facts: Mapping[str, Any], learning_curve: LearningCurve | None = None
+) -> list[Path]:
     """Write everything; the record comes last, so that a folder with one is complete."""
     folder.mkdir(parents=True, exist_ok=True)
     written = [run.model.save(folder / MODEL)]
@@ -43,13 +46,19 @@ def write_results(folder: Path, run: Run, facts: Mapping[str, Any]) -> list[Path
     write_tsv(folder / PREDICTIONS, left_out_columns(run))
     written += [folder / FEATURES, folder / PREDICTIONS]
     shown = {"seed": facts["seed"], "seconds to fit": f"{run.seconds:.2f}", "sha256": run.table.sha256}
-    written.append(write_report(folder / REPORT, run.model, run.table, shown))
+    written.append(write_report(folder / REPORT, run.model, run.table, shown, learning_curve))
     record = run_record(run, facts) | {"files": {path.name: _sha256(path) for path in written}}
     write_json(folder / RECORD, record)
     return [*written, folder / RECORD]
 
 
-def write_report(path: Path, model: Any, table: Table, facts: Mapping[str, Any]) -> Path:
+def write_report(
+    path: Path,
+    model: Any,
+    table: Table,
+    facts: Mapping[str, Any],
+    learning_curve: LearningCurve | None = None,
+) -> Path:
     from foldless import report
 
     return report.write(
@@ -62,6 +71,7 @@ def write_report(path: Path, model: Any, table: Table, facts: Mapping[str, Any])
         source=table.source,
         steps=table.steps,
         facts=facts,
+        learning_curve=learning_curve,
     )
 
 
