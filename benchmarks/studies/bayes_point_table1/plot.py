@@ -26,10 +26,14 @@ PAPER = {
 
 
 def errors(folder: Path) -> pd.DataFrame:
-    """Per cent; a row per (data, split), a column per method. Splits that lack a method are left out."""
+    """Per cent; a row per (data, split), a column per method; of splits that all sets and methods have."""
     results = pd.read_csv(folder / "results.csv")
     table = results.pivot_table(index=["data", "split"], columns="method", values="error") * 100
-    return table.dropna()[[m for m in METHODS if m in table]]
+    table = table.dropna()
+    sets_of_split = table.groupby("split").size()
+    whole = sets_of_split.index[sets_of_split == results.data.nunique()]
+    table = table[table.index.get_level_values("split").isin(whole)]
+    return table[[m for m in METHODS if m in table]]
 
 
 def report(folder: Path) -> str:
