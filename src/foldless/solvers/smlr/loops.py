@@ -24,7 +24,7 @@ njit: Any = numba.njit(cache=True, nogil=True, error_model="numpy")
 def follow_signs(
     curvature: Array, linear: Array, rates: Array, start: Array, slack: float, rounds_per_unknown: int
 ) -> tuple[Array, bool]:
-    """`quadratic.follow_signs`; False if the curvature is not positive definite."""
+    """`quadratic.l1_quadratic`; False if the curvature is not positive definite."""
     size = start.size
     u = start.copy()
     signs = np.sign(u)

@@ -8,7 +8,6 @@ from scipy.linalg import LinAlgError
 from scipy.linalg.lapack import dposv
 
 from foldless.beliefs import Array
-from foldless.solvers.smlr.compiled import compiled
 
 Mask = NDArray[np.bool_]
 
@@ -17,9 +16,7 @@ SLACK = 1e-12
 # Changes of the set of signs, per unknown, before the search counts as lost in rounding. A lost search
 # still returns a point below its start.
 ROUNDS_PER_UNKNOWN = 10
-# Beyond this many unknowns the blocked factorisations of LAPACK are faster than compiled loops...
-MOST_IN_LOOPS = 256
-# ... which few of a design's columns, of up to this many, become.
+# With more columns than this the blocked factorisations of LAPACK are faster than compiled loops.
 WIDEST_IN_LOOPS = 2000
 NOT_DEFINITE = "the curvature is not positive definite"
 
@@ -30,20 +27,10 @@ def l1_quadratic(curvature: Array, linear: Array, rates: Array, start: Array) ->
     For given signs the minimum over the non-zero unknowns is one linear system. The search walks there,
     stopping at the best of the points where an unknown passes zero, then lets in what wants to leave zero.
     Every step lowers the objective, and there are finitely many sets of signs. H must be positive definite.
+
+    `loops.follow_signs` is the same, compiled, for two classes. With more, curvatures are nearly singular
+    (labels say nothing of a shift of all classes), and plain loops round worse than LAPACK does.
     """
-    loops = compiled() if start.size <= MOST_IN_LOOPS else None
-    if loops is None:
-        return follow_signs(curvature, linear, rates, start)
-    found, definite = loops.follow_signs(
-        np.ascontiguousarray(curvature), linear, rates, start, SLACK, ROUNDS_PER_UNKNOWN
-    )
-    if not definite:
-        raise LinAlgError(NOT_DEFINITE)
-    return found
-
-
-def follow_signs(curvature: Array, linear: Array, rates: Array, start: Array) -> Array:
-    """The search in NumPy; `compiled.follow_signs` is the same, loop by loop."""
     u = start.copy()
     signs = np.sign(u)
     free = rates == 0
