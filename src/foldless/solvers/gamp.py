@@ -180,7 +180,7 @@ class GAMP(MessagePassing[GAMPState]):
         damped_weights = state.damped_weights + step * (state.weights - state.damped_weights)
         cavity_var = 1.0 / precision
         cavity_mean = damped_weights + cavity_var * slopes
-        tilted = self._tilt(problem, cavity_mean, cavity_var)
+        tilted = _centred(self._tilt(problem, cavity_mean, cavity_var), problem)
 
         # Damped slopes move the weights by about a step's share of the way; what matters is the whole way.
         move = (tilted.mean - state.weights) / step
@@ -338,6 +338,19 @@ def _kept_evidence(
         slopes = state.kept.slopes + step * (slopes - state.kept.slopes)
         curvatures = state.kept.curvatures + step * (curvatures - state.kept.curvatures)
     return KeptEvidence(slopes, curvatures)
+
+
+def _centred(tilted: Tilted, problem: Problem) -> Tilted:
+    """With several scores, kept weights that add up to nothing over the scores.
+
+    Labels say nothing of a shift of all scores, so that its course to where a wide prior wants it is hundreds
+    of iterations long, and of no consequence.
+    """
+    if problem.kept is None or tilted.mean.ndim == 1:
+        return tilted
+    mean, kept = tilted.mean.copy(), problem.kept.positions
+    mean[kept] -= mean[kept].mean(axis=1, keepdims=True)
+    return tilted._replace(mean=mean)
 
 
 def along_scores(vector: Array, like: Array) -> Array:
