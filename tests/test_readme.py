@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
-PAGES = [ROOT / "docs" / "command-line.md"]
+PAGES = [ROOT / "docs" / name for name in ("command-line.md", "planning.md")]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
 # What differs from one day and one machine to the next.
 VARIES = [
