@@ -14,15 +14,16 @@ from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_selection import SelectorMixin
-from sklearn.utils import check_scalar, compute_sample_weight
+from sklearn.utils import check_scalar
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from foldless.beliefs import Array
 from foldless.channels import FlippedLabels
 from foldless.estimators._notebook import NotebookSummary
 from foldless.estimators._saving import Saved
 from foldless.estimators._threads import one_blas_thread
+from foldless.estimators._weights import sample_weights
 from foldless.operators import Standardized, operator_from
 from foldless.priors import SupportsInclusion
 from foldless.selection import select
@@ -74,7 +75,9 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
         check_scalar(self.fdr, "fdr", Real, min_val=0.0, max_val=1.0)
         X, targets = validate_data(self, X, y, ensure_min_samples=2, **_STORAGE)
         labels = self._encoded(targets)
-        weight, left_out = self._weights(targets, sample_weight)
+        weight, left_out, self._label_weight = sample_weights(
+            targets, sample_weight, self.class_weight, self.classes_
+        )
         operator = operator_from(X)
         columns = self._columns(operator.shape[1], self._kept_positions(operator.shape[1]))
 
@@ -188,28 +191,6 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
             )
         self.classes_ = classes
         return np.where(code == 1, 1.0, -1.0)
-
-    def _weights(self, y: NDArray[Any], sample_weight: ArrayLike | None) -> tuple[Array, Array]:
-        """How much each sample counts, and how much of that leave-one-out takes out."""
-        given = None if sample_weight is None else np.asarray(sample_weight)
-        weight = np.asarray(_check_sample_weight(given, y, dtype=np.float64, ensure_non_negative=True))
-        self._label_weight = weight
-        for label in self.classes_:
-            if not np.any(weight[y == label] > 0):
-                raise ValueError(
-                    f"After removing samples of weight zero, class {label!r} has no samples left, and one "
-                    "class cannot be told from nothing. Give a sample of each class a positive weight."
-                )
-        if self.class_weight is None:
-            return weight, np.minimum(weight, 1.0)
-        of_class = compute_sample_weight(self.class_weight, y)
-        if not (np.all(np.isfinite(of_class)) and np.all(of_class > 0)):
-            raise ValueError(
-                f"class_weight={self.class_weight!r} gives a class a weight that is not positive and finite. "
-                "Every class needs one above 0."
-            )
-        # Equal rows are left out one at a time, but a class weight is no row and goes with its sample.
-        return weight * of_class, np.minimum(weight, 1.0) * of_class
 
     def _kept_positions(self, n_features: int) -> tuple[int, ...]:
         """Positions of the columns named, or numbered, in `always_keep`."""

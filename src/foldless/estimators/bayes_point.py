@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state, check_scalar, compute_sample_weight
+from sklearn.utils import check_random_state, check_scalar
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from foldless.beliefs import Array
 from foldless.channels import Channel, channel_from
@@ -24,6 +24,7 @@ from foldless.estimators._kernel_basis import Basis, FourierBasis, GramBasis, Ke
 from foldless.estimators._notebook import NotebookSummary
 from foldless.estimators._saving import Saved
 from foldless.estimators._threads import one_blas_thread
+from foldless.estimators._weights import sample_weights
 from foldless.operators import Dense, Standardized, operator_from
 from foldless.solution import Iteration, Outcome
 from foldless.solvers.knapsack import ENGINES, PRIORS, Histograms, LogPrior, Machine, Sweep
@@ -205,7 +206,7 @@ class BayesPointClassifier(Saved, NotebookSummary, ClassifierMixin, BaseEstimato
                 f"BayesPointClassifier needs samples of two classes or more, but y contains only one class, "
                 f"{self.classes_[0]!r}. Check that the label column is the right one."
             )
-        weight, left_out, counts = self._weights(targets, sample_weight)
+        weight, left_out, counts = sample_weights(targets, sample_weight, self.class_weight, self.classes_)
         with one_blas_thread():
             columns = self._fitted_columns(X, weight)
             self._check_size(columns.shape)
@@ -334,22 +335,6 @@ class BayesPointClassifier(Saved, NotebookSummary, ClassifierMixin, BaseEstimato
             return values
         check_scalar(value, name, kind, min_val=0, include_boundaries="neither")
         return (value,)
-
-    def _weights(self, y: NDArray[Any], sample_weight: ArrayLike | None) -> tuple[Array, Array, Array]:
-        """How much each sample counts, how much of that leave-one-out takes out, and as how many samples."""
-        given = None if sample_weight is None else np.asarray(sample_weight)
-        weight = np.asarray(_check_sample_weight(given, y, dtype=np.float64, ensure_non_negative=True))
-        for label in self.classes_:
-            if not np.any(weight[y == label] > 0):
-                raise ValueError(
-                    f"After removing samples of weight zero, class {label!r} has no samples left. "
-                    "Give a sample of each class a positive weight."
-                )
-        of_class = np.ones(y.size)
-        if self.class_weight is not None:
-            of_class = compute_sample_weight(self.class_weight, y)
-        # Equal rows are left out one at a time, but a class weight is no row and goes with its sample.
-        return weight * of_class, np.minimum(weight, 1.0) * of_class, weight
 
     # ------------------------------------------------------------------ columns
 

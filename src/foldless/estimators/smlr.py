@@ -14,14 +14,15 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_selection import SelectorMixin
 from sklearn.metrics.pairwise import pairwise_kernels
-from sklearn.utils import check_scalar, compute_sample_weight
+from sklearn.utils import check_scalar
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from foldless.beliefs import Array
 from foldless.estimators._notebook import NotebookSummary
 from foldless.estimators._saving import Saved
 from foldless.estimators._threads import one_blas_thread
+from foldless.estimators._weights import sample_weights
 from foldless.operators import Operator, Standardized, operator_from
 from foldless.solution import Outcome
 from foldless.solvers.smlr import ALGORITHMS, L1, PENALTIES, Labels, Regression, RegressionFit, Stop
@@ -169,7 +170,9 @@ class SMLRClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, Bas
                 f"SMLRClassifier needs samples of two classes or more, but y contains only one class, "
                 f"{self.classes_[0]!r}. Check that the label column is the right one."
             )
-        weight, left_out, label_weight = self._weights(targets, sample_weight)
+        weight, left_out, label_weight = sample_weights(
+            targets, sample_weight, self.class_weight, self.classes_
+        )
         labels = Labels.of(code, self.classes_.size, weight, self._reference())
         with one_blas_thread():
             basis = self._fitted_basis(X, weight)
@@ -263,22 +266,6 @@ class SMLRClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, Bas
             )
         # Two classes have the one score of the second, whoever is the reference.
         return None if self.classes_.size == 2 else int(found[0])
-
-    def _weights(self, y: NDArray[Any], sample_weight: ArrayLike | None) -> tuple[Array, Array, Array]:
-        """How much each sample counts, how much of that leave-one-out takes out, and as how many samples."""
-        given = None if sample_weight is None else np.asarray(sample_weight)
-        weight = np.asarray(_check_sample_weight(given, y, dtype=np.float64, ensure_non_negative=True))
-        for label in self.classes_:
-            if not np.any(weight[y == label] > 0):
-                raise ValueError(
-                    f"After removing samples of weight zero, class {label!r} has no samples left. "
-                    "Give a sample of each class a positive weight."
-                )
-        of_class = np.ones(y.size)
-        if self.class_weight is not None:
-            of_class = compute_sample_weight(self.class_weight, y)
-        # Equal rows are left out one at a time, but a class weight is no row and goes with its sample.
-        return weight * of_class, np.minimum(weight, 1.0) * of_class, weight
 
     # ------------------------------------------------------------------ basis functions
 
