@@ -16,15 +16,16 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_selection import SelectorMixin
 from sklearn.utils import check_scalar
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from foldless.beliefs import Array
 from foldless.channels import FlippedLabels
 from foldless.estimators._notebook import NotebookSummary
+from foldless.estimators._reading import new_data, training_data
 from foldless.estimators._saving import Saved
 from foldless.estimators._threads import one_blas_thread
 from foldless.estimators._weights import sample_weights
-from foldless.operators import Standardized, operator_from
+from foldless.operators import Standardized
 from foldless.priors import SupportsInclusion
 from foldless.selection import select
 from foldless.solution import Iteration, Outcome
@@ -32,10 +33,6 @@ from foldless.solvers.solve import Watch
 from foldless.tuning.fit import Choices, Columns, Fit, fit
 from foldless.tuning.loo import log_label_odds, loo_log_densities, loo_log_odds
 from foldless.tuning.many_classes import Fit as ManyFit
-
-# These are used as they are: any layout, both precisions, both sparse formats, both index widths. What else
-# scikit-learn accepts (integers, frames, other sparse formats) it converts first.
-_STORAGE = {"accept_sparse": ("csr", "csc"), "accept_large_sparse": True, "dtype": (np.float64, np.float32)}
 
 
 class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, BaseEstimator):
@@ -73,12 +70,11 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
         """
         choices = self._choices()
         check_scalar(self.fdr, "fdr", Real, min_val=0.0, max_val=1.0)
-        X, targets = validate_data(self, X, y, ensure_min_samples=2, **_STORAGE)
+        operator, targets = training_data(self, X, y)
         labels = self._encoded(targets)
         weight, left_out, self._label_weight = sample_weights(
             targets, sample_weight, self.class_weight, self.classes_
         )
-        operator = operator_from(X)
         columns = self._columns(operator.shape[1], self._kept_positions(operator.shape[1]))
 
         with one_blas_thread():
@@ -331,8 +327,7 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
     def _standardized(self, X: Any) -> Standardized:
         """New samples in the units of the fit."""
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, **_STORAGE)
-        return Standardized(operator_from(X), self._center, self._scale)
+        return Standardized(new_data(self, X), self._center, self._scale)
 
     def _label_log_odds(self, X: Any) -> Array:
         """Log-odds of ``classes_[1]``, integrated over the posterior of the weights."""

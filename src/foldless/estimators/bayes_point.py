@@ -18,10 +18,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from foldless.beliefs import Array
 from foldless.channels import Channel, channel_from
-from foldless.estimators._base import _STORAGE
 from foldless.estimators._binary_points import BinaryPoint, EPPoint, KnapsackPoint, coupled
 from foldless.estimators._kernel_basis import Basis, FourierBasis, GramBasis, Kernel
 from foldless.estimators._notebook import NotebookSummary
+from foldless.estimators._reading import STORAGE
 from foldless.estimators._saving import Saved
 from foldless.estimators._threads import one_blas_thread
 from foldless.estimators._weights import sample_weights
@@ -198,7 +198,7 @@ class BayesPointClassifier(Saved, NotebookSummary, ClassifierMixin, BaseEstimato
             How often each sample counts: weight 2 is the same as the row twice.
         """
         machine, choices, channels = self._checked_choices()
-        X, targets = validate_data(self, X, y, ensure_min_samples=2, **_STORAGE)
+        X, targets = validate_data(self, X, y, ensure_min_samples=2, **STORAGE)
         check_classification_targets(targets)
         self.classes_, code = np.unique(targets, return_inverse=True)
         if self.classes_.size == 1:
@@ -366,7 +366,7 @@ class BayesPointClassifier(Saved, NotebookSummary, ClassifierMixin, BaseEstimato
 
     def _new_columns(self, X: Any) -> Standardized:
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, **_STORAGE)
+        X = validate_data(self, X, reset=False, **STORAGE)
         standardized = Standardized(operator_from(X), self._center, self._scale)
         if self._basis is None:
             return standardized

@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from foldless.beliefs import Array
 from foldless.estimators._notebook import NotebookSummary
+from foldless.estimators._reading import STORAGE
 from foldless.estimators._saving import Saved
 from foldless.estimators._threads import one_blas_thread
 from foldless.estimators._weights import sample_weights
@@ -39,7 +40,6 @@ from foldless.tuning.rate import (
     rate_grid,
 )
 
-_STORAGE = {"accept_sparse": ("csr", "csc"), "accept_large_sparse": True, "dtype": (np.float64, np.float32)}
 TUNINGS = ("alo", "bayes", "bound", "cv")
 # Of the PAC-Bayes bound that tuning='bound' minimises; where its minimum lies hardly depends on it.
 BOUND_DELTA = 0.05
@@ -162,7 +162,7 @@ class SMLRClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, Bas
             How often each sample counts: weight 2 is the same as the row twice.
         """
         self._check_choices()
-        X, targets = validate_data(self, X, y, ensure_min_samples=2, **_STORAGE)
+        X, targets = validate_data(self, X, y, ensure_min_samples=2, **STORAGE)
         check_classification_targets(targets)
         self.classes_, code = np.unique(targets, return_inverse=True)
         if self.classes_.size == 1:
@@ -223,7 +223,7 @@ class SMLRClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, Bas
         Of a kernel, only the kept basis functions; the others have weight zero and are forgotten.
         """
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, **_STORAGE)
+        X = validate_data(self, X, reset=False, **STORAGE)
         return self._operator(X), self._weights_inside[:, 0], float(self._intercept_inside[0])
 
     def __sklearn_tags__(self) -> Any:
@@ -309,7 +309,7 @@ class SMLRClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, Bas
     def _class_scores(self, X: Any) -> NDArray[Any]:
         """One score per class; that of a class without weights is zero."""
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, **_STORAGE)
+        X = validate_data(self, X, reset=False, **STORAGE)
         scores = np.zeros((X.shape[0], self.classes_.size))
         inside: Array = np.tile(self._intercept_inside, (X.shape[0], 1))
         if self._weights_inside.shape[0]:

@@ -24,6 +24,7 @@ __all__ = [
     "Sweep",
     "WithIntercept",
     "operator_from",
+    "stays_elsewhere",
 ]
 
 
@@ -39,3 +40,8 @@ def operator_from(X: Any) -> Operator:
         f"X is a {type(X).__name__}; operator_from needs a NumPy array or a scipy.sparse matrix. "
         "Convert it first, for example with numpy.asarray"
     )
+
+
+def stays_elsewhere(X: Any) -> bool:
+    """Whether X is data that are not in memory, and so cannot be looked at before the first sweep."""
+    return isinstance(X, Operator)

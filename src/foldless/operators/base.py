@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -45,6 +45,8 @@ class Operator(ABC):
 
     shape: tuple[int, int]
     dtype: np.dtype[Any]  # of the products: float32 or float64
+    # Where the storage knows them.
+    column_names: Sequence[str] | None = None
 
     @abstractmethod
     def sweep(

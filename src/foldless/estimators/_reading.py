@@ -1,0 +1,66 @@
+"""From what a user passes as X to an operator.
+
+Arrays, frames and sparse matrices in memory are checked by scikit-learn. Data that live elsewhere (an
+`Operator` over files or a cluster) cannot be looked at before the first sweep; shapes, names and labels are
+checked here, and values that are not finite show in the moments of their columns.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils import column_or_1d
+from sklearn.utils.validation import validate_data
+
+from foldless.operators import Operator, operator_from, stays_elsewhere
+
+# These are used as they are: any layout, both precisions, both sparse formats, both index widths. What else
+# scikit-learn accepts (integers, frames, other sparse formats) it converts first.
+STORAGE = {"accept_sparse": ("csr", "csc"), "accept_large_sparse": True, "dtype": (np.float64, np.float32)}
+
+
+def training_data(estimator: BaseEstimator, X: Any, y: ArrayLike) -> tuple[Operator, NDArray[Any]]:
+    """The operator of a table to learn from, and its labels; the estimator takes note of the columns."""
+    if not stays_elsewhere(X):
+        X, targets = validate_data(estimator, X, y, ensure_min_samples=2, **STORAGE)
+        return operator_from(X), targets
+    operator = operator_from(X)
+    # Labels may live elsewhere, too (a column of a Dask frame), but they are few.
+    targets = column_or_1d(np.asarray(y), warn=True)
+    n_rows, n_columns = operator.shape
+    if targets.size != n_rows:
+        raise ValueError(f"X has {n_rows} rows, but y has {targets.size} labels. Each row needs one.")
+    if n_rows < 2 or n_columns < 1:
+        raise ValueError(f"X has shape {operator.shape}; at least 2 samples and 1 feature are needed.")
+    estimator.n_features_in_ = n_columns
+    if operator.column_names is not None:
+        estimator.feature_names_in_ = np.asarray(operator.column_names, dtype=object)
+    elif hasattr(estimator, "feature_names_in_"):
+        del estimator.feature_names_in_  # of an earlier fit
+    return operator, targets
+
+
+def new_data(estimator: BaseEstimator, X: Any) -> Operator:
+    """The operator of new samples, with the columns of the fit."""
+    if not stays_elsewhere(X):
+        return operator_from(validate_data(estimator, X, reset=False, **STORAGE))
+    operator = operator_from(X)
+    expected = int(estimator.n_features_in_)
+    if operator.shape[1] != expected:
+        raise ValueError(
+            f"X has {operator.shape[1]} features, but {type(estimator).__name__} is expecting {expected} "
+            "features as input."
+        )
+    names = getattr(estimator, "feature_names_in_", None)
+    if names is not None and operator.column_names is not None:
+        differs = np.flatnonzero(np.asarray(operator.column_names, dtype=object) != names)
+        if differs.size:
+            first = int(differs[0])
+            raise ValueError(
+                f"The columns of X are not those of the fit, in their order: column {first} is "
+                f"{operator.column_names[first]!r} instead of {names[first]!r}."
+            )
+    return operator
