@@ -18,6 +18,7 @@ from foldless.operators.tiled import (
     Tiled,
     TileMap,
     TileSource,
+    product_dtype,
     slices,
 )
 
@@ -45,7 +46,7 @@ class Dense(Tiled):
             raise ValueError(f"block_bytes must be positive; got {block_bytes}")
         n_rows, n_columns = self.X.shape
         self.shape = (n_rows, n_columns)
-        self.dtype = np.dtype(np.float32 if self.X.dtype.kind == "f" and self.X.itemsize <= 4 else np.float64)
+        self.dtype = product_dtype(self.X.dtype)
         self.block_bytes = block_bytes
         self._blas_walks = self.X.dtype == self.dtype and _blas_can_walk(self.X)
         self._by_columns = abs(self.X.strides[0]) < abs(self.X.strides[1])
