@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from typing import Any
 
 import latex2mathml.converter
 from docutils import nodes
 from sphinx.application import Sphinx
+from sphinx.util import logging
 from sphinx.writers.html5 import HTML5Translator
 
 import foldless
+
+logger = logging.getLogger(__name__)
 
 project = "foldless"
 author = "The foldless developers"
@@ -54,6 +58,7 @@ sphinx_gallery_conf = {
     "within_subsection_order": "FileNameSortKey",
     "abort_on_example_error": True,
     "run_stale_examples": True,
+    "capture_repr": (),
     "show_memory": False,
     "show_signature": False,
     "min_reported_time": 3600,
@@ -67,6 +72,8 @@ html_theme = "pydata_sphinx_theme"
 html_title = "foldless"
 html_static_path = ["_static"]
 html_css_files = ["foldless.css"]
+# Pages without pages below them need no list of those.
+html_sidebars = {"index": [], "results": []}
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {
@@ -90,14 +97,27 @@ def setup(app: Sphinx) -> None:
 
 
 def _inline_formula(writer: HTML5Translator, node: nodes.math) -> None:
-    writer.body.append(latex2mathml.converter.convert(node.astext()))
+    writer.body.append(_mathml(node.astext(), "inline"))
     raise nodes.SkipNode
 
 
 def _displayed_formula(writer: HTML5Translator, node: nodes.math_block) -> None:
-    formula = latex2mathml.converter.convert(node.astext(), display="block")
-    writer.body.append(f'<div class="formula">{formula}</div>')
+    writer.body.append(f'<div class="formula">{_mathml(node.astext(), "block")}</div>')
     raise nodes.SkipNode
+
+
+def _mathml(formula: str, display: str) -> str:
+    made = latex2mathml.converter.convert(formula, display=display)
+    if "\\" in made:
+        logger.warning("a formula has a command that latex2mathml does not know: %s", formula)
+    # Browsers set no space beside the name of a function, unless it is an operator.
+    made = re.sub(r"<mi>(log|ln|exp|arccos)</mi>", r'<mo lspace="0.17em" rspace="0.17em">\1</mo>', made)
+    # Script and sans-serif letters have code points of their own; browsers no longer know `mathvariant`.
+    return re.sub(
+        r'<mi mathvariant="(script|sans-serif)">([A-Z])</mi>',
+        lambda found: f"<mi>{unicodedata.lookup(f'MATHEMATICAL {found[1]} CAPITAL {found[2]}')}</mi>",
+        made,
+    )
 
 
 def _contributing_is_a_page(app: Sphinx, page: str, source: list[str]) -> None:
@@ -129,6 +149,6 @@ def _plain_prose(app: Sphinx, what: str, name: str, obj: Any, options: Any, line
 
 def _escaped(line: str) -> str:
     """Bars and trailing underscores mean something to reStructuredText, outside of `code`."""
-    parts = line.split("`")
+    parts = re.split(r"(``.*?``|`.*?`)", line)
     parts[::2] = [re.sub(r"\||(?<=\w)_(?!\w)", r"\\\g<0>", part) for part in parts[::2]]
-    return "`".join(parts)
+    return "".join(parts)

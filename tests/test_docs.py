@@ -179,6 +179,19 @@ def test_every_study_that_a_page_names_is_there():
         assert (ROOT / (name.replace(".", "/") + ".py")).is_file(), name
 
 
+LINK = re.compile(r"\]\(([^)#\s:]+)(?:#[^)]*)?\)")
+
+
+@pytest.mark.parametrize(
+    "page", [*WRITTEN, ROOT / "CONTRIBUTING.md"], ids=lambda page: str(page.relative_to(ROOT))
+)
+def test_links_between_files_lead_somewhere(page):
+    for target in LINK.findall(page.read_text(encoding="utf-8")):
+        # The gallery is made at a build, which checks its own links.
+        if target != "../gallery/index":
+            assert (page.parent / target).exists(), target
+
+
 MODULE = re.compile(r"`((?:solvers|tuning|theory|channels|priors|selection|operators)\.[a-z_.]+)`")
 
 

@@ -15,7 +15,7 @@ print(f"{len(model.get_support(indices=True))} features selected, leave-one-out 
 
 # %%
 # Every feature has a weight and a probability of not being zero. Those above the dashed line are selected at
-# a false discovery rate of 0.1; rings are the truth.
+# a false discovery rate of 0.1. Since the truth is known here, false ones are marked by crosses.
 
 InclusionDisplay.from_estimator(model, fdr=0.1, truth=data.weights != 0)
 
