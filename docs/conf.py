@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from pathlib import Path
 from typing import Any
 
 import latex2mathml.converter
 from docutils import nodes
 from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
 from sphinx.util import logging
 from sphinx.writers.html5 import HTML5Translator
 
@@ -42,8 +44,10 @@ autodoc_member_order = "bysource"
 autodoc_default_options = {
     "members": True,
     "exclude-members": "set_fit_request, set_score_request, set_predict_request, set_predict_proba_request, "
-    "set_decision_function_request, set_transform_request, set_output, get_metadata_routing",
+    "set_decision_function_request, set_transform_request, set_output, get_metadata_routing, "
+    "fit_transform",
 }
+toc_object_entries_show_parents = "hide"
 numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False
 # `name` is a link where the name is documented, and code where it is not.
@@ -94,6 +98,15 @@ def setup(app: Sphinx) -> None:
     # Before numpydoc, which reads sections.
     app.connect("autodoc-process-docstring", _plain_prose, priority=400)
     app.connect("source-read", _contributing_is_a_page)
+    app.connect("build-finished", _nothing_from_elsewhere)
+
+
+def _nothing_from_elsewhere(app: Sphinx, failed: Exception | None) -> None:
+    """Pages must work without a network, and tell nobody that they are read: only links lead away."""
+    loads = re.compile(r'<(?:script|img|link|iframe)\b[^>]*\b(?:src|href)="(?:https?:)?//[^"]*"')
+    for page in sorted(Path(app.outdir).rglob("*.html")):
+        if found := loads.search(page.read_text(encoding="utf-8")):
+            raise ExtensionError(f"{page} loads something from elsewhere: {found[0]}")
 
 
 def _inline_formula(writer: HTML5Translator, node: nodes.math) -> None:
