@@ -94,9 +94,12 @@ class SparseClassifier(ManyClassesClassifier):
         Message passing with diagonal covariances, or with exact ones.
     flags_ : list of str
         Why inclusion probabilities should be read with care, if they should.
-    Others are those of `GAMPClassifier`. Of D > 2 classes, `coef_` and `coef_std_` are (D, n_features),
-    `intercept_` is (D,) and `loo_proba_` (n_samples, D); `credible_sets_` is empty, and labels are taken to
-    be right: there is no `mislabel_probability_`.
+
+    Notes
+    -----
+    Other attributes are those of `GAMPClassifier`. Of D > 2 classes, `coef_` and `coef_std_` are
+    (D, n_features), `intercept_` is (D,) and `loo_proba_` (n_samples, D); `credible_sets_` is empty, and
+    labels are taken to be right: there is no `mislabel_probability_`.
 
     Examples
     --------
