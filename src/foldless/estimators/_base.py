@@ -81,8 +81,8 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
         )
         columns = self._columns(operator.shape[1], self._kept_positions(operator.shape[1]))
 
-        given = (targets, labels, weight, left_out, getattr(self, "_groups", None))
-        with one_blas_thread(), checkpointed(self, operator, *given) as recorded:
+        given = {"labels": targets, "sample weights": weight, "groups": getattr(self, "_groups", None)}
+        with one_blas_thread(), checkpointed(self, operator, given) as recorded:
             standardized = Standardized.fit(recorded, weight)
             self._solve(standardized, labels, weight, columns, choices, left_out)
         return self

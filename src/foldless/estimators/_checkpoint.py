@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,9 @@ NO_INFLUENCE = {"checkpoint", "verbose"}
 
 @contextmanager
 def checkpointed(
-    estimator: BaseEstimator, operator: Operator, *given: NDArray[Any] | None
+    estimator: BaseEstimator, operator: Operator, given: Mapping[str, NDArray[Any] | None]
 ) -> Iterator[Operator]:
-    """The operator with a journal, if the estimator has a checkpoint; `given` is what a fit sees beside X."""
+    """The operator with a journal, if the estimator has a checkpoint; `given` is what belongs to the rows."""
     path: str | Path | None = estimator.checkpoint
     if path is None:
         yield operator
@@ -34,7 +34,7 @@ def checkpointed(
 
 
 def _header(
-    estimator: BaseEstimator, operator: Operator, given: tuple[NDArray[Any] | None, ...]
+    estimator: BaseEstimator, operator: Operator, given: Mapping[str, NDArray[Any] | None]
 ) -> dict[str, str]:
     params = {k: v for k, v in estimator.get_params(deep=False).items() if k not in NO_INFLUENCE}
     return {
@@ -44,7 +44,10 @@ def _header(
         "the shape of X": str(operator.shape),
         "the type of X": operator.dtype.name,
         "X": operator.identity(),
-        "what comes with X (labels, weights, groups)": f"{checksum(map(_as_numbers, given)):08x}",
+        **{
+            f"the checksum of {name}": f"{checksum([_as_numbers(values)]):08x}"
+            for name, values in given.items()
+        },
     }
 
 

@@ -103,6 +103,8 @@ def journal(path: Path, header: Mapping[str, str]) -> Iterator[Journal]:
 
     It is removed when the block ends well, and stays when it does not.
     """
+    if not path.parent.is_dir():
+        raise FileNotFoundError(2, os.strerror(2), str(path.parent))
     if not path.exists():
         content = json.dumps(dict(header)).encode("utf-8")
         write_whole(path, b"".join([MAGIC, GOING, _frame([content]), content]))
@@ -132,11 +134,14 @@ def _check_header(path: Path, stream: BinaryIO, header: Mapping[str, str]) -> by
     different = [name for name in {**header, **found} if header.get(name) != found.get(name)]
     if different:
         name = different[0]
-        then, now = (printable(h.get(name, "none"), longest=LONGEST_SHOWN) for h in (found, header))
-        more = f" (so are: {', '.join(printable(n) for n in different[1:])})" if different[1:] else ""
+        what, then, now = (
+            printable(text, longest=LONGEST_SHOWN)
+            for text in (name, found.get(name, "none"), header.get(name, "none"))
+        )
+        more = f" (also different: {', '.join(printable(n) for n in different[1:])})" if different[1:] else ""
         raise BadJournal(
             path,
-            f"it is of another fit and cannot be resumed: {printable(name)} was {then} and is {now}{more}.",
+            f"it is of another fit and cannot be resumed: {what} was {then} and is {now}{more}.",
         )
     return how
 
