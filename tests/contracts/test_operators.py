@@ -247,18 +247,6 @@ class MemoryJournal:
         self.records.append(b"".join(parts))
 
 
-class Unreadable(Operator):
-    """An operator that must not be asked for anything."""
-
-    def __init__(self, operator: Operator) -> None:
-        self.shape, self.dtype = operator.shape, operator.dtype
-
-    def refuse(self, *args: Any, **options: Any) -> Any:
-        raise AssertionError("the data were looked at")
-
-    sweep = scores = score_variances = column_moments = columns = refuse
-
-
 WRAPPERS: dict[str, tuple[Callable[[Operator], Operator], Callable[[np.ndarray], np.ndarray]]] = {
     "plain": (lambda op: op, lambda A: A),
     "standardized": (Standardized.fit, standardized_array),

@@ -251,7 +251,7 @@ def test_bad_files_are_refused_before_any_work(tmp_path: Path) -> None:
     with pytest.raises(BadTable, match=r"no \.npy file"):
         open_rows(tmp_path / "garbage.npy")
     (tmp_path / "table.xlsx").write_bytes(b"")
-    with pytest.raises(BadTable, match=r"Known are \.npy"):
+    with pytest.raises(BadTable, match=r"Known are \.npy, \.parquet, \.zarr, \.h5ad"):
         open_rows(tmp_path / "table.xlsx")
     with pytest.raises(BadTable, match="no names of columns"):
         open_rows(saved("named.npy", np.ones((3, 4))), target="class")

@@ -159,12 +159,13 @@ def open_rows(
     Parameters
     ----------
     where : path, or an array that is sliced when needed
-        A .npy file in C order, or a ``numpy.memmap``.
+        A .npy file in C order; a .parquet file of columns of numbers; a .zarr array, or a group with an array
+        "X"; an .h5ad file, whose X is dense or CSR; or a ``numpy.memmap``.
     target : str, optional
-        The column with the class of each sample, where the file has named columns: see ``labels`` of the
-        answer. It is no feature.
+        Where the class of each sample is: a column of Parquet, an array of a zarr group, a column of obs. It
+        is no feature, and ``labels`` of the answer.
     ignore : list of str
-        Columns that are no features either.
+        Columns of Parquet that are no features either.
     block_bytes : int, default=32 MB
         How much is read at once. Two blocks are in memory.
 

@@ -9,10 +9,9 @@ from typing import Any
 
 from foldless.io.rows.arrays import ArrayRows
 from foldless.io.rows.base import RowSource
-from foldless.io.rows.npy import NpyRows
 from foldless.io.table import BadTable
 
-SUFFIXES = (".npy",)
+SUFFIXES = (".npy", ".parquet", ".zarr", ".h5ad")
 
 
 def row_source(where: Any, *, target: str | None = None, ignore: Sequence[str] = ()) -> RowSource:
@@ -25,14 +24,35 @@ def row_source(where: Any, *, target: str | None = None, ignore: Sequence[str] =
     if not path.exists():
         raise FileNotFoundError(2, os.strerror(2), str(path))
     suffix = path.suffix.lower()
+    if suffix == ".parquet":
+        from foldless.io.rows.parquet import ParquetRows
+
+        return ParquetRows(path, target, ignore)
+    if ignore:
+        raise BadTable(
+            path,
+            "columns can be ignored in Parquet files only, where a column can be left unread.",
+            "Write the matrix again without them.",
+        )
     if suffix == ".npy":
-        if target is not None or ignore:
+        if target is not None:
             raise BadTable(
                 path,
-                "a .npy file has no names of columns, so target and ignore cannot be found in it.",
+                "a .npy file has no names of columns, so no target can be found in it.",
                 "Keep labels in a file of their own and pass them as y.",
             )
+        from foldless.io.rows.npy import NpyRows
+
         return NpyRows(path)
+    if suffix == ".h5ad":
+        from foldless.io.rows.h5ad import H5adRows
+
+        return H5adRows(path, target)
+    # An array in a group is a folder in a folder.
+    if suffix == ".zarr" or any(parent.suffix.lower() == ".zarr" for parent in path.parents):
+        from foldless.io.rows.zarr import ZarrRows
+
+        return ZarrRows(path, target)
     raise BadTable(
         path,
         "rows of this kind of file cannot be read one block at a time.",
