@@ -15,7 +15,7 @@ from scipy import sparse
 from foldless import SparseClassifier, open_rows
 from foldless.datasets import make_class_means
 from foldless.io.rows import RowSource, row_source
-from foldless.io.table import BadTable
+from foldless.io.table import BadTable, Roles
 
 N_ROWS, N_COLUMNS = 57, 6
 NAMES = [f"gene {j}" for j in range(N_COLUMNS)]
@@ -75,12 +75,12 @@ FORMATS: dict[str, Callable[[np.ndarray, Path], Path]] = {
     "h5ad": as_h5ad,
     "h5ad csr": lambda A, folder: as_h5ad(sparse.csr_matrix(A), folder),
 }
-FEATURES_ONLY = {"ignore": ["state", "batch"]}
+FEATURES_ONLY = {"ignore": ("state", "batch")}
 
 
 def source_of(kind: str, A: np.ndarray, folder: Path) -> RowSource:
     options = FEATURES_ONLY if "parquet" in kind else {}
-    return row_source(FORMATS[kind](A, folder), **options)
+    return row_source(FORMATS[kind](A, folder), Roles(**options))
 
 
 def blocks_of(source: RowSource, block_bytes: int) -> list[np.ndarray]:

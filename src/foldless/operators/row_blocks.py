@@ -12,6 +12,7 @@ from scipy.sparse import issparse
 
 from foldless.beliefs import Array
 from foldless.io.rows import BLOCK_BYTES, RowSource, row_source
+from foldless.io.table import Roles
 from foldless.operators.base import (
     Operator,
     RowStep,
@@ -181,7 +182,8 @@ def open_rows(
     >>> sorted(model.get_support(fdr=0.1, indices=True)) == sorted(data.active)
     True
     """
-    return RowBlocks(row_source(where, target=target, ignore=ignore), block_bytes=block_bytes)
+    roles = Roles(target=target, ignore=tuple(ignore))
+    return RowBlocks(row_source(where, roles), block_bytes=block_bytes)
 
 
 def _in_memory(block: Any) -> Tiled:

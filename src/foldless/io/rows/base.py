@@ -34,6 +34,8 @@ class RowSource(ABC):
     column_names: Sequence[str] | None = None
     # Of samples, where the source keeps them beside the matrix and was told where.
     labels: NDArray[Any] | None = None
+    groups: NDArray[Any] | None = None
+    row_names: Sequence[str] | None = None
 
     @abstractmethod
     def opened(self) -> AbstractContextManager[ReadRows]:

@@ -14,19 +14,19 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from foldless.io.extras import needs
-from foldless.io.matrix import as_labels
+from foldless.io.matrix import as_labels, as_texts
 from foldless.io.names import printable
 from foldless.io.rows.base import NUMBERS, ReadRows, RowSource, file_identity, in_space
-from foldless.io.table import BadTable, check_present
+from foldless.io.table import BadTable, Roles, check_present
 
 REMEDY = "Write it again with adata.write_h5ad."
 BY_COLUMNS = "csc_matrix"
 
 
 class H5adRows(RowSource):
-    """X of an AnnData file; `target` is a column of obs, names are those of var."""
+    """X of an AnnData file, with names from var; roles are columns of obs."""
 
-    def __init__(self, path: Path, target: str | None = None) -> None:
+    def __init__(self, path: Path, roles: Roles) -> None:
         self.path = path
         with needs("anndata", "anndata", "to read .h5ad files"):
             import anndata  # noqa: F401
@@ -47,10 +47,15 @@ class H5adRows(RowSource):
             if len(self.column_names) != self.shape[1]:
                 found = f"var has {len(self.column_names)} names and X {self.shape[1]} columns."
                 raise BadTable(path, found, REMEDY)
-            if target is not None:
-                obs = _element(file["obs"])
-                check_present(path, [target], obs.columns, "column of obs", "target")
-                self.labels = as_labels(path, obs[target].to_numpy(), target)
+            obs = _element(file["obs"])
+            wanted = [name for name in (roles.target, roles.groups, roles.samples) if name is not None]
+            check_present(path, wanted, obs.columns, "column of obs", "target, groups or samples")
+            if roles.target is not None:
+                self.labels = as_labels(path, obs[roles.target].to_numpy(), roles.target)
+            if roles.groups is not None:
+                self.groups = as_texts(path, obs[roles.groups].to_numpy(), roles.groups)
+            samples = obs.index if roles.samples is None else obs[roles.samples]
+            self.row_names = [str(name) for name in samples]
 
     def cuts(self, block_bytes: int) -> list[slice]:
         if self._starts is None:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from foldless.io.rows.arrays import ArrayRows
 from foldless.io.rows.base import RowSource
-from foldless.io.table import BadTable
+from foldless.io.table import BadTable, Roles
 
 SUFFIXES = (".npy", ".parquet", ".zarr", ".h5ad")
 
 
-def row_source(where: Any, *, target: str | None = None, ignore: Sequence[str] = ()) -> RowSource:
-    """The source of rows at a path, or of an array that is sliced when needed."""
+def row_source(where: Any, roles: Roles | None = None) -> RowSource:
+    """The source of rows at a path, or of an array that is sliced when needed.
+
+    Of the roles, target, groups and samples are looked for beside the matrix.
+    """
+    roles = Roles() if roles is None else roles
     if not isinstance(where, str | os.PathLike):
         if not all(hasattr(where, name) for name in ("shape", "dtype", "__getitem__")):
             raise TypeError(f"A path or an array is needed; got a {type(where).__name__}.")
@@ -27,19 +30,19 @@ def row_source(where: Any, *, target: str | None = None, ignore: Sequence[str] =
     if suffix == ".parquet":
         from foldless.io.rows.parquet import ParquetRows
 
-        return ParquetRows(path, target, ignore)
-    if ignore:
+        return ParquetRows(path, roles)
+    if roles.ignore:
         raise BadTable(
             path,
             "columns can be ignored in Parquet files only, where a column can be left unread.",
             "Write the matrix again without them.",
         )
     if suffix == ".npy":
-        if target is not None:
+        if (roles.target, roles.groups, roles.samples) != (None, None, None):
             raise BadTable(
                 path,
-                "a .npy file has no names of columns, so no target can be found in it.",
-                "Keep labels in a file of their own and pass them as y.",
+                "a .npy file holds a matrix and nothing beside it, so no target can be found in it.",
+                "Keep labels in a file of their own: pass them as y, or see --labels.",
             )
         from foldless.io.rows.npy import NpyRows
 
@@ -47,12 +50,12 @@ def row_source(where: Any, *, target: str | None = None, ignore: Sequence[str] =
     if suffix == ".h5ad":
         from foldless.io.rows.h5ad import H5adRows
 
-        return H5adRows(path, target)
+        return H5adRows(path, roles)
     # An array in a group is a folder in a folder.
     if suffix == ".zarr" or any(parent.suffix.lower() == ".zarr" for parent in path.parents):
         from foldless.io.rows.zarr import ZarrRows
 
-        return ZarrRows(path, target)
+        return ZarrRows(path, roles)
     raise BadTable(
         path,
         "rows of this kind of file cannot be read one block at a time.",

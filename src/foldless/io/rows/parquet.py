@@ -6,7 +6,7 @@ of some 10 MB if memory is what matters.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from foldless.io.matrix import as_texts
 from foldless.io.parquet import dtype_of, labels_of, numbers_of, opened_parquet, samples_position, told
 from foldless.io.rows.base import ReadRows, RowSource, file_identity, in_space
 from foldless.io.table import BadTable, Roles, layout_of
@@ -22,7 +23,7 @@ from foldless.io.table import BadTable, Roles, layout_of
 class ParquetRows(RowSource):
     """Columns of numbers; what names rows, the target, and what is to be ignored are no features."""
 
-    def __init__(self, path: Path, target: str | None = None, ignore: Sequence[str] = ()) -> None:
+    def __init__(self, path: Path, roles: Roles) -> None:
         self.path = path
         with told(path), opened_parquet(path) as file:
             schema = file.schema_arrow
@@ -32,7 +33,6 @@ class ParquetRows(RowSource):
                 raise BadTable(
                     path, f"the table is empty: {n_rows} x {len(header)}.", "Is the file complete?"
                 )
-            roles = Roles(target=target, ignore=tuple(ignore))
             layout = layout_of(path, header, roles, samples=samples_position(schema, roles))
             self.dtype = np.result_type(*(dtype_of(path, schema.field(j)) for j in layout.features))
             self.shape = (n_rows, len(layout.features))
@@ -40,10 +40,12 @@ class ParquetRows(RowSource):
             sizes = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
             # Where each row group begins.
             self._starts = np.concatenate([[0], np.cumsum(sizes)])
-            if target is not None:
-                values = file.read(columns=[target]).column(0).to_pylist()
-                texts = np.array(["" if value is None else value for value in values], dtype=object)
-                self.labels = labels_of(path, texts, target)
+            if roles.target is not None:
+                self.labels = labels_of(path, _values(file, roles.target), roles.target)
+            if roles.groups is not None:
+                self.groups = as_texts(path, _values(file, roles.groups), roles.groups)
+            if layout.samples is not None:
+                self.row_names = [str(name) for name in _values(file, header[layout.samples])]
 
     @contextmanager
     def opened(self) -> Iterator[ReadRows]:
@@ -102,3 +104,9 @@ class ParquetRows(RowSource):
     def _unpack(self, batch: Any, block: NDArray[Any], start: int) -> None:
         for place, name in enumerate(self.column_names or ()):
             block[:, place] = numbers_of(self.path, batch.column(name), name, start)
+
+
+def _values(file: Any, name: str) -> NDArray[Any]:
+    """A column that is no feature, whole; what is missing is empty."""
+    values = file.read(columns=[name]).column(name).to_pylist()
+    return np.array(["" if value is None else value for value in values], dtype=object)

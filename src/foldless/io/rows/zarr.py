@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foldless.io.extras import needs
-from foldless.io.matrix import as_labels
+from foldless.io.matrix import as_labels, as_texts
 from foldless.io.names import printable
 from foldless.io.rows.base import NUMBERS, ReadRows, RowSource, in_space
-from foldless.io.table import BadTable, check_present
+from foldless.io.table import BadTable, Roles, check_present
 
 MATRIX = "X"
 REMEDY = "Write it again with zarr.save."
@@ -24,7 +24,7 @@ REMEDY = "Write it again with zarr.save."
 class ZarrRows(RowSource):
     """Blocks of whole rows; chunks of whole rows are read fastest."""
 
-    def __init__(self, path: Path, target: str | None = None) -> None:
+    def __init__(self, path: Path, roles: Roles) -> None:
         self.path = path
         with opened_zarr(path) as store:
             X = _matrix(path, store)
@@ -37,8 +37,12 @@ class ZarrRows(RowSource):
             self.shape = (int(X.shape[0]), int(X.shape[1]))
             self.dtype = np.dtype(X.dtype)
             self._rows_of_a_chunk = int(X.chunks[0])
-            if target is not None:
-                self.labels = self._labels(store, target)
+            if roles.target is not None:
+                self.labels = as_labels(path, self._vector(store, roles.target, "target"), roles.target)
+            if roles.groups is not None:
+                self.groups = as_texts(path, self._vector(store, roles.groups, "groups"), roles.groups)
+            if roles.samples is not None:
+                self.row_names = [str(name) for name in self._vector(store, roles.samples, "samples")]
 
     def cuts(self, block_bytes: int) -> list[slice]:
         """Whole chunks where they fit, since a chunk that two blocks share is unpacked twice."""
@@ -69,17 +73,18 @@ class ZarrRows(RowSource):
     def identity(self) -> str:
         return folder_identity(self.path)
 
-    def _labels(self, store: Any, target: str) -> NDArray[Any]:
+    def _vector(self, store: Any, name: str, purpose: str) -> NDArray[Any]:
+        """Another array of the group, with a value for each row."""
         arrays = list(store.array_keys()) if hasattr(store, "array_keys") else []
-        check_present(self.path, [target], arrays, "array", "target")
-        values = np.asarray(store[target][:])
+        check_present(self.path, [name], arrays, "array", purpose)
+        values = np.asarray(store[name][:])
         if values.shape != (self.shape[0],):
             raise BadTable(
                 self.path,
-                f"the array {printable(target)!r} has shape {values.shape}; there are {self.shape[0]} rows.",
-                "One label for each sample is needed.",
+                f"the array {printable(name)!r} has shape {values.shape}; there are {self.shape[0]} rows.",
+                "One value for each sample is needed.",
             )
-        return as_labels(self.path, values, target)
+        return values
 
 
 @contextmanager
