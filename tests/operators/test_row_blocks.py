@@ -182,8 +182,13 @@ def test_blocks_without_weight_and_values_that_are_not_finite(tmp_path: Path) ->
     for bad in (np.nan, np.inf):
         spoiled = A.copy()
         spoiled[13, 1] = bad
+        operator = RowBlocks(row_source(spoiled), block_bytes=4 * 3 * 8)
         with pytest.raises(ValueError, match="column 1 has no finite mean"):
-            Standardized.fit(RowBlocks(row_source(spoiled), block_bytes=4 * 3 * 8))
+            Standardized.fit(operator)
+        # New samples have no moments to look at: their scores tell.
+        for weights in (np.ones(3), np.ones((3, 2))):
+            with pytest.raises(ValueError, match=r"row 13 of X.*\(1 such rows\)"):
+                operator.scores(weights)
 
 
 def test_memory_is_two_blocks_and_vectors(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
 from typer.testing import CliRunner
@@ -18,8 +19,6 @@ from foldless.datasets import make_class_means
 from foldless.io.labels import read_labels
 from foldless.io.table import BadTable, OverBudget
 from foldless.runs import streaming
-
-STREAMED = "Rows stayed on disk and were read in blocks in every pass."
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +46,10 @@ def as_parquet(study: Any, folder: Path) -> Path:
     return folder / "table.parquet"
 
 
+def too_large(*args: Any, **options: Any) -> Any:
+    raise OverBudget("too large")
+
+
 def steps(folder: Path) -> list[str]:
     return json.loads((folder / "run.json").read_text())["table"]["steps"]
 
@@ -66,8 +69,8 @@ def test_a_streamed_table_has_the_results_of_one_in_memory(study: Any, tmp_path:
         ]
         assert columns[0] == columns[1]
     assert "patient 3" in (tmp_path / "there" / "predictions.tsv").read_text()
-    assert STREAMED in steps(tmp_path / "there")
-    assert STREAMED not in steps(tmp_path / "here")
+    assert streaming.STEP in steps(tmp_path / "there")
+    assert streaming.STEP not in steps(tmp_path / "here")
     assert (tmp_path / "there" / "report.html").exists()
 
 
@@ -80,13 +83,10 @@ def test_groups_come_from_the_file_too(study: Any, tmp_path: Path) -> None:
 def test_a_table_that_does_not_fit_is_streamed_without_being_asked(
     study: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def too_large(*args: Any, **options: Any) -> Any:
-        raise OverBudget("too large")
-
     monkeypatch.setattr(streaming, "read_table", too_large)
     table = as_parquet(study, tmp_path)
     succeeded("fit", table, "--target", "class", "--ignore", "clinic", "--out", tmp_path / "out")
-    assert STREAMED in steps(tmp_path / "out")
+    assert streaming.STEP in steps(tmp_path / "out")
     (tmp_path / "table.csv").write_text("a,class\n1,x\n2,y\n")
     refused = run("fit", tmp_path / "table.csv", "--target", "class", "--out", tmp_path / "csv")
     assert refused.exit_code == ExitCode.OUT_OF_MEMORY
@@ -109,6 +109,41 @@ def test_matrices_without_labels_take_them_from_another_file(study: Any, tmp_pat
     asked = run("fit", tmp_path / "X.npy")
     assert asked.exit_code == ExitCode.USAGE
     assert "--labels" in asked.stderr
+
+
+def test_predictions_of_rows_on_disk(study: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.save(tmp_path / "X.npy", study.X)
+    np.save(tmp_path / "y.npy", study.y)
+    succeeded("fit", tmp_path / "X.npy", "--labels", tmp_path / "y.npy", "--out", tmp_path / "npy")
+    model = tmp_path / "npy" / "model.safetensors"
+    succeeded("predict", model, tmp_path / "X.npy", "--out", tmp_path / "npy.tsv")
+    in_memory = pd.DataFrame(study.X, columns=[str(j) for j in range(1, 81)])
+    expected = foldless.load(model).predict_proba(in_memory)[:, 1]
+    lines = (tmp_path / "npy.tsv").read_text().splitlines()[1:]
+    assert_allclose([float(line.split("\t")[-1]) for line in lines], expected, rtol=1e-9)
+
+    def refused(name: str, X: np.ndarray, message: str) -> None:
+        np.save(tmp_path / name, X)
+        result = run("predict", model, tmp_path / name, "--out", tmp_path / "refused.tsv")
+        assert result.exit_code == ExitCode.BAD_DATA
+        assert message in " ".join(result.stderr.split())
+
+    refused("narrow.npy", study.X[:, :-1], "there is no feature '80'")
+    refused("wide.npy", np.column_stack([study.X, study.y]), "columns are others than those of the model")
+    refused(
+        "hole.npy",
+        np.where(np.arange(60)[:, None] == 7, np.nan, study.X),
+        "row 7 of X, counted from 0, holds values",
+    )
+
+    # Parquet is read by name, in the model's order, and from disk if it does not fit.
+    table = as_parquet(study, tmp_path)
+    succeeded("fit", table, "--target", "class", "--ignore", "clinic", "--out", tmp_path / "parquet")
+    named = ["predict", tmp_path / "parquet" / "model.safetensors", table, "--target", "class"]
+    succeeded(*named, "--out", tmp_path / "here.tsv")
+    monkeypatch.setattr("foldless.runs.predict.read_table", too_large)
+    succeeded(*named, "--out", tmp_path / "there.tsv")
+    assert (tmp_path / "there.tsv").read_text() == (tmp_path / "here.tsv").read_text()
 
 
 def test_labels_are_refused_with_a_reason(tmp_path: Path) -> None:

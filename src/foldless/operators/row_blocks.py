@@ -78,6 +78,7 @@ class RowBlocks(Operator):
         with self._blocks() as blocks:
             for rows, block in blocks:
                 out[rows] = block.scores(weights)
+        self._check_finite(out, weights)
         return out
 
     def adjoint(self, row_values: Array) -> Array:
@@ -138,6 +139,17 @@ class RowBlocks(Operator):
 
     def identity(self) -> str:
         return f"{self.source.identity()}, {super().identity()}"
+
+    def _check_finite(self, scores: Array, weights: Array) -> None:
+        """Nobody has looked at these rows before, and a score that is no number would pass for a class."""
+        if np.all(np.isfinite(scores)) or not np.all(np.isfinite(weights)):
+            return
+        finite = np.isfinite(scores) if scores.ndim == 1 else np.isfinite(scores).all(axis=1)
+        bad = np.flatnonzero(~finite)
+        raise ValueError(
+            f"row {bad[0]} of X, counted from 0, holds values that are missing, infinite or too large "
+            f"({bad.size} such rows). Fill them in, or remove the rows"
+        )
 
     @contextmanager
     def _blocks(self) -> Iterator[Blocks]:
