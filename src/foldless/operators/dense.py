@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from foldless.beliefs import Array
+from foldless.io.checksums import checksum
 from foldless.operators.base import column_positions, normalized_sample_weight
 from foldless.operators.tiled import (
     BLOCK_BYTES,
@@ -76,6 +77,10 @@ class Dense(Tiled):
         """
         share = normalized_sample_weight(sample_weight, self.shape[0])
         shift = self.X[np.argmax(share)].astype(np.float64)
+        drift, variance = self.moments_about(shift, share)
+        return shift + drift, variance
+
+    def moments_about(self, shift: Array, share: Array) -> tuple[Array, Array]:
         buffer = self._buffer(np.dtype(np.float64))
         first, second = np.zeros(self.shape[1]), np.zeros(self.shape[1])
         with np.errstate(over="ignore", invalid="ignore"):
@@ -88,8 +93,12 @@ class Dense(Tiled):
                     second[columns] += deviation.T @ share[rows]
         varies = first != 0
         if not np.all(np.isfinite(second)) or np.any(second[varies] < SMALLEST_SAFE_SQUARE):
-            return super().column_moments(sample_weight)
-        return shift + first, np.maximum(second - first * first, 0.0)
+            return super().moments_about(shift, share)
+        return first, np.maximum(second - first * first, 0.0)
+
+    def identity(self) -> str:
+        tiles = (self.X[rows, columns] for rows in self._row_blocks for columns in self._column_tiles)
+        return f"entries of checksum {checksum(tiles):08x}"
 
     def columns(self, indices: ArrayLike) -> NDArray[np.float64]:
         return self.X[:, column_positions(indices, self.shape[1])].astype(np.float64)
