@@ -1,0 +1,61 @@
+"""Powers of the logistic function averaged over Gaussians: whichever sum is the cheapest that is accurate.
+
+Narrow cavities, which are nearly all once a fit is under way, are summed at a few nodes
+(`trapezoidal_sums`); what is too wide or too far out for that is left to `exponential_sums`. The two agree to
+1e-11, so that nothing jumps where one takes over from the other.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foldless.beliefs import Array, Response
+from foldless.channels.exponential_sums import exponential_sums_response
+from foldless.channels.trapezoidal_sums import LARGEST_MEAN, NODES_AT_ONCE, Rule, Sums, sums_of
+
+# A rule serves smaller variances than its own, too. Up to this many nodes, using it for all rows costs less
+# than picking those that could do with fewer.
+FEW_NODES = 23
+
+
+def sigmoid_power_response(mean: Array, var: Array, power: float = 1.0) -> Response:
+    """log E[σ(x)^a] for x ~ N(mean, var), a = power in (0, 1], and its derivatives in the mean."""
+    mean, var = np.broadcast_arrays(np.asarray(mean, dtype=np.float64), np.asarray(var, dtype=np.float64))
+    shape = mean.shape
+    mean, var = mean.ravel(), var.ravel()
+    out = np.empty((3, mean.size))
+    _respond(mean, var, power, out)
+    # A power of a probability is below one, and its logarithm is concave: the rest is rounding.
+    np.minimum(out[0], 0.0, out=out[0])
+    np.maximum(out[2], 0.0, out=out[2])
+    return Response(*(field.reshape(shape) for field in out))
+
+
+def _respond(mean: Array, var: Array, power: float, out: NDArray[np.float64]) -> None:
+    rules, sums = sums_of(power)
+    limits = np.array([rule.largest_var for rule in rules])
+    if mean.size and np.abs(mean).max() <= LARGEST_MEAN:
+        widest = int(np.searchsorted(limits, var.max()))
+        if widest < len(rules) and rules[widest].weights.size <= FEW_NODES:
+            _in_pieces(sums, mean, var, rules[widest], out)
+            return
+    # The first rule that is fine enough; the number of rules where there is none.
+    rule_of = np.searchsorted(limits, var)
+    rule_of[~(np.abs(mean) <= LARGEST_MEAN)] = len(rules)
+    for number in np.flatnonzero(np.bincount(rule_of)):
+        rows = np.flatnonzero(rule_of == number)
+        part = np.empty((3, rows.size))
+        if number < len(rules):
+            _in_pieces(sums, mean[rows], var[rows], rules[number], part)
+        else:
+            part[:] = exponential_sums_response(mean[rows], var[rows], power)
+        out[:, rows] = part
+
+
+def _in_pieces(sums: Sums, mean: Array, var: Array, rule: Rule, out: NDArray[np.float64]) -> None:
+    """A cacheful of rows at a time."""
+    step = max(NODES_AT_ONCE // rule.weights.size, 1)
+    for start in range(0, mean.size, step):
+        rows = slice(start, start + step)
+        sums(mean[rows], var[rows], rule, out[:, rows])
