@@ -43,6 +43,13 @@ class Rule(NamedTuple):
     first: float
     weights: NDArray[np.float64]
 
+    def sum(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Σ weights values over nodes, for (nodes, rows) values.
+
+        Not by BLAS, where the last bit of a row's sum depends on how many rows there are.
+        """
+        return np.einsum("i,ij->j", self.weights, values)
+
 
 def _trapezoidal(step: float, largest_var: float, *, both_tails: bool) -> Rule:
     tilted = REACH + FASTEST_TILT * np.sqrt(largest_var)
@@ -116,9 +123,9 @@ def logistic_sums(mean: Array, var: Array, rule: Rule, out: NDArray[np.float64])
     odds += 1.0
     tail = np.divide(1.0, odds, out=odds)
     power = tail * tail
-    first, second = rule.weights @ tail, rule.weights @ power
+    first, second = rule.sum(tail), rule.sum(power)
     power *= tail
-    third = rule.weights @ power
+    third = rule.sum(power)
     # Both sides in one formula: a choice between two arrays takes longer than arithmetic.
     probable = (mean >= 0.0).astype(np.float64)
     sign = 1.0 - 2.0 * probable
@@ -150,12 +157,12 @@ def power_sums(power: float, mean: Array, var: Array, rule: Rule, out: NDArray[n
     np.divide(1.0, sigma, out=sigma)
     miss = np.multiply(odds, sigma, out=odds)
     log_z, slope, curvature = out
-    z = rule.weights @ likelihood
-    of_sigma = rule.weights @ (likelihood * sigma)
+    z = rule.sum(likelihood)
+    of_sigma = rule.sum(likelihood * sigma)
     likelihood *= miss
-    of_miss = rule.weights @ likelihood
+    of_miss = rule.sum(likelihood)
     likelihood *= sigma
-    of_both = rule.weights @ likelihood
+    of_both = rule.sum(likelihood)
     np.log(z, out=log_z)
     np.divide(power * of_miss, z, out=slope)
     np.multiply(power * (1.0 + power), of_both, out=curvature)
