@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from foldless import fast
+from foldless.channels import sigmoid_averages
 from foldless.channels.exponential_sums import exponential_sums_response
 from foldless.channels.sigmoid_averages import sigmoid_power_response
 from foldless.channels.trapezoidal_sums import LARGEST_MEAN, LOGISTIC_RULES, POWER_RULES, Rule, sums_of
@@ -93,3 +95,46 @@ def test_no_rows_and_broken_rows_are_answered():
     assert empty.log_z.shape == (0,)
     broken = sigmoid_power_response(np.array([0.0, np.nan, 1.0]), np.array([1.0, 1.0, np.nan]))
     assert_array_equal(np.isnan(broken.slope), [False, True, True])
+
+
+@pytest.fixture
+def compiled_rows(monkeypatch):
+    pytest.importorskip("numba")
+    monkeypatch.delenv("FOLDLESS_COMPILED", raising=False)
+    fast.loops.cache_clear()
+    monkeypatch.setattr(sigmoid_averages, "LEAST_ROWS_COMPILED", 0)
+    monkeypatch.setattr(sigmoid_averages, "ROWS_PER_THREAD", 700)
+    yield
+    fast.loops.cache_clear()
+
+
+@pytest.mark.usefixtures("compiled_rows")
+def test_compiled_rows_are_those_of_numpy(monkeypatch):
+    """All rules, both signs, the far and the wide; and the same bits for any number of threads."""
+    rng = np.random.default_rng(3)
+    var = np.concatenate(
+        [rng.permutation(np.geomspace(1e-12, 1e4, 3000)), [r.largest_var for r in LOGISTIC_RULES]]
+    )
+    mean = rng.normal(size=var.size) * np.where(rng.random(var.size) < 0.1, 500.0, 5.0)
+    mean[:3] = 0.0, np.nan, -0.0
+    answers = []
+    for threads in (1, 3):
+        monkeypatch.setattr(fast, "n_threads", lambda threads=threads: threads)
+        answers.append(sigmoid_power_response(mean, var))
+    for got, expected in zip(*answers, strict=True):
+        assert_array_equal(got, expected)
+    monkeypatch.setattr(sigmoid_averages, "LEAST_ROWS_COMPILED", 10**9)
+    plain = sigmoid_power_response(mean, var)
+    assert_allclose(answers[0].log_z, plain.log_z, rtol=1e-13, atol=1e-13)
+    assert_allclose(answers[0].slope, plain.slope, rtol=1e-12)
+    assert_allclose(answers[0].curvature, plain.curvature, rtol=1e-10)
+
+
+@pytest.mark.usefixtures("compiled_rows")
+def test_a_row_alone_is_the_row_among_others_when_compiled():
+    rng = np.random.default_rng(4)
+    mean, var = rng.normal(size=50), np.geomspace(1e-4, 10.0, 50)
+    together = sigmoid_power_response(mean, var)
+    for row in range(0, 50, 7):
+        alone = sigmoid_power_response(mean[row : row + 1], var[row : row + 1])
+        assert_array_equal([field[0] for field in alone], [field[row] for field in together])

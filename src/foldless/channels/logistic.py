@@ -40,8 +40,8 @@ class Logistic(MarginChannel):
 
     ``integral`` is how σ is averaged over a Gaussian: "exponential-sums" (accurate everywhere, about
     1e-10; at a few nodes where these do, see `sigmoid_averages`), "variational" (a bound, as published for
-    GAMP), "mixture" (six normal cdfs, good where the label is not a surprise), "gauss-hermite" (21 nodes, good
-    for small variances).
+    GAMP), "mixture" (six normal cdfs, good where the label is not a surprise), "gauss-hermite" (21 nodes,
+    good for small variances).
     """
 
     scale: float = 1.0

@@ -7,16 +7,32 @@ Narrow cavities, which are nearly all once a fit is under way, are summed at a f
 
 from __future__ import annotations
 
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
+from foldless import fast
 from foldless.beliefs import Array, Response
 from foldless.channels.exponential_sums import exponential_sums_response
-from foldless.channels.trapezoidal_sums import LARGEST_MEAN, NODES_AT_ONCE, Rule, Sums, sums_of
+from foldless.channels.trapezoidal_sums import (
+    LARGEST_MEAN,
+    LOGISTIC_RULES,
+    NODES_AT_ONCE,
+    Rule,
+    Sums,
+    sums_of,
+)
 
 # A rule serves smaller variances than its own, too. Up to this many nodes, using it for all rows costs less
 # than picking those that could do with fewer.
 FEW_NODES = 23
+# With fewer rows, loading numba takes longer than all iterations together.
+LEAST_ROWS_COMPILED = 4096
+# Fewer rows than these are done before another thread has begun.
+ROWS_PER_THREAD = 4096
 
 
 def sigmoid_power_response(mean: Array, var: Array, power: float = 1.0) -> Response:
@@ -33,6 +49,12 @@ def sigmoid_power_response(mean: Array, var: Array, power: float = 1.0) -> Respo
 
 
 def _respond(mean: Array, var: Array, power: float, out: NDArray[np.float64]) -> None:
+    loops = None
+    if power == 1.0 and mean.size >= LEAST_ROWS_COMPILED:
+        loops = fast.loops("foldless.channels.loops")
+    if loops is not None:
+        _respond_compiled(loops, mean, var, out)
+        return
     rules, sums = sums_of(power)
     limits = np.array([rule.largest_var for rule in rules])
     if mean.size and np.abs(mean).max() <= LARGEST_MEAN:
@@ -59,3 +81,34 @@ def _in_pieces(sums: Sums, mean: Array, var: Array, rule: Rule, out: NDArray[np.
     for start in range(0, mean.size, step):
         rows = slice(start, start + step)
         sums(mean[rows], var[rows], rule, out[:, rows])
+
+
+def _respond_compiled(loops: Any, mean: Array, var: Array, out: NDArray[np.float64]) -> None:
+    left = np.empty(mean.size, dtype=bool)
+    n_parts = max(mean.size // ROWS_PER_THREAD, 1)
+    cuts = np.linspace(0, mean.size, n_parts + 1).astype(int)
+    arrays = (np.ascontiguousarray(mean), np.ascontiguousarray(var))
+    parts = [slice(a, b) for a, b in pairwise(cuts)]
+    fast.in_threads(
+        loops.logistic_rows,
+        [
+            (
+                *(array[rows] for array in arrays),
+                *_rules_as_arrays(),
+                LARGEST_MEAN,
+                *(field[rows] for field in out),
+                left[rows],
+            )
+            for rows in parts
+        ],
+    )
+    if left.any():
+        out[:, left] = exponential_sums_response(mean[left], var[left])
+
+
+@cache
+def _rules_as_arrays() -> tuple[NDArray[Any], ...]:
+    """Limits, steps, first nodes, where the weights of each rule start, and all weights."""
+    columns = zip(*((r.largest_var, r.step, r.first) for r in LOGISTIC_RULES), strict=True)
+    starts = np.cumsum([0, *(r.weights.size for r in LOGISTIC_RULES)])
+    return (*map(np.array, columns), starts, np.concatenate([r.weights for r in LOGISTIC_RULES]))
