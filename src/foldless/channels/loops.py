@@ -29,53 +29,58 @@ def logistic_rows(
     Rules are laid out one after another: that with number k has nodes `starts[k]` to `starts[k + 1]`.
     """
     n_rules = limits.size
-    rule_of = np.empty(mean.size, np.int8)
+    rule_of = np.zeros(mean.size, np.int64)
+    for rule in range(n_rules):
+        for i in range(mean.size):
+            # Not `>`: what is not a number must not pass for narrow.
+            rule_of[i] += not var[i] <= limits[rule]
+    n_before = np.zeros(n_rules + 2, np.int64)
     for i in range(mean.size):
-        rule = 0
-        while rule < n_rules and not var[i] <= limits[rule]:
-            rule += 1
         if not abs(mean[i]) <= largest_mean:
-            rule = n_rules
-        rule_of[i] = rule
-        left[i] = rule == n_rules
-    rows = np.empty(LANES, np.int64)
+            rule_of[i] = n_rules
+        left[i] = rule_of[i] == n_rules
+        n_before[rule_of[i] + 1] += 1
+    for rule in range(n_rules + 1):
+        n_before[rule + 1] += n_before[rule]
+    # Rows in the order of their rules: a branch for every row would be guessed wrong too often.
+    order = np.empty(mean.size, np.int64)
+    next_of = n_before.copy()
+    for i in range(mean.size):
+        order[next_of[rule_of[i]]] = i
+        next_of[rule_of[i]] += 1
     odds, ratio = np.ones(LANES), np.ones(LANES)
     first, second, third = np.empty(LANES), np.empty(LANES), np.empty(LANES)
     for rule in range(n_rules):
-        n_lanes = 0
-        for i in range(mean.size):
-            if rule_of[i] == rule:
-                rows[n_lanes] = i
-                n_lanes += 1
-            if n_lanes == LANES or (i == mean.size - 1 and n_lanes > 0):
-                for lane in range(n_lanes):
-                    at = rows[lane]
-                    std = np.sqrt(var[at])
-                    odds[lane] = np.exp(abs(mean[at]) + firsts[rule] * std)
-                    ratio[lane] = np.exp(steps[rule] * std)
-                first[:] = 0.0
-                second[:] = 0.0
-                third[:] = 0.0
-                for node in range(starts[rule], starts[rule + 1]):
-                    weight = weights[node]
-                    for lane in range(LANES):
-                        tail = 1.0 / (1.0 + odds[lane])
-                        odds[lane] *= ratio[lane]
-                        term = weight * tail
-                        first[lane] += term
-                        term *= tail
-                        second[lane] += term
-                        third[lane] += term * tail
-                for lane in range(n_lanes):
-                    at = rows[lane]
-                    middle = first[lane] - second[lane]
-                    outer = second[lane] - third[lane]
-                    z, of_sigma = first[lane], second[lane]
-                    if mean[at] >= 0.0:
-                        z = 1.0 - first[lane]
-                        of_sigma += 1.0 - 2.0 * first[lane]
-                        outer = middle - outer
-                    log_z[at] = min(np.log(z), 0.0)
-                    slope[at] = middle / z
-                    curvature[at] = max((2.0 * outer - slope[at] * of_sigma) / z, 0.0)
-                n_lanes = 0
+        for begin in range(n_before[rule], n_before[rule + 1], LANES):
+            n_lanes = min(LANES, n_before[rule + 1] - begin)
+            rows = order[begin : begin + n_lanes]
+            for lane in range(n_lanes):
+                at = rows[lane]
+                std = np.sqrt(var[at])
+                odds[lane] = np.exp(abs(mean[at]) + firsts[rule] * std)
+                ratio[lane] = np.exp(steps[rule] * std)
+            first[:] = 0.0
+            second[:] = 0.0
+            third[:] = 0.0
+            for node in range(starts[rule], starts[rule + 1]):
+                weight = weights[node]
+                for lane in range(LANES):
+                    tail = 1.0 / (1.0 + odds[lane])
+                    odds[lane] *= ratio[lane]
+                    term = weight * tail
+                    first[lane] += term
+                    term *= tail
+                    second[lane] += term
+                    third[lane] += term * tail
+            for lane in range(n_lanes):
+                at = rows[lane]
+                middle = first[lane] - second[lane]
+                outer = second[lane] - third[lane]
+                z, of_sigma = first[lane], second[lane]
+                if mean[at] >= 0.0:
+                    z = 1.0 - first[lane]
+                    of_sigma += 1.0 - 2.0 * first[lane]
+                    outer = middle - outer
+                log_z[at] = min(np.log(z), 0.0)
+                slope[at] = middle / z
+                curvature[at] = max((2.0 * outer - slope[at] * of_sigma) / z, 0.0)

@@ -20,9 +20,6 @@ from foldless.channels.exponential_sums import exponential_sums_response
 from foldless.channels.trapezoidal_sums import (
     LARGEST_MEAN,
     LOGISTIC_RULES,
-    NODES_AT_ONCE,
-    Rule,
-    Sums,
     sums_of,
 )
 
@@ -60,7 +57,7 @@ def _respond(mean: Array, var: Array, power: float, out: NDArray[np.float64]) ->
     if mean.size and np.abs(mean).max() <= LARGEST_MEAN:
         widest = int(np.searchsorted(limits, var.max()))
         if widest < len(rules) and rules[widest].weights.size <= FEW_NODES:
-            _in_pieces(sums, mean, var, rules[widest], out)
+            sums(mean, var, rules[widest], out)
             return
     # The first rule that is fine enough; the number of rules where there is none.
     rule_of = np.searchsorted(limits, var)
@@ -69,18 +66,10 @@ def _respond(mean: Array, var: Array, power: float, out: NDArray[np.float64]) ->
         rows = np.flatnonzero(rule_of == number)
         part = np.empty((3, rows.size))
         if number < len(rules):
-            _in_pieces(sums, mean[rows], var[rows], rules[number], part)
+            sums(mean[rows], var[rows], rules[number], part)
         else:
             part[:] = exponential_sums_response(mean[rows], var[rows], power)
         out[:, rows] = part
-
-
-def _in_pieces(sums: Sums, mean: Array, var: Array, rule: Rule, out: NDArray[np.float64]) -> None:
-    """A cacheful of rows at a time."""
-    step = max(NODES_AT_ONCE // rule.weights.size, 1)
-    for start in range(0, mean.size, step):
-        rows = slice(start, start + step)
-        sums(mean[rows], var[rows], rule, out[:, rows])
 
 
 def _respond_compiled(loops: Any, mean: Array, var: Array, out: NDArray[np.float64]) -> None:

@@ -14,9 +14,9 @@ few multiplications and a division. `exponential_sums` knows no limit of the var
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,12 +43,12 @@ class Rule(NamedTuple):
     first: float
     weights: NDArray[np.float64]
 
-    def sum(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def sum(self, values: Array, out: Array) -> None:
         """Σ weights values over nodes, for (nodes, rows) values.
 
         Not by BLAS, where the last bit of a row's sum depends on how many rows there are.
         """
-        return np.einsum("i,ij->j", self.weights, values)
+        np.einsum("i,ij->j", self.weights, values, out=out)
 
 
 def _trapezoidal(step: float, largest_var: float, *, both_tails: bool) -> Rule:
@@ -119,65 +119,78 @@ def logistic_sums(mean: Array, var: Array, rule: Rule, out: NDArray[np.float64])
     Differences are of numbers that decay at different rates, so both tails keep their relative accuracy.
     """
     std = np.sqrt(var)
-    odds = _geometric(np.exp(np.abs(mean) + rule.first * std), np.exp(rule.step * std), rule.weights.size)
-    odds += 1.0
-    tail = np.divide(1.0, odds, out=odds)
-    power = tail * tail
-    first, second = rule.sum(tail), rule.sum(power)
-    power *= tail
-    third = rule.sum(power)
+    start, ratio = np.exp(np.abs(mean) + rule.first * std), np.exp(rule.step * std)
+    first, second, third = out
+    for rows, odds, power in _pieces(mean.size, rule.weights.size, n_arrays=2):
+        _geometric(start[rows], ratio[rows], odds)
+        odds += 1.0
+        tail = np.divide(1.0, odds, out=odds)
+        rule.sum(tail, first[rows])
+        rule.sum(np.multiply(tail, tail, out=power), second[rows])
+        rule.sum(np.multiply(tail, power, out=power), third[rows])
     # Both sides in one formula: a choice between two arrays takes longer than arithmetic.
     probable = (mean >= 0.0).astype(np.float64)
     sign = 1.0 - 2.0 * probable
     z = probable + sign * first
-    middle = first - second
+    middle, outer = first - second, second - third
+    of_square = second + probable * (1.0 - 2.0 * first)
     log_z, slope, curvature = out
     np.log(z, out=log_z)
     np.divide(middle, z, out=slope)
-    np.multiply(2.0 * sign, second - third, out=curvature)
-    curvature += 2.0 * probable * middle
-    # Now E[σ²], in place of P₁ and P₂ that are not needed any more.
-    first *= -2.0
-    first += 1.0
-    first *= probable
-    second += first
-    second *= slope
-    curvature -= second
+    outer *= sign
+    middle *= probable
+    np.add(outer, middle, out=curvature)
+    curvature *= 2.0
+    of_square *= slope
+    curvature -= of_square
     curvature /= z
 
 
 def power_sums(power: float, mean: Array, var: Array, rule: Rule, out: NDArray[np.float64]) -> None:
     """log E[σ(x)^a] for x ~ N(mean, var), a = power, and its derivatives; see `exponential_sums`."""
     std = np.sqrt(var)
-    odds = _geometric(np.exp(-mean - rule.first * std), np.exp(-rule.step * std), rule.weights.size)
-    sigma = odds + 1.0
-    likelihood = np.log(sigma)
-    likelihood *= -power
-    np.exp(likelihood, out=likelihood)
-    np.divide(1.0, sigma, out=sigma)
-    miss = np.multiply(odds, sigma, out=odds)
+    start, ratio = np.exp(-mean - rule.first * std), np.exp(-rule.step * std)
+    z, of_miss, of_both = out
+    of_sigma = np.empty(mean.size)
+    for rows, odds, sigma, likelihood, product in _pieces(mean.size, rule.weights.size, n_arrays=4):
+        _geometric(start[rows], ratio[rows], odds)
+        np.add(odds, 1.0, out=sigma)
+        np.log(sigma, out=likelihood)
+        likelihood *= -power
+        np.exp(likelihood, out=likelihood)
+        np.divide(1.0, sigma, out=sigma)
+        miss = np.multiply(odds, sigma, out=odds)
+        rule.sum(likelihood, z[rows])
+        rule.sum(np.multiply(likelihood, sigma, out=product), of_sigma[rows])
+        rule.sum(np.multiply(likelihood, miss, out=likelihood), of_miss[rows])
+        rule.sum(np.multiply(likelihood, sigma, out=likelihood), of_both[rows])
     log_z, slope, curvature = out
-    z = rule.sum(likelihood)
-    of_sigma = rule.sum(likelihood * sigma)
-    likelihood *= miss
-    of_miss = rule.sum(likelihood)
-    likelihood *= sigma
-    of_both = rule.sum(likelihood)
-    np.log(z, out=log_z)
-    np.divide(power * of_miss, z, out=slope)
-    np.multiply(power * (1.0 + power), of_both, out=curvature)
-    curvature -= slope * (power * of_sigma)
+    slope *= power / z
+    curvature *= power * (1.0 + power)
+    of_sigma *= power
+    of_sigma *= slope
+    curvature -= of_sigma
     curvature /= z
+    np.log(z, out=log_z)
 
 
-def _geometric(start: Array, ratio: Array, n_terms: int) -> NDArray[np.float64]:
-    """(terms, rows): start, start ratio, start ratio², ..., doubled at every stroke."""
-    terms = np.empty((n_terms, start.size))
+def _pieces(n_rows: int, n_nodes: int, n_arrays: int) -> Iterator[tuple[Any, ...]]:
+    """A cacheful of rows at a time, each with the same arrays of nodes by rows to work in."""
+    step = min(max(NODES_AT_ONCE // n_nodes, 1), max(n_rows, 1))
+    arrays = [np.empty((n_nodes, step)) for _ in range(n_arrays)]
+    for start in range(0, n_rows, step):
+        rows = slice(start, min(start + step, n_rows))
+        yield rows, *(array[:, : rows.stop - start] for array in arrays)
+
+
+def _geometric(start: Array, ratio: Array, terms: Array) -> None:
+    """Fill (terms, rows) with start, start ratio, start ratio², ..., doubled at every stroke."""
+    n_terms = len(terms)
     terms[0] = start
     done = 1
     while done < n_terms:
         more = min(done, n_terms - done)
         np.multiply(terms[:more], ratio, out=terms[done : done + more])
         done += more
-        ratio = ratio * ratio
-    return terms
+        if done < n_terms:
+            ratio = ratio * ratio
