@@ -23,7 +23,7 @@ from foldless.operators.base import (
 from foldless.operators.dense import Dense
 from foldless.operators.reading_ahead import blocks_in_order
 from foldless.operators.sparse import Sparse
-from foldless.operators.tiled import Tiled
+from foldless.operators.tiled import Tiled, product_dtype
 
 Blocks = Iterator[tuple[slice, Tiled]]
 
@@ -41,9 +41,7 @@ class RowBlocks(Operator):
         self.source = source
         self.block_bytes = block_bytes
         self.shape = source.shape
-        self.dtype = np.dtype(
-            np.float32 if source.dtype.kind == "f" and source.dtype.itemsize <= 4 else np.float64
-        )
+        self.dtype = product_dtype(source.dtype)
         self.column_names = source.column_names
         self._cuts = source.cuts(block_bytes)
 
