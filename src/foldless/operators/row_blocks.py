@@ -198,7 +198,8 @@ def open_rows(
     ----------
     where : path, or an array that is sliced when needed
         A .npy file in C order; a .parquet file of columns of numbers; a .zarr array, or a group with an array
-        "X"; an .h5ad file, whose X is dense or CSR; or a ``numpy.memmap``.
+        "X"; an .h5ad file, whose X is dense or CSR; or a ``numpy.memmap``, an open zarr or HDF5 array, or X
+        of a backed AnnData.
     target : str, optional
         Where the class of each sample is: a column of Parquet, an array of a zarr group, a column of obs. It
         is no feature, and ``labels`` of the answer.
