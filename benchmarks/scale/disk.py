@@ -108,7 +108,7 @@ def fitted(folder: Path, *options: Any) -> dict[str, Any]:
 
 
 def killed(folder: Path, journal: Path, size: float, delay: float) -> float:
-    """Start a fit and kill it a while after its journal has reached a size; returns the seconds until then."""
+    """Start a fit and kill it a while after its journal has reached a size; returns the seconds it had."""
     start = time.perf_counter()
     process = subprocess.Popen(
         command(folder, "--checkpoint", journal),

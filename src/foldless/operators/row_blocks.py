@@ -178,9 +178,16 @@ class RowBlocks(Operator):
 
     def _whole(self) -> Dense | Sparse:
         """All blocks put together."""
+        sparse_parts = []
+        dense: NDArray[Any] | None = None
         with blocks_in_order(self.source, self._cuts) as read:
-            parts = [block if issparse(block) else block.copy() for _, block in read]
-        return _in_memory(vstack(parts, format="csr") if issparse(parts[0]) else np.concatenate(parts))
+            for rows, block in read:
+                if issparse(block):
+                    sparse_parts.append(block)
+                    continue
+                dense = np.empty(self.shape, dtype=block.dtype) if dense is None else dense
+                dense[rows] = block
+        return _in_memory(vstack(sparse_parts, format="csr") if dense is None else dense)
 
 
 def open_rows(
