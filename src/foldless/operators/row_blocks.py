@@ -152,7 +152,8 @@ class RowBlocks(Operator):
         return self.source.tile(rows, columns)
 
     def identity(self) -> str:
-        return f"{self.source.identity()}, {super().identity()}"
+        # Other blocks are other sums, in their last bits.
+        return f"{self.source.identity()}, {super().identity()}, in blocks of {self.block_bytes} bytes"
 
     def _check_finite(self, scores: Array, weights: Array) -> None:
         """Nobody has looked at these rows before, and a score that is no number would pass for a class."""
