@@ -6,7 +6,7 @@ x = ±iπ, by e^(π²/2var - 2π²/(h√var)) where they are nearer than the Gau
 Weideman 2014]. So a step serves all variances up to a limit, and half the step those up to a few times more.
 
 Where the variance is small, f is nearly a polynomial over the whole Gaussian. Weights that match its moments
-then need not reach into its tails, and 7 or 11 nodes do.
+then need not reach into its tails, and 7 to 19 nodes do.
 
 Since nodes are equidistant, e^x is a geometric sequence: two exponentials make all of it, and a node costs a
 few multiplications and a division. `exponential_sums` knows no limit of the variance, at many times the cost.
@@ -51,9 +51,10 @@ class Rule(NamedTuple):
         np.einsum("i,ij->j", self.weights, values, out=out)
 
 
-def _trapezoidal(step: float, largest_var: float, *, both_tails: bool) -> Rule:
+def _trapezoidal(step: float, largest_var: float) -> Rule:
+    """Nodes as far as the Gaussian counts, and on the side of the tail as far as a tilted one does."""
     tilted = REACH + FASTEST_TILT * np.sqrt(largest_var)
-    low, high = -int(np.ceil(tilted / step)), int(np.ceil((tilted if both_tails else REACH) / step))
+    low, high = -int(np.ceil(tilted / step)), int(np.ceil(REACH / step))
     nodes = step * np.arange(low, high + 1)
     weights = np.exp(-0.5 * np.square(nodes))
     weights /= weights.sum()
@@ -63,7 +64,7 @@ def _trapezoidal(step: float, largest_var: float, *, both_tails: bool) -> Rule:
 def _matched(n_side: int, largest_var: float, steps: tuple[float, float]) -> Rule:
     """2 n_side + 1 nodes with the moments of a Gaussian up to the power 2 n_side + 3, thanks to the step.
 
-    For 3 and 5 nodes a side there is one such step, between the two given, and all weights are positive.
+    For 3, 5, 7 and 9 nodes a side there is one such step, between the two given, and weights are positive.
     """
     half_powers = np.arange(n_side + 2)
     # E[t^2k] = 1 · 3 · 5 ... (2k - 1)
@@ -72,9 +73,9 @@ def _matched(n_side: int, largest_var: float, steps: tuple[float, float]) -> Rul
     counts = np.append(1.0, np.full(n_side, 2.0))
 
     def weights_and_excess(step: float) -> tuple[NDArray[np.float64], float]:
-        powers = (step * np.arange(n_side + 1.0)) ** (2 * half_powers[:, None]) * counts
-        side = np.linalg.solve(powers[:-1], moments[:-1])
-        return side, float(powers[-1] @ side / moments[-1] - 1.0)
+        powers = (step * np.arange(n_side + 1.0)) ** (2 * half_powers[:, None]) * counts / moments[:, None]
+        side = np.linalg.solve(powers[:-1], np.ones(n_side + 1))
+        return side, float(powers[-1] @ side - 1.0)
 
     step = float(brentq(lambda step: weights_and_excess(step)[1], *steps, xtol=1e-14))
     side = weights_and_excess(step)[0]
@@ -82,19 +83,20 @@ def _matched(n_side: int, largest_var: float, steps: tuple[float, float]) -> Rul
 
 
 # At the limits of the variance, log_z errs by about 1e-12. By rising variance and number of nodes.
-LOGISTIC_RULES = (
+FEW_NODES = (
     _matched(3, 0.015, (1.0, 1.4)),
     _matched(5, 0.08, (0.8, 1.2)),
-    _trapezoidal(0.75, 0.36, both_tails=False),
-    _trapezoidal(0.375, 2.56, both_tails=False),
-    _trapezoidal(0.1875, 11.56, both_tails=False),
+    _matched(7, 0.2, (0.7, 1.0)),
+    _matched(9, 0.36, (0.6, 0.9)),
+)
+LOGISTIC_RULES = (
+    *FEW_NODES,
+    _trapezoidal(0.5, 1.3),
+    _trapezoidal(0.375, 2.56),
+    _trapezoidal(0.1875, 11.56),
 )
 # Powers need a logarithm and an exponential at every node, so that more nodes than these do not pay.
-POWER_RULES = (
-    _matched(3, 0.015, (1.0, 1.4)),
-    _matched(5, 0.08, (0.8, 1.2)),
-    _trapezoidal(0.75, 0.36, both_tails=True),
-)
+POWER_RULES = FEW_NODES
 
 # (mean, var, rule, out) with out for log_z, slope and curvature
 Sums = Callable[[Array, Array, Rule, NDArray[np.float64]], None]

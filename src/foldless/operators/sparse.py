@@ -13,7 +13,16 @@ from scipy import sparse
 from foldless.beliefs import Array
 from foldless.operators.base import RowStep, Sweep, column_positions
 from foldless.operators.compiled_sparse import CompiledSparse, compiled_sparse
-from foldless.operators.tiled import BLOCK_BYTES, AlongTile, Tile, Tiled, TileMap, TileSource, slices
+from foldless.operators.tiled import (
+    BLOCK_BYTES,
+    UNBUFFERED_BLOCKS,
+    AlongTile,
+    Tile,
+    Tiled,
+    TileMap,
+    TileSource,
+    slices,
+)
 
 
 class Sparse(Tiled):
@@ -56,18 +65,24 @@ class Sparse(Tiled):
         self._lines = _slices_of_entries(X.indptr, n_lines, block_bytes // self.dtype.itemsize)
         whole = slice(0, n_rows if self._by_columns else n_columns)
         self._row_blocks = [whole] if self._by_columns else self._lines
-        self._unbuffered_row_blocks = self._row_blocks
+        # Larger ones where no squares are formed: products are too slow for the cache to matter much, and
+        # every block is a round of small array operations in `row_step`.
+        self._unbuffered_row_blocks = (
+            [whole]
+            if self._by_columns
+            else _slices_of_entries(X.indptr, n_rows, UNBUFFERED_BLOCKS * block_bytes // self.dtype.itemsize)
+        )
         self._column_tiles = self._lines if self._by_columns else [whole]
 
         # Columns of which every entry is stored.
         self._complete = self._stored_per_column() == n_rows
 
         # Views of X need no memory but take time to set up, so they are kept; converted tiles are not.
-        self._views: dict[tuple[int, int], Tile] | None = None
+        self._views: dict[tuple[int, int, int], Tile] | None = None
         if X.dtype == self.dtype:
             self._views = {
-                (rows.start, columns.start): self._tile(rows, columns, self._entries(rows, columns))
-                for rows in self._row_blocks
+                _key(rows, columns): self._tile(rows, columns, self._entries(rows, columns))
+                for rows in (*self._row_blocks, *self._unbuffered_row_blocks)
                 for columns in self._column_tiles
             }
 
@@ -108,7 +123,7 @@ class Sparse(Tiled):
     def _values(self) -> TileSource:
         if self._views is not None:
             views = self._views
-            return TileSource(lambda rows, columns: views[rows.start, columns.start])
+            return TileSource(lambda rows, columns: views[_key(rows, columns)])
         return TileSource(lambda rows, columns: self._tile(rows, columns, self._entries(rows, columns)))
 
     def _squares(self, center: Array | None, scale: Array | None) -> TileSource:
@@ -211,6 +226,10 @@ class Sparse(Tiled):
         for tile in tiles:
             tile.data, tile.indices, tile.indptr = entries, self.X.indices[stored], starts
         return tiles
+
+
+def _key(rows: slice, columns: slice) -> tuple[int, int, int]:
+    return rows.start, rows.stop, columns.start
 
 
 def _restored(kind: type[Sparse], X: Any, block_bytes: int) -> Sparse:
