@@ -13,7 +13,7 @@ from foldless.cli.terminal import ExitCode, Progress, console, exit_codes
 
 
 def fit(
-    table: options.TableFile,
+    table: options.LargeTableFile,
     target: options.Target = None,
     covariates: options.Covariates = None,
     groups: options.Groups = None,
@@ -28,6 +28,29 @@ def fit(
     learning_curve: Annotated[
         bool, typer.Option("--learning-curve", help="Also say what more samples would bring (seconds).")
     ] = False,
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Classes in a file of their own, in the order of rows, for .npy and .zarr: a table of which "
+            "--target names a column, or .npy.",
+            dir_okay=False,
+        ),
+    ] = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Where to record the fit, so that the same command resumes it if it is killed.",
+            dir_okay=False,
+        ),
+    ] = None,
+    stream: Annotated[
+        bool,
+        typer.Option(
+            "--stream", help="Leave rows on disk even if they fit into memory (.npy, .parquet, .zarr, .h5ad)."
+        ),
+    ] = False,
     seed: options.Seed = 0,
     threads: options.Threads = 1,
     delimiter: options.Delimiter = None,
@@ -36,36 +59,39 @@ def fit(
 ) -> None:
     """Find the features that tell classes apart, and learn to classify with them.
 
-    Writes model.safetensors, features.tsv, predictions.tsv (leave-one-out), report.html and run.json.
+    Writes model.safetensors, features.tsv, predictions.tsv (leave-one-out), report.html and run.json. A table
+    that does not fit into memory stays on disk, if its format allows.
 
     \b
     Example:
       foldless fit expression.csv --target tissue --ignore batch --out results
     """
-    options.check_target(table, target)
+    if labels is None:
+        options.check_target(table, target)
     with exit_codes():
         terminal = console()
         with terminal.status("Starting"):
-            from foldless.io.read import read_table
             from foldless.runs import results, telling
-            from foldless.runs.check import check_memory
             from foldless.runs.curve import check_curve_is_known, learning_curve_of
             from foldless.runs.fit import fit_table
             from foldless.runs.places import default_folder, free_folder
+            from foldless.runs.streaming import read_or_stream
             from foldless.runs.threads import limited_threads
         folder = free_folder(out or default_folder(table), results.RESULTS, force=force)
         start = time.perf_counter()
         with terminal.status("Reading"):
             asked = options.roles(target, covariates, groups, samples, ignore)
             budget = options.in_bytes(max_memory)
-            read = read_table(table, asked, delimiter=delimiter, budget=budget)
-            read.labels()  # what is wrong with the data is said before what is too large
-            check_memory(read, budget)
+            read = read_or_stream(
+                table, asked, delimiter=delimiter, budget=budget, stream=stream, labels=labels
+            )
             if learning_curve:
                 check_curve_is_known(read, model.value)
         seconds = {"read": time.perf_counter() - start}
         with limited_threads(threads), terminal.status("Fitting") as status:
-            run = fit_table(read, model=model.value, fdr=fdr, seed=seed, watch=Progress(status))
+            run = fit_table(
+                read, model=model.value, fdr=fdr, seed=seed, checkpoint=checkpoint, watch=Progress(status)
+            )
         curve = None
         if learning_curve:
             with terminal.status("Extrapolating"):

@@ -70,7 +70,7 @@ class Table:
     """What was read, and in `steps` what was done to it."""
 
     path: Path
-    X: Any  # (samples, features): an array, or a sparse matrix if the file's was
+    X: Any  # (samples, features): an array, a sparse matrix if the file's was, an operator if it stays there
     feature_names: list[str]
     sample_names: list[str]
     target: NDArray[Any] | None = None
@@ -91,8 +91,16 @@ class Table:
     @cached_property
     def sha256(self) -> str:
         """Of the file, to say later which one it was."""
-        with open(self.path, "rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
+        if not self.path.is_dir():
+            with open(self.path, "rb") as stream:
+                return hashlib.file_digest(stream, "sha256").hexdigest()
+        # A store of many files: their names and digests, in the order of names.
+        found = hashlib.sha256()
+        for path in sorted(each for each in self.path.rglob("*") if each.is_file()):
+            with open(path, "rb") as stream:
+                digest = hashlib.file_digest(stream, "sha256").hexdigest()
+            found.update(f"{path.relative_to(self.path).as_posix()} {digest}\n".encode())
+        return found.hexdigest()
 
     @property
     def source(self) -> str:

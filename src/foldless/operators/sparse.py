@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from foldless.beliefs import Array
+from foldless.io.checksums import checksum
 from foldless.operators.base import RowStep, Sweep, column_positions
 from foldless.operators.compiled_sparse import CompiledSparse, compiled_sparse
 from foldless.operators.tiled import (
@@ -21,6 +22,7 @@ from foldless.operators.tiled import (
     Tiled,
     TileMap,
     TileSource,
+    product_dtype,
     slices,
 )
 
@@ -58,7 +60,7 @@ class Sparse(Tiled):
         self.X = X
         n_rows, n_columns = X.shape
         self.shape = (n_rows, n_columns)
-        self.dtype = np.dtype(np.float32 if X.dtype.kind == "f" and X.dtype.itemsize <= 4 else np.float64)
+        self.dtype = product_dtype(X.dtype)
 
         self._by_columns = X.format == "csc"
         n_lines = n_columns if self._by_columns else n_rows
@@ -88,6 +90,10 @@ class Sparse(Tiled):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (type(self), self.X, self.block_bytes)
+
+    def identity(self) -> str:
+        stored = (self.X.data, self.X.indices, self.X.indptr)
+        return f"entries of checksum {checksum(stored):08x}"
 
     def sweep(
         self,
