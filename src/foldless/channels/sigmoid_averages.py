@@ -26,6 +26,8 @@ from foldless.channels.trapezoidal_sums import (
 # A rule serves smaller variances than its own, too. All rows have the first that leaves this share of them to
 # finer ones.
 FEW_WIDE = 0.125
+# Rows that are answered together: arrays of one number each should stay in the cache near the core.
+ROWS_AT_ONCE = 8192
 # With fewer rows, loading numba takes longer than all iterations together.
 LEAST_ROWS_COMPILED = 4096
 # Fewer rows than these are done before another thread has begun.
@@ -38,7 +40,15 @@ def sigmoid_power_response(mean: Array, var: Array, power: float = 1.0) -> Respo
     shape = mean.shape
     mean, var = mean.ravel(), var.ravel()
     out = np.empty((3, mean.size))
-    _respond(mean, var, power, out)
+    loops = None
+    if power == 1.0 and mean.size >= LEAST_ROWS_COMPILED:
+        loops = fast.loops("foldless.channels.loops")
+    if loops is not None:
+        _respond_compiled(loops, mean, var, out)
+    else:
+        for start in range(0, mean.size, ROWS_AT_ONCE):
+            rows = slice(start, start + ROWS_AT_ONCE)
+            _respond(mean[rows], var[rows], power, out[:, rows])
     # A power of a probability is below one, and its logarithm is concave: the rest is rounding.
     np.minimum(out[0], 0.0, out=out[0])
     np.maximum(out[2], 0.0, out=out[2])
@@ -46,12 +56,6 @@ def sigmoid_power_response(mean: Array, var: Array, power: float = 1.0) -> Respo
 
 
 def _respond(mean: Array, var: Array, power: float, out: NDArray[np.float64]) -> None:
-    loops = None
-    if power == 1.0 and mean.size >= LEAST_ROWS_COMPILED:
-        loops = fast.loops("foldless.channels.loops")
-    if loops is not None:
-        _respond_compiled(loops, mean, var, out)
-        return
     rules, sums = sums_of(power)
     largest = np.abs(mean).max(initial=0.0)
     if not largest <= LARGEST_MEAN:

@@ -43,13 +43,6 @@ class Rule(NamedTuple):
     first: float
     weights: NDArray[np.float64]
 
-    def sum(self, values: Array, out: Array) -> None:
-        """Σ weights values over nodes, for (nodes, rows) values.
-
-        Not by BLAS, where the last bit of a row's sum depends on how many rows there are.
-        """
-        np.einsum("i,ij->j", self.weights, values, out=out)
-
 
 def _trapezoidal(step: float, largest_var: float) -> Rule:
     """Nodes as far as the Gaussian counts, and on the side of the tail as far as a tilted one does."""
@@ -122,14 +115,19 @@ def logistic_sums(mean: Array, var: Array, rule: Rule, out: NDArray[np.float64])
     """
     std = np.sqrt(var)
     start, ratio = np.exp(np.abs(mean) + rule.first * std), np.exp(rule.step * std)
+    weights = rule.weights[:, np.newaxis]
     first, second, third = out
     for rows, odds, power in _pieces(mean.size, rule.weights.size, n_arrays=2):
         _geometric(start[rows], ratio[rows], odds)
         odds += 1.0
         tail = np.divide(1.0, odds, out=odds)
-        rule.sum(tail, first[rows])
-        rule.sum(np.multiply(tail, tail, out=power), second[rows])
-        rule.sum(np.multiply(tail, power, out=power), third[rows])
+        # Sums not by BLAS, where the last bit of a row's sum depends on how many rows there are.
+        np.multiply(tail, weights, out=power)
+        np.add.reduce(power, axis=0, out=first[rows])
+        power *= tail
+        np.add.reduce(power, axis=0, out=second[rows])
+        power *= tail
+        np.add.reduce(power, axis=0, out=third[rows])
     # Both sides in one formula: a choice between two arrays takes longer than arithmetic.
     probable = (mean >= 0.0).astype(np.float64)
     sign = 1.0 - 2.0 * probable
@@ -152,6 +150,7 @@ def power_sums(power: float, mean: Array, var: Array, rule: Rule, out: NDArray[n
     """log E[σ(x)^a] for x ~ N(mean, var), a = power, and its derivatives; see `exponential_sums`."""
     std = np.sqrt(var)
     start, ratio = np.exp(-mean - rule.first * std), np.exp(-rule.step * std)
+    weights = rule.weights[:, np.newaxis]
     z, of_miss, of_both = out
     of_sigma = np.empty(mean.size)
     for rows, odds, sigma, likelihood, product in _pieces(mean.size, rule.weights.size, n_arrays=4):
@@ -162,10 +161,13 @@ def power_sums(power: float, mean: Array, var: Array, rule: Rule, out: NDArray[n
         np.exp(likelihood, out=likelihood)
         np.divide(1.0, sigma, out=sigma)
         miss = np.multiply(odds, sigma, out=odds)
-        rule.sum(likelihood, z[rows])
-        rule.sum(np.multiply(likelihood, sigma, out=product), of_sigma[rows])
-        rule.sum(np.multiply(likelihood, miss, out=likelihood), of_miss[rows])
-        rule.sum(np.multiply(likelihood, sigma, out=likelihood), of_both[rows])
+        likelihood *= weights
+        np.add.reduce(likelihood, axis=0, out=z[rows])
+        np.add.reduce(np.multiply(likelihood, sigma, out=product), axis=0, out=of_sigma[rows])
+        likelihood *= miss
+        np.add.reduce(likelihood, axis=0, out=of_miss[rows])
+        likelihood *= sigma
+        np.add.reduce(likelihood, axis=0, out=of_both[rows])
     log_z, slope, curvature = out
     slope *= power / z
     curvature *= power * (1.0 + power)

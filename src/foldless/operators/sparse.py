@@ -16,7 +16,6 @@ from foldless.operators.base import RowStep, Sweep, column_positions
 from foldless.operators.compiled_sparse import CompiledSparse, compiled_sparse
 from foldless.operators.tiled import (
     BLOCK_BYTES,
-    UNBUFFERED_BLOCKS,
     AlongTile,
     Tile,
     Tiled,
@@ -25,6 +24,10 @@ from foldless.operators.tiled import (
     product_dtype,
     slices,
 )
+
+# Where no squares are formed, blocks are this many times larger: sparse products are too slow for caches to
+# matter, and every block is a round of small array operations in `row_step`. Beyond, these leave the cache.
+LARGER_BLOCKS = 4
 
 
 class Sparse(Tiled):
@@ -67,12 +70,10 @@ class Sparse(Tiled):
         self._lines = _slices_of_entries(X.indptr, n_lines, block_bytes // self.dtype.itemsize)
         whole = slice(0, n_rows if self._by_columns else n_columns)
         self._row_blocks = [whole] if self._by_columns else self._lines
-        # Larger ones where no squares are formed: products are too slow for the cache to matter much, and
-        # every block is a round of small array operations in `row_step`.
         self._unbuffered_row_blocks = (
             [whole]
             if self._by_columns
-            else _slices_of_entries(X.indptr, n_rows, UNBUFFERED_BLOCKS * block_bytes // self.dtype.itemsize)
+            else _slices_of_entries(X.indptr, n_rows, LARGER_BLOCKS * block_bytes // self.dtype.itemsize)
         )
         self._column_tiles = self._lines if self._by_columns else [whole]
 
