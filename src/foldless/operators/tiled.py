@@ -135,12 +135,30 @@ class Tiled(Operator):
         return out
 
     def adjoint(self, row_values: Array) -> Array:
+        return self.transposed(np.asarray(row_values, dtype=np.float64)).slopes
+
+    def transposed(
+        self,
+        slopes: Array,
+        curvatures: Array | None = None,
+        *,
+        center: Array | None = None,
+        scale: Array | None = None,
+    ) -> Sweep:
+        """The second half of a sweep, for rows whose slopes and curvatures are known."""
         values = self._values()
-        row_values = np.asarray(row_values, dtype=np.float64)
-        total = np.zeros((self.shape[1], *row_values.shape[1:]))
+        slope_sum = np.zeros((self.shape[1], *slopes.shape[1:]))
         for rows in self._unbuffered_row_blocks:
-            self._back(values, rows, row_values[rows], total)
-        return total
+            self._back(values, rows, slopes[rows], slope_sum)
+        if curvatures is None:
+            return Sweep(slope_sum, None)
+        squares = self._squares(center, scale)
+        curvature_sum = np.zeros((self.shape[1], *curvatures.shape[1:]))
+        for rows in self._row_blocks:
+            self._back(squares, rows, curvatures[rows], curvature_sum)
+        if squares.background is not None:
+            curvature_sum += np.multiply.outer(squares.background, np.sum(curvatures, axis=0))
+        return Sweep(slope_sum, curvature_sum)
 
     def score_variances(
         self, weight_var: Array, *, center: Array | None = None, scale: Array | None = None
@@ -154,7 +172,15 @@ class Tiled(Operator):
         return out
 
     def column_moments(self, sample_weight: Array) -> tuple[Array, Array]:
-        """Weighted mean and variance of each column.
+        """Weighted mean and variance of each column."""
+        shift, drift, variance = self.shifted_moments(sample_weight)
+        return shift + drift, variance
+
+    def shifted_moments(self, sample_weight: Array) -> tuple[Array, Array, Array]:
+        """A value inside the data of each column, how far the weighted mean is from it, and the variance.
+
+        Blocks of rows are pooled from these: under a large offset means differ in digits that their sum with
+        the shift has lost.
 
         Two passes, both about a shift that lies inside the data (the first row that has weight), so
         that an offset costs no digits and a constant column has a variance of exactly zero:
@@ -187,7 +213,7 @@ class Tiled(Operator):
             second += absent * rest**2
             # size · (size · ...) and not size² · ...: the square alone may leave the range of float64.
             variance = size * (size * np.maximum(second - first**2, 0.0))
-        return shift + drift, variance
+        return shift, drift, variance
 
     def _column_sums(self, function: TileMap, row_vector: Array) -> list[Array]:
         """Σ over rows of row_vector times each result of `function`, in one pass and in float64."""

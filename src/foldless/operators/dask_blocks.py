@@ -1,0 +1,97 @@
+"""From a Dask array or data frame to blocks of rows, each an operator where it is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.sparse import issparse
+
+from foldless.operators.dense import Dense
+from foldless.operators.sparse import Sparse
+
+
+def is_dask(X: Any) -> bool:
+    """Whether X is a Dask collection; by the name of its module, so that nobody imports Dask in vain."""
+    return type(X).__module__.partition(".")[0] in ("dask", "dask_expr")
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Consecutive rows as an operator, whose size is known to those who watch over a worker's memory."""
+
+    operator: Dense | Sparse
+
+    def __sizeof__(self) -> int:
+        X: Any = self.operator.X
+        return int(X.data.nbytes + X.indices.nbytes + X.indptr.nbytes) if issparse(X) else int(X.nbytes)
+
+
+class Parts(NamedTuple):
+    """Blocks that are still to be computed, in the order of their rows, and the names of columns if known."""
+
+    blocks: list[Any]
+    n_columns: int
+    column_names: Sequence[str] | None
+
+
+def parts_of(X: Any) -> Parts:
+    """Every chunk of rows as a block; errors that need no look at the data are raised here."""
+    if hasattr(X, "npartitions") and hasattr(X, "columns"):
+        return _parts_of_frame(X)
+    if hasattr(X, "chunks") and hasattr(X, "rechunk"):
+        return _parts_of_array(X)
+    raise TypeError(
+        f"X is a Dask {type(X).__name__}; a Dask array or data frame of samples by features is needed. "
+        "Convert it first, for example with dask.array.from_delayed."
+    )
+
+
+def _parts_of_array(X: Any) -> Parts:
+    from dask.delayed import delayed
+
+    if X.ndim != 2:
+        raise ValueError(f"X has shape {X.shape}; a matrix of samples by features is needed.")
+    if X.dtype.kind not in "fiub":
+        raise TypeError(f"X has dtype {X.dtype}; real numbers are needed.")
+    n_columns = X.shape[1]
+    if np.isnan(n_columns):
+        raise ValueError("X does not know how many columns it has. Call X.compute_chunk_sizes() first.")
+    if X.numblocks[1] > 1:
+        # A score needs all columns of its row.
+        X = X.rechunk({1: -1})
+    make = delayed(block_of, pure=True)
+    return Parts([make(part) for part in X.to_delayed().ravel()], int(n_columns), None)
+
+
+def _parts_of_frame(X: Any) -> Parts:
+    from dask.delayed import delayed
+
+    names = list(X.columns)
+    dtypes = dict(zip(names, X.dtypes, strict=True))
+    unfit = [name for name, dtype in dtypes.items() if getattr(dtype, "kind", "O") not in "fiub"]
+    if unfit:
+        more = f" (and {len(unfit) - 1} more columns)" if len(unfit) > 1 else ""
+        raise ValueError(
+            f"The column {unfit[0]!r}{more} of X holds {dtypes[unfit[0]]}, not numbers. "
+            f"Leave it out: X.drop(columns=[{unfit[0]!r}])."
+        )
+    if len(dtypes) < len(names):
+        raise ValueError("Two columns of X have one name. Rename one of them.")
+    # As scikit-learn reads a frame in memory: float32 if that holds every column, else float64.
+    common = np.result_type(*(getattr(dtype, "numpy_dtype", dtype) for dtype in dtypes.values()))
+    dtype = np.dtype(np.float32 if common == np.float32 else np.float64)
+    make = delayed(block_of, pure=True)
+    blocks = [make(part, dtype) for part in X.to_delayed()]
+    return Parts(blocks, len(names), names if all(isinstance(name, str) for name in names) else None)
+
+
+def block_of(part: Any, dtype: np.dtype[Any] | None = None) -> Block:
+    """A chunk in memory as a block; frames become arrays of `dtype`."""
+    if hasattr(part, "columns"):
+        part = part.to_numpy(dtype=dtype, na_value=np.nan)
+    if issparse(part) or hasattr(part, "tocsr"):
+        return Block(Sparse(part if getattr(part, "format", "") in ("csr", "csc") else part.tocsr()))
+    return Block(Dense(part))
