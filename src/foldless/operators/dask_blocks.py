@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from foldless.operators.dense import Dense
@@ -23,6 +24,10 @@ class Block:
     """Consecutive rows as an operator, whose size is known to those who watch over a worker's memory."""
 
     operator: Dense | Sparse
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Through `block_of`, since a block may be moved to another worker.
+        return block_of, (self.operator.X,)
 
     def __sizeof__(self) -> int:
         X: Any = self.operator.X
@@ -93,5 +98,17 @@ def block_of(part: Any, dtype: np.dtype[Any] | None = None) -> Block:
     if hasattr(part, "columns"):
         part = part.to_numpy(dtype=dtype, na_value=np.nan)
     if issparse(part) or hasattr(part, "tocsr"):
-        return Block(Sparse(part if getattr(part, "format", "") in ("csr", "csc") else part.tocsr()))
-    return Block(Dense(part))
+        matrix: Any = part if getattr(part, "format", "") in ("csr", "csc") else part.tocsr()
+        if not all(piece.flags.aligned for piece in (matrix.data, matrix.indices, matrix.indptr)):
+            pieces = (_aligned(piece) for piece in (matrix.data, matrix.indices, matrix.indptr))
+            matrix = type(matrix)(tuple(pieces), shape=matrix.shape)
+        return Block(Sparse(matrix))
+    return Block(Dense(_aligned(np.asarray(part))))
+
+
+def _aligned(array: NDArray[Any]) -> NDArray[Any]:
+    """What came in a message begins at any byte, and sums of a misaligned array are not the same to the bit.
+
+    BLAS could not read it either, so that the one copy made here saves one in every sweep.
+    """
+    return array if array.flags.aligned else array.copy(order="K")

@@ -44,6 +44,14 @@ class RowsLost(ClusterLost):
     """Rows of X are gone for good: Dask cannot compute them again."""
 
 
+class _Failed(Exception):
+    """What keeps Dask from computing a block, carried past the handling of lost connections."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class OnWorkers:
     """Blocks in the memory of workers, and how to ask about them."""
 
@@ -69,6 +77,8 @@ class OnWorkers:
                 if not missing:
                     return [answers[i] for i in own]
                 self._client.sync(self._ask_once, question, told, missing, answers)
+        except _Failed as failure:
+            raise failure.error from failure
         except ClusterLost:
             raise
         except (OSError, TimeoutError, asyncio.CancelledError) as error:
@@ -120,7 +130,7 @@ class OnWorkers:
 
     async def _located(self) -> list[str]:
         """A worker for each block, as soon as all blocks are computed."""
-        pause, idle_since = FIRST_PAUSE, time.monotonic()
+        pause, idle_since, seen = FIRST_PAUSE, time.monotonic(), -1
         while True:
             held = await self._holders()
             places = [held.get(future.key, ()) for future in self._futures]
@@ -128,10 +138,11 @@ class OnWorkers:
                 return [sorted(workers)[0] for workers in places]
             await self._check_computable()
             working = await asyncio.wait_for(self._client.processing(), PATIENCE_SECONDS)
-            if any(working.values()):
-                idle_since = time.monotonic()
+            n_held = sum(bool(workers) for workers in places)
+            if any(working.values()) or n_held != seen:
+                idle_since, seen = time.monotonic(), n_held
             elif time.monotonic() - idle_since > PATIENCE_SECONDS:
-                absent, seconds = sum(not workers for workers in places), round(PATIENCE_SECONDS)
+                absent, seconds = len(places) - n_held, round(PATIENCE_SECONDS)
                 raise ClusterLost(
                     f"{absent} of {len(places)} blocks of X are on no worker, and for {seconds} s "
                     f"nobody was computing them; there are {len(working)} workers. {RESUME}"
@@ -149,8 +160,14 @@ class OnWorkers:
                         "Workers died again and again while computing the same rows of X; most likely they "
                         f"ran out of memory. Use smaller chunks of rows, or larger workers. {RESUME}"
                     ) from error
-                raise error
-            if future.status in ("cancelled", "lost") and self._client.status == "running":
+                if isinstance(error, ModuleNotFoundError) and error.name == "foldless":
+                    error = ModuleNotFoundError(
+                        "foldless is not installed on the workers of the Dask cluster. Install the same "
+                        "version there as here.",
+                        name="foldless",
+                    )
+                raise _Failed(error)
+            if future.status == "cancelled" and self._client.status == "running":
                 raise RowsLost(
                     "Rows of X were on a worker that is gone, and Dask does not know how to compute them "
                     "again: data given to client.scatter exist only where they were put. Make X from files, "

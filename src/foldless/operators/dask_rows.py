@@ -30,7 +30,7 @@ from foldless.operators.dask_cluster import OnWorkers, Question
 from foldless.operators.tiled import Tiled
 
 
-def dask_rows(X: Any) -> RowBlocks:
+def dask_rows(X: Any) -> AskedBlocks:
     """The operator of a Dask array or data frame: on the current cluster, if there is a client of one."""
     parts = parts_of(X)
     client = current_client()
@@ -48,7 +48,7 @@ def current_client() -> Any:
         return None
 
 
-class RowBlocks(Operator):
+class AskedBlocks(Operator):
     """Blocks of rows that answer questions, put together."""
 
     def __init__(self, n_columns: int, column_names: Sequence[str] | None) -> None:
@@ -77,7 +77,7 @@ class RowBlocks(Operator):
 
     def scores(self, weights: Array) -> Array:
         weights = self._over_columns(weights)
-        return self._stacked(self._ask(Tiled.scores, (weights,), None), weights.shape[1:])
+        return self._stacked(self._ask(_scores, (weights,), None), weights.shape[1:])
 
     def score_variances(
         self, weight_var: Array, *, center: Array | None = None, scale: Array | None = None
@@ -89,32 +89,33 @@ class RowBlocks(Operator):
 
     def adjoint(self, row_values: Array) -> Array:
         values = np.asarray(row_values, dtype=np.float64)
-        return self._summed(self._ask(Tiled.adjoint, (), self._cut(values)), values.shape[1:])
+        return self._summed(self._ask(_adjoint, (), self._cut(values)), values.shape[1:])
 
     def squared_norms(self, sample_weight: Array) -> tuple[Array, Array]:
-        found = self._ask(Tiled.squared_norms, (), self._cut(np.asarray(sample_weight, dtype=np.float64)))
+        found = self._ask(_squared_norms, (), self._cut(np.asarray(sample_weight, dtype=np.float64)))
         return self._stacked([row for row, _ in found], ()), self._summed([column for _, column in found], ())
 
     def column_moments(self, sample_weight: Array) -> tuple[Array, Array]:
         """Moments within blocks, pooled with those between them.
 
-        Block b has weight q_b of all, and in each column a value s_b inside its data, a mean s_b + d_b and a
-        variance v_b. With D_b = (s_b - s_1) + d_b, in which an offset common to all rows has gone,
-            mean = s_1 + Σ q D,   variance = Σ q [v + (D - Σ q D)²].
+        All are about one row, the heaviest, so that an offset is gone before anything is rounded. With shares
+        q of blocks, means d and variances v of x - shift, and D = Σ q d,
+            mean = shift + D,   variance = Σ q [v + (d - D)²].
         """
         share = normalized_sample_weight(sample_weight, self.shape[0])
-        within = [float(share[rows].sum()) for rows in self._rows]
-        weighted = [i for i, q in enumerate(within) if q > 0]
-        found = self._ask(Tiled.shifted_moments, (), {i: (share[self._rows[i]],) for i in weighted})
-        first_shift = found[0][0]
+        heaviest = int(np.argmax(share))
+        shift = self.dense_tile(slice(heaviest, heaviest + 1), slice(0, self.shape[1]))[0]
+        shares = [float(share[rows].sum()) for rows in self._rows]
+        own = {i: (share[self._rows[i]] / q,) for i, q in enumerate(shares) if q > 0}
+        found = list(zip(own, self._ask(_moments_about, (shift,), own), strict=True))
+        drift, variance = np.zeros(self.shape[1]), np.zeros(self.shape[1])
+        # Values that are not finite, or whose squares are not, show in the answer.
         with np.errstate(over="ignore", invalid="ignore"):
-            distance = [(shift - first_shift) + drift for shift, drift, _ in found]
-            drift, variance = np.zeros(self.shape[1]), np.zeros(self.shape[1])
-            for i, from_first in zip(weighted, distance, strict=True):
-                drift += within[i] * from_first
-            for i, from_first, (_, _, inside) in zip(weighted, distance, found, strict=True):
-                variance += within[i] * (inside + (from_first - drift) ** 2)
-        return first_shift + drift, variance
+            for i, (inside, _) in found:
+                drift += shares[i] * inside
+            for i, (inside, within) in found:
+                variance += shares[i] * (within + (inside - drift) ** 2)
+        return shift + drift, variance
 
     def columns(self, indices: ArrayLike) -> NDArray[np.float64]:
         positions = column_positions(indices, self.shape[1])
@@ -158,7 +159,7 @@ class RowBlocks(Operator):
         return total
 
 
-class DaskRows(RowBlocks):
+class DaskRows(AskedBlocks):
     """Blocks of rows on the workers of a cluster."""
 
     def __init__(self, parts: Parts, client: Any) -> None:
@@ -207,7 +208,7 @@ class DaskRows(RowBlocks):
         self._blocks.keep(chosen)
 
 
-class DaskRowsInTurn(RowBlocks):
+class DaskRowsInTurn(AskedBlocks):
     """Blocks of rows without a cluster: computed when they are needed, one at a time, and let go again.
 
     Whoever has the memory for all of them calls `X.persist()` before; then nothing is computed twice.
@@ -282,8 +283,24 @@ def _back(
     return operator.transposed(slopes, curvatures, center=center, scale=scale)
 
 
+def _scores(operator: Tiled, weights: Array) -> Array:
+    return operator.scores(weights)
+
+
+def _adjoint(operator: Tiled, row_values: Array) -> Array:
+    return operator.adjoint(row_values)
+
+
+def _squared_norms(operator: Tiled, sample_weight: Array) -> tuple[Array, Array]:
+    return operator.squared_norms(sample_weight)
+
+
 def _score_variances(operator: Tiled, weight_var: Array, center: Array | None, scale: Array | None) -> Array:
     return operator.score_variances(weight_var, center=center, scale=scale)
+
+
+def _moments_about(operator: Tiled, shift: Array, share: Array) -> tuple[Array, Array]:
+    return operator.moments_about(shift, share)
 
 
 def _columns(operator: Tiled, positions: NDArray[np.intp]) -> NDArray[np.float64]:

@@ -66,8 +66,8 @@ class Dense(Tiled):
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (type(self), self.X, self.block_bytes)
 
-    def shifted_moments(self, sample_weight: Array) -> tuple[Array, Array, Array]:
-        """As in `Tiled`, but in one pass where the range of float64 allows.
+    def column_moments(self, sample_weight: Array) -> tuple[Array, Array]:
+        """Weighted mean and variance of each column, in one pass where the range of float64 allows.
 
         Deviations d are taken from the row of largest weight p₁, so no digits are lost to an offset, and
         Σ p d² - (Σ p d)² loses at most the factor 1 / p₁, of the order of the number of rows. Columns whose
@@ -75,6 +75,10 @@ class Dense(Tiled):
         """
         share = normalized_sample_weight(sample_weight, self.shape[0])
         shift = self.X[np.argmax(share)].astype(np.float64)
+        drift, variance = self.moments_about(shift, share)
+        return shift + drift, variance
+
+    def moments_about(self, shift: Array, share: Array) -> tuple[Array, Array]:
         buffer = self._buffer(np.dtype(np.float64))
         first, second = np.zeros(self.shape[1]), np.zeros(self.shape[1])
         with np.errstate(over="ignore", invalid="ignore"):
@@ -87,8 +91,8 @@ class Dense(Tiled):
                     second[columns] += deviation.T @ share[rows]
         varies = first != 0
         if not np.all(np.isfinite(second)) or np.any(second[varies] < SMALLEST_SAFE_SQUARE):
-            return super().shifted_moments(sample_weight)
-        return shift, first, np.maximum(second - first * first, 0.0)
+            return super().moments_about(shift, share)
+        return first, np.maximum(second - first * first, 0.0)
 
     def columns(self, indices: ArrayLike) -> NDArray[np.float64]:
         return self.X[:, column_positions(indices, self.shape[1])].astype(np.float64)

@@ -172,15 +172,7 @@ class Tiled(Operator):
         return out
 
     def column_moments(self, sample_weight: Array) -> tuple[Array, Array]:
-        """Weighted mean and variance of each column."""
-        shift, drift, variance = self.shifted_moments(sample_weight)
-        return shift + drift, variance
-
-    def shifted_moments(self, sample_weight: Array) -> tuple[Array, Array, Array]:
-        """A value inside the data of each column, how far the weighted mean is from it, and the variance.
-
-        Blocks of rows are pooled from these: under a large offset means differ in digits that their sum with
-        the shift has lost.
+        """Weighted mean and variance of each column.
 
         Two passes, both about a shift that lies inside the data (the first row that has weight), so
         that an offset costs no digits and a constant column has a variance of exactly zero:
@@ -190,12 +182,27 @@ class Tiled(Operator):
         """
         share = normalized_sample_weight(sample_weight, self.shape[0])
         absent, shift = self._absent_share_and_shift(share)
+        drift, variance = self._moments_about(shift, share, absent)
+        return shift + drift, variance
 
+    def moments_about(self, shift: Array, share: Array) -> tuple[Array, Array]:
+        """Weighted mean and variance of x - shift, for shares that add up to one.
+
+        Any row of the data will do as a shift, also one of another block of the same matrix: an offset
+        that all rows share is then gone before anything is rounded.
+        """
+        absent, _ = self._absent_share_and_shift(share)
+        return self._moments_about(shift, share, absent)
+
+    def _moments_about(self, shift: Array, share: Array, absent: Array) -> tuple[Array, Array]:
         def deviations(x: Array, along: AlongTile) -> tuple[Array, ...]:
             x -= along(shift)
             return x, np.abs(x)
 
         drift, size = self._column_sums(deviations, share)
+        # Entries that are not stored are zero.
+        drift -= absent * shift
+        size += absent * np.abs(shift)
         size[size == 0] = 1.0
 
         def ratios(x: Array, along: AlongTile) -> tuple[Array, ...]:
@@ -207,13 +214,12 @@ class Tiled(Operator):
 
         with np.errstate(over="ignore"):
             first, second = self._column_sums(ratios, share)
-            # Entries that are not stored are zero, and so is the shift of a column that has any.
-            rest = -drift / size
+            rest = -(shift + drift) / size
             first += absent * rest
             second += absent * rest**2
             # size · (size · ...) and not size² · ...: the square alone may leave the range of float64.
             variance = size * (size * np.maximum(second - first**2, 0.0))
-        return shift, drift, variance
+        return drift, variance
 
     def _column_sums(self, function: TileMap, row_vector: Array) -> list[Array]:
         """Σ over rows of row_vector times each result of `function`, in one pass and in float64."""
