@@ -19,7 +19,7 @@ def threaded_client() -> Any:
     """A client of two workers that are threads: the messages of a real cluster, without its start-up."""
     distributed = pytest.importorskip("distributed")
     cluster = distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None, protocol="inproc"
+        n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0", protocol="inproc"
     )
     client = distributed.Client(cluster, set_as_default=False)
 

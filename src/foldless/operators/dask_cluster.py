@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError
 from typing import Any
 
 from foldless.operators.dask_blocks import Block
@@ -81,7 +82,7 @@ class OnWorkers:
             raise failure.error from failure
         except ClusterLost:
             raise
-        except (OSError, TimeoutError, asyncio.CancelledError) as error:
+        except (OSError, TimeoutError, CancelledError) as error:
             raise ClusterLost(f"The Dask scheduler does not answer ({_reason(error)}). {RESUME}") from error
         except RuntimeError as error:
             if self._client.status == "running":
@@ -125,7 +126,10 @@ class OnWorkers:
 
     async def _holders(self) -> dict[str, Sequence[str]]:
         """Which workers have each block, as the scheduler knows."""
-        held = await asyncio.wait_for(self._client.who_has(self._futures), PATIENCE_SECONDS)
+        try:
+            held = await asyncio.wait_for(self._client.who_has(self._futures), PATIENCE_SECONDS)
+        except CancelledError as error:
+            raise self._let_go() from error
         return {key: tuple(workers) for key, workers in held.items()}
 
     async def _located(self) -> list[str]:
@@ -167,12 +171,18 @@ class OnWorkers:
                         name="foldless",
                     )
                 raise _Failed(error)
-            if future.status == "cancelled" and self._client.status == "running":
-                raise RowsLost(
-                    "Rows of X were on a worker that is gone, and Dask does not know how to compute them "
-                    "again: data given to client.scatter exist only where they were put. Make X from files, "
-                    f"or with dask.array.from_array, which can be repeated. {RESUME}"
-                )
+            if future.status == "cancelled":
+                raise self._let_go()
+
+    def _let_go(self) -> Exception:
+        """Why the scheduler forgets blocks that are still wanted."""
+        if self._client.status != "running":
+            return ConnectionError(f"the client is {self._client.status}")
+        return RowsLost(
+            "Rows of X were on a worker that is gone, and Dask does not know how to compute them again: data "
+            "given to client.scatter exist only where they were put. Make X from files, or with "
+            f"dask.array.from_array, which can be repeated. {RESUME}"
+        )
 
 
 async def _as_answered(calls: Mapping[asyncio.Future[Any], str], holders: Callable[[], Any]) -> Any:
