@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -32,6 +33,7 @@ def fit(
     threads: options.Threads = 1,
     delimiter: options.Delimiter = None,
     max_memory: options.MaxMemory = None,
+    dask: options.Dask = None,
     force: options.Force = False,
 ) -> None:
     """Find the features that tell classes apart, and learn to classify with them.
@@ -41,14 +43,18 @@ def fit(
     \b
     Example:
       foldless fit expression.csv --target tissue --ignore batch --out results
+      foldless fit big.parquet --target tissue --dask tcp://scheduler:8786
     """
     options.check_target(table, target)
-    with exit_codes():
+    if dask is not None and learning_curve:
+        raise typer.BadParameter("--learning-curve needs the table in memory; do without it, or --dask.")
+    with exit_codes(), ExitStack() as until_done:
         terminal = console()
         with terminal.status("Starting"):
             from foldless.io.read import read_table
             from foldless.runs import results, telling
             from foldless.runs.check import check_memory
+            from foldless.runs.cluster import connected, read_on_workers
             from foldless.runs.curve import check_curve_is_known, learning_curve_of
             from foldless.runs.fit import fit_table
             from foldless.runs.places import default_folder, free_folder
@@ -58,9 +64,14 @@ def fit(
         with terminal.status("Reading"):
             asked = options.roles(target, covariates, groups, samples, ignore)
             budget = options.in_bytes(max_memory)
-            read = read_table(table, asked, delimiter=delimiter, budget=budget)
-            read.labels()  # what is wrong with the data is said before what is too large
-            check_memory(read, budget)
+            if dask is not None:
+                until_done.enter_context(connected(dask))
+                read = read_on_workers(table, asked)
+                read.labels()
+            else:
+                read = read_table(table, asked, delimiter=delimiter, budget=budget)
+                read.labels()  # what is wrong with the data is said before what is too large
+                check_memory(read, budget)
             if learning_curve:
                 check_curve_is_known(read, model.value)
         seconds = {"read": time.perf_counter() - start}

@@ -90,9 +90,12 @@ class Table:
 
     @cached_property
     def sha256(self) -> str:
-        """Of the file, to say later which one it was."""
-        with open(self.path, "rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
+        """Of the file, to say later which one it was; of a folder, that of the files' names and sums."""
+        if self.path.is_dir():
+            files = sorted(path for path in self.path.rglob("*") if path.is_file())
+            lines = [f"{_sha256(path)}  {path.relative_to(self.path).as_posix()}\n" for path in files]
+            return hashlib.sha256("".join(lines).encode()).hexdigest()
+        return _sha256(self.path)
 
     @property
     def source(self) -> str:
@@ -133,6 +136,11 @@ class Table:
         if left_out:
             steps = (*steps, f"{left_out} columns that the model does not know left out.")
         return replace(self, X=self.X[:, positions], feature_names=list(names), steps=steps)
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def layout_of(path: Path, header: Sequence[str], roles: Roles, *, samples: int | None = None) -> Layout:

@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from foldless.estimators._base import MessagePassingClassifier
 from foldless.io.table import BadTable, Table, check_finite
+from foldless.operators import stays_elsewhere
 from foldless.runs.models import DEFAULT, model_named
 from foldless.solution import Iteration
 
@@ -44,7 +46,8 @@ def fit_table(
 ) -> Run:
     """Fit the model of that name; covariates are always kept, groups are left out together."""
     labels = table.labels()
-    check_finite(table.path, table.X, table.feature_names)
+    if not stays_elsewhere(table.X):  # else the first pass over the data finds what is not finite
+        check_finite(table.path, table.X, table.feature_names)
     estimator = model_named(model, fdr=fdr, random_state=seed, always_keep=table.covariate_positions or None)
     _check_wanted(table, estimator, model)
     options = {} if table.groups is None else {"groups": table.groups}
@@ -83,7 +86,16 @@ def selected_and_kept(model: Any) -> tuple[list[int], list[int]]:
 
 
 def _check_wanted(table: Table, estimator: Any, name: str) -> None:
-    """Groups and covariates are promises: a model that cannot keep them is not fitted."""
+    """Groups and covariates are promises: a model that cannot keep them is not fitted.
+
+    Neither is one that would have to fetch data which were left elsewhere.
+    """
+    if stays_elsewhere(table.X) and not isinstance(estimator, MessagePassingClassifier):
+        raise BadTable(
+            table.path,
+            f"the data stay where they are, and the model {name!r} needs them in memory.",
+            f"Use --model {DEFAULT}, or read the table here.",
+        )
     if table.groups is not None and "groups" not in inspect.signature(estimator.fit).parameters:
         raise BadTable(
             table.path,
