@@ -1,5 +1,6 @@
 # make demo    a simulated study, fitted and shown; says where its report is
 # make test    the test suite
+# make docs    the documentation; says where it is
 # make lint    style, types, imports, spelling
 # make clean   remove the environment and caches
 #
@@ -15,7 +16,7 @@ ARGS ?=
 export OPENBLAS_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint clean
+.PHONY: help demo test docs lint clean
 
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
@@ -25,6 +26,12 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.installed-test
 	@$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+# Every warning is an error: a page that cannot be built as it is meant, or a link that leads nowhere. Nothing is
+# fetched.
+docs: $(VENV)/.installed-docs
+	@$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet $(ARGS) docs docs/_build/html
+	@echo "The documentation is in docs/_build/html/index.html"
 
 # All checks run, so that one visit shows everything there is to mend.
 lint: $(VENV)/.installed-lint
@@ -38,7 +45,7 @@ lint: $(VENV)/.installed-lint
 	if [ -n "$$failed" ]; then echo "lint failed:$$failed" >&2; exit 1; fi
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) docs/_build docs/gallery .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
 # The package is installed in place: only a change of pyproject.toml asks for a new installation.
 $(VENV)/.installed: pyproject.toml | $(BIN)/pip
@@ -47,6 +54,10 @@ $(VENV)/.installed: pyproject.toml | $(BIN)/pip
 
 $(VENV)/.installed-test: pyproject.toml | $(BIN)/pip
 	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	@touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-docs: pyproject.toml | $(BIN)/pip
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
 	@touch $@ $(VENV)/.installed
 
 $(VENV)/.installed-lint: pyproject.toml | $(BIN)/pip

@@ -10,6 +10,7 @@ __all__ = [
     "SparseClassifier",
     "__version__",
     "load",
+    "open_rows",
 ]
 __version__ = "0.1.0.dev0"
 
@@ -22,14 +23,18 @@ if TYPE_CHECKING:
         SparseClassifier,
         load,
     )
+    from foldless.operators import open_rows
 else:
     # scikit-learn takes over a second to import: `foldless --help`, and what does without it, need not wait.
     def __getattr__(name: str) -> object:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from foldless import estimators
+        if name == "open_rows":
+            from foldless import operators as room
+        else:
+            from foldless import estimators as room
 
-        globals()[name] = getattr(estimators, name)
+        globals()[name] = getattr(room, name)
         return globals()[name]
 
     def __dir__() -> list[str]:

@@ -27,8 +27,8 @@ from foldless.channels import (
     SupportsMaxSum,
     channel_from,
 )
-from foldless.channels.exponential_sums import sigmoid_power_response
 from foldless.channels.flipped_labels import FLIP_PRIOR_FLIPPED, FLIP_PRIOR_RIGHT
+from foldless.channels.sigmoid_averages import sigmoid_power_response
 
 EVERY_CHANNEL: list[Channel] = [
     Logistic(),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import pickle
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,13 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
+from foldless.io.rows import ReadRows, RowSource, row_source
 from foldless.operators import (
     Dense,
+    Journaled,
     MeanRemoved,
     Operator,
+    RowBlocks,
     Sparse,
     Standardized,
     WithIntercept,
@@ -149,14 +153,48 @@ STORAGES: dict[str, Callable[[np.ndarray, Path], Any]] = {
 }
 
 
+class SparseRows(RowSource):
+    """Blocks of a CSR matrix, which files have in formats of their own."""
+
+    def __init__(self, X: Any) -> None:
+        self.X, self.shape, self.dtype = sparse.csr_array(X), X.shape, X.dtype
+
+    @contextmanager
+    def opened(self) -> Iterator[ReadRows]:
+        yield lambda rows, space: self.X[rows]
+
+    def identity(self) -> str:
+        return "made for tests"
+
+
+def saved(A: np.ndarray, path: Path) -> RowSource:
+    np.save(path / "rows.npy", A)
+    return row_source(path / "rows.npy")
+
+
+# Matrices that are read a block of rows at a time.
+SOURCES: dict[str, Callable[[np.ndarray, Path], RowSource]] = {
+    "rows of npy float64": saved,
+    "rows of npy float32": lambda A, path: saved(A.astype(np.float32), path),
+    "rows of npy float16": lambda A, path: saved(A.astype(np.float16), path),
+    "rows of npy int16": lambda A, path: saved(np.round(3 * A).astype(np.int16), path),
+    "rows of npy big-endian": lambda A, path: saved(A.astype(">f4"), path),
+    "rows of memory map F": lambda A, path: row_source(memory_mapped(np.asfortranarray(A), path)),
+    "rows of csr": lambda A, path: SparseRows(sparse.csr_array(A)),
+    "rows of csr float32": lambda A, path: SparseRows(sparse.csr_array(A.astype(np.float32))),
+}
+
+
 def as_array(X: Any) -> np.ndarray:
+    if isinstance(X, RowSource):
+        return X.tile(slice(0, X.shape[0]), slice(0, X.shape[1]))
     return np.asarray(X.toarray() if sparse.issparse(X) else X, dtype=np.float64)
 
 
 def stored(X: Any, block_bytes: int | str | None) -> Operator:
     if isinstance(block_bytes, str):
         return dask_operator(X, 9, block_bytes)
-    kind = Sparse if sparse.issparse(X) else Dense
+    kind: Any = Sparse if sparse.issparse(X) else RowBlocks if isinstance(X, RowSource) else Dense
     return kind(X) if block_bytes is None else kind(X, block_bytes=block_bytes)
 
 
@@ -196,6 +234,22 @@ def mean_removed_array(A: np.ndarray) -> np.ndarray:
     )
 
 
+class MemoryJournal:
+    """Records in a list, as `Journal` has them in a file."""
+
+    was_interrupted, n_read, path = False, 0, Path("memory")
+
+    def __init__(self, records: Iterable[bytes] = ()) -> None:
+        self.waiting, self.records = list(records), list(records)
+
+    def read(self) -> bytes | None:
+        self.n_read += 1
+        return self.waiting.pop(0) if self.waiting else None
+
+    def append(self, parts: Iterable[bytes | memoryview]) -> None:
+        self.records.append(b"".join(parts))
+
+
 WRAPPERS: dict[str, tuple[Callable[[Operator], Operator], Callable[[np.ndarray], np.ndarray]]] = {
     "plain": (lambda op: op, lambda A: A),
     "standardized": (Standardized.fit, standardized_array),
@@ -205,6 +259,7 @@ WRAPPERS: dict[str, tuple[Callable[[Operator], Operator], Callable[[np.ndarray],
         lambda op: WithIntercept(Standardized.fit(op)),
         lambda A: intercept_array(standardized_array(A)),
     ),
+    "journaled": (lambda op: Journaled(op, MemoryJournal()), lambda A: A),
     "standardized twice": (
         lambda op: Standardized(
             Standardized.fit(op), np.linspace(-1, 1, N_COLUMNS), np.linspace(0.5, 2, N_COLUMNS)
@@ -237,15 +292,23 @@ def X(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 
 # Every storage plain and under the deepest nest of wrappers; every wrapper on one storage of each kind.
 NEST = "intercept of mean removed of standardized"
-TYPICAL = ["C float64", "F float32", "csr_array float64 int32", "csc_matrix float64 int64"]
+TYPICAL = [
+    "C float64",
+    "F float32",
+    "csr_array float64 int32",
+    "csc_matrix float64 int64",
+    "rows of npy float64",
+    "rows of csr",
+]
 PAIRS = [
-    *((storage, wrapper, SMALL_BLOCK) for storage in STORAGES for wrapper in ("plain", NEST)),
+    *((storage, wrapper, SMALL_BLOCK) for storage in (*STORAGES, *SOURCES) for wrapper in ("plain", NEST)),
     *((storage, wrapper, SMALL_BLOCK) for storage in TYPICAL for wrapper in WRAPPERS),
     *((storage, wrapper, block) for storage in TYPICAL for wrapper in ("plain", NEST) for block in (None, 1)),
 ]
 # Dask has the same operators in its blocks; what is its own is how blocks are put together.
-PAIRS += [(storage, wrapper, IN_TURN) for storage in TYPICAL for wrapper in ("plain", NEST)]
-PAIRS += [(storage, wrapper, ON_WORKERS) for storage in TYPICAL[::2] for wrapper in ("plain", NEST)]
+CHUNKS = [storage for storage in TYPICAL if not storage.startswith("rows of")]
+PAIRS += [(storage, wrapper, IN_TURN) for storage in CHUNKS for wrapper in ("plain", NEST)]
+PAIRS += [(storage, wrapper, ON_WORKERS) for storage in CHUNKS[::2] for wrapper in ("plain", NEST)]
 PAIRS = list(dict.fromkeys(PAIRS))
 
 
@@ -253,7 +316,7 @@ PAIRS = list(dict.fromkeys(PAIRS))
 def pair(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Operator, np.ndarray]:
     """An operator, and its matrix by explicit formulas."""
     storage, wrapper, block_bytes = request.param
-    X = STORAGES[storage](matrix(), tmp_path)
+    X = (STORAGES | SOURCES)[storage](matrix(), tmp_path)
     wrap, explicit = WRAPPERS[wrapper]
     return wrap(stored(X, block_bytes)), explicit(as_array(X))
 
@@ -506,6 +569,8 @@ KINDS: dict[str, Callable[[np.ndarray], Operator]] = {
     "csc": lambda A: Sparse(sparse.csc_array(A), block_bytes=2000),
     "dense by Dask in turn": lambda A: dask_operator(A, 4, IN_TURN),
     "csr on Dask workers": lambda A: dask_operator(sparse.csr_array(A), 13, ON_WORKERS),
+    "dense rows": lambda A: RowBlocks(row_source(A), block_bytes=2000),
+    "csr rows": lambda A: RowBlocks(SparseRows(sparse.csr_array(A)), block_bytes=2000),
 }
 
 
@@ -606,12 +671,21 @@ def test_samples_without_weight_do_not_matter_however_large(kind: str) -> None:
     assert_allclose(1e300 * variance, kept.var(axis=0), rtol=1e-13)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if "Dask" not in kind])
-def test_answers_do_not_depend_on_the_block_size(kind: str) -> None:
+LAYOUTS: dict[str, Callable[[np.ndarray], Any]] = {
+    "dense C": lambda A: A,
+    "dense F": np.asfortranarray,
+    "csr": sparse.csr_array,
+    "csc": sparse.csc_array,
+    "dense rows": row_source,
+    "csr rows": SparseRows,
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_answers_do_not_depend_on_the_block_size(layout: str) -> None:
     rng = np.random.default_rng(9)
     A = rng.normal(size=(70, 90))
-    storage = {"dense C": A, "dense F": np.asfortranarray(A)}.get(kind)
-    X = getattr(sparse, f"{kind}_array")(A) if storage is None else storage
+    X = LAYOUTS[layout](A)
     w, v, slopes, curvatures = vectors(A.shape, ())
     answers = []
     for block_bytes in (1, 1000, 9999, 1 << 30):

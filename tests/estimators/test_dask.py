@@ -243,17 +243,41 @@ def scheduler_and_worker(port_file):
     raise AssertionError("the cluster did not start")
 
 
-def test_a_scheduler_that_dies_is_named(study, tmp_path):
+def test_a_fit_that_lost_its_scheduler_goes_on_with_another(study, tmp_path):
     from foldless.operators.dask_cluster import ClusterLost
 
+    X = da.from_array(study.X, chunks=(30, -1))
     process, address = scheduler_and_worker(tmp_path / "address")
     client = distributed.Client(address, set_as_default=False)
+    model = SparseClassifier(checkpoint=tmp_path / "fit.journal")
     try:
-        model = SparseClassifier()
-        model._on_iteration = at_iteration(2, process.kill)
-        with client.as_current(), pytest.raises(ClusterLost, match=r"scheduler.*checkpoint"):
-            model.fit(da.from_array(study.X, chunks=(30, -1)), study.y)
+        model._on_iteration = at_iteration(4, process.kill)
+        with client.as_current(), pytest.raises(ClusterLost, match=r"scheduler.*same checkpoint"):
+            model.fit(X, study.y)
     finally:
         process.kill()
         process.wait()
         client.close(timeout=1)
+    with threaded_client().as_current():
+        undisturbed = SparseClassifier().fit(X, study.y)
+        passes = counting(X)
+        resumed = SparseClassifier(checkpoint=tmp_path / "fit.journal").fit(passes, study.y)
+        from_the_start = counting(X)
+        SparseClassifier().fit(from_the_start, study.y)
+    assert_array_equal(resumed.coef_, undisturbed.coef_)
+    # What had been computed was not computed again.
+    assert passes.n_sweeps <= from_the_start.n_sweeps - 3
+
+
+def counting(X):
+    """The operator of X, with a count of its sweeps."""
+    operator = operator_from(X)
+    sweep = operator.sweep
+    operator.n_sweeps = 0
+
+    def counted(*arguments, **options):
+        operator.n_sweeps += 1
+        return sweep(*arguments, **options)
+
+    operator.sweep = counted
+    return operator

@@ -104,7 +104,7 @@ def test_a_folder_of_files_is_one_table(frame, address, tmp_path):
             ExitCode.BAD_DATA,
             "needs them in",
         ),
-        (("--target", "tissue", "--learning-curve"), ExitCode.USAGE, "needs the table in memory"),
+        (("--target", "tissue", "--learning-curve"), ExitCode.USAGE, "needs the table on this machine"),
     ],
 )
 def test_what_cannot_be_fitted_is_said(options, code, said, table, address, tmp_path):

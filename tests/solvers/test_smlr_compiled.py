@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.linalg import LinAlgError
 
-from foldless import SMLRClassifier
+from foldless import SMLRClassifier, fast
 from foldless.datasets import make_class_means
 from foldless.operators import operator_from
 from foldless.solvers.smlr import (
@@ -127,16 +127,16 @@ def test_a_whole_fit_is_the_same(in_numpy):
 
 @pytest.fixture
 def asked_afresh():
-    compiled.compiled.cache_clear()
+    fast.loops.cache_clear()
     yield
-    compiled.compiled.cache_clear()
+    fast.loops.cache_clear()
 
 
 @pytest.mark.usefixtures("asked_afresh")
 def test_numba_is_left_alone_if_it_is_missing_or_unwanted(monkeypatch):
     monkeypatch.setenv("FOLDLESS_COMPILED", "0")
     assert compiled.compiled() is None
-    compiled.compiled.cache_clear()
+    fast.loops.cache_clear()
     monkeypatch.delenv("FOLDLESS_COMPILED")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert compiled.compiled() is None

@@ -10,7 +10,6 @@ import numpy as np
 
 from foldless.beliefs import Array, Response
 from foldless.channels.base import Channel
-from foldless.channels.exponential_sums import sigmoid_power_response
 from foldless.channels.logistic import Logistic, in_log_odds, power_at_margin, power_proximal
 from foldless.channels.margin import (
     SMALLEST_VAR,
@@ -20,6 +19,7 @@ from foldless.channels.margin import (
     require_between,
     score_dtype,
 )
+from foldless.channels.sigmoid_averages import sigmoid_power_response
 from foldless.component import inner_names, wants
 
 

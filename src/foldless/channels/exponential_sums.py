@@ -36,7 +36,7 @@ ROWS_AT_ONCE = 512
 HalfLineIntegrals = Callable[[Array, Array, Array, Array], tuple[NDArray[np.float64], NDArray[np.float64]]]
 
 
-def sigmoid_power_response(mean: Array, var: Array, power: float = 1.0, degree: int = DEGREE) -> Response:
+def exponential_sums_response(mean: Array, var: Array, power: float = 1.0, degree: int = DEGREE) -> Response:
     """log E[σ(x)^a] for x ~ N(mean, var), a = power in (0, 1], and its derivatives in the mean.
 
     With q = 1 - σ and ⟨f⟩ = E[σ^a f] / E[σ^a], integration by parts gives

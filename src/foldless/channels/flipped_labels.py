@@ -27,6 +27,7 @@ SCAN_EVEN = np.linspace(0.0, 1.0, 17)
 SCAN_AROUND_ZERO = np.geomspace(1e-2, 1e3, 41)
 SCAN_ROWS_AT_ONCE = 1024
 BISECTIONS = 200
+EPS = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True)
@@ -76,10 +77,17 @@ class FlippedLabels(Channel):
         seen the sample's own label, so that label is counted once.
         """
         mean, var, y = doubles(cavity_mean, cavity_var, labels)
-        flipped = flip_posterior(
-            self.base.respond(mean, var, y).log_z, self.base.respond(mean, var, -y).log_z, self.flip_prob
-        )
-        return flipped.astype(score_dtype(cavity_mean))
+        if self.base.normalised:
+            # One response is enough if it is that of the improbable label, from which the other follows.
+            improbable = -np.copysign(1.0, mean)
+            log_z = self.base.respond(mean, var, improbable).log_z
+            of_other = np.log1p(-np.minimum(np.exp(log_z), 1.0 - EPS))
+            as_given = np.where(y == improbable, log_z, of_other)
+            as_flipped = np.where(y == improbable, of_other, log_z)
+        else:
+            as_given = self.base.respond(mean, var, y).log_z
+            as_flipped = self.base.respond(mean, var, -y).log_z
+        return flip_posterior(as_given, as_flipped, self.flip_prob).astype(score_dtype(cavity_mean))
 
     def em_update(
         self,
@@ -193,14 +201,23 @@ class FlippedLabels(Channel):
 def with_floor(right: Response, flip_prob: float) -> Response:
     """The response of g + (1 - 2g) p from that of a normalised p, with g = flip_prob.
 
-    With ρ = (1 - 2g) Z / [g + (1 - 2g) Z] and its complement ω, both taken from logarithms:
+    With ρ = (1 - 2g) Z / [g + (1 - 2g) Z] and its complement ω:
     slope' = ρ slope,  curvature' = ρ curvature - ρ ω slope².
     """
-    log_flip, log_rest = _log_or_minus_inf(flip_prob), np.log1p(-2.0 * flip_prob)
-    log_z = np.logaddexp(log_flip, log_rest + right.log_z)
-    rho = np.exp(log_rest + right.log_z - log_z)
-    omega = np.exp(log_flip - log_z)
-    return Response(log_z, rho * right.slope, rho * right.curvature - rho * omega * np.square(right.slope))
+    if flip_prob == 0.0:
+        return right
+    # Where Z underflows, g is all that is left, and ρ = 0 is right: nothing needs a logarithm of Z.
+    rho = np.exp(right.log_z)
+    rho *= 1.0 - 2.0 * flip_prob
+    total = rho + flip_prob
+    rho /= total
+    curvature = np.square(right.slope)
+    curvature *= -flip_prob
+    curvature /= total
+    curvature += right.curvature
+    curvature *= rho
+    rho *= right.slope
+    return Response(np.log(total), rho, curvature)
 
 
 def mixed_labels(as_given: Response, as_flipped: Response, flip_prob: float) -> Response:

@@ -10,7 +10,6 @@ import numpy as np
 from scipy.special import expit, log_expit
 
 from foldless.beliefs import Array, Response
-from foldless.channels.exponential_sums import sigmoid_power_response
 from foldless.channels.margin import (
     MarginChannel,
     doubles,
@@ -18,6 +17,7 @@ from foldless.channels.margin import (
     require_between,
     through_margin,
 )
+from foldless.channels.sigmoid_averages import sigmoid_power_response
 from foldless.channels.sigmoid_integrals import (
     gauss_hermite_response,
     logistic_fixed_point,
@@ -39,8 +39,9 @@ class Logistic(MarginChannel):
     """p(y | z) = σ(scale y z), σ(x) = 1/(1 + e^-x).
 
     ``integral`` is how σ is averaged over a Gaussian: "exponential-sums" (accurate everywhere, about
-    1e-10), "variational" (a bound, as published for GAMP), "mixture" (six normal cdfs, good where the
-    label is not a surprise), "gauss-hermite" (21 nodes, good for small variances).
+    1e-10; at a few nodes where these do, see `sigmoid_averages`), "variational" (a bound, as published for
+    GAMP), "mixture" (six normal cdfs, good where the label is not a surprise), "gauss-hermite" (21 nodes,
+    good for small variances).
     """
 
     scale: float = 1.0
@@ -102,6 +103,8 @@ def in_log_odds(
     response: Callable[[Array, Array], Response], margin: Array, var: Array, scale: float
 ) -> Response:
     """The response of a function of scale * m, by the chain rule."""
+    if scale == 1.0:
+        return response(margin, var)
     log_z, slope, curvature = response(scale * margin, scale**2 * var)
     return Response(log_z, scale * slope, scale**2 * curvature)
 

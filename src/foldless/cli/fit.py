@@ -14,7 +14,7 @@ from foldless.cli.terminal import ExitCode, Progress, console, exit_codes
 
 
 def fit(
-    table: options.TableFile,
+    table: options.LargeTableFile,
     target: options.Target = None,
     covariates: options.Covariates = None,
     groups: options.Groups = None,
@@ -29,6 +29,29 @@ def fit(
     learning_curve: Annotated[
         bool, typer.Option("--learning-curve", help="Also say what more samples would bring (seconds).")
     ] = False,
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Classes in a file of their own, in the order of rows, for .npy and .zarr: a table of which "
+            "--target names a column, or .npy.",
+            dir_okay=False,
+        ),
+    ] = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Where to record the fit, so that the same command resumes it if it is killed.",
+            dir_okay=False,
+        ),
+    ] = None,
+    stream: Annotated[
+        bool,
+        typer.Option(
+            "--stream", help="Leave rows on disk even if they fit into memory (.npy, .parquet, .zarr, .h5ad)."
+        ),
+    ] = False,
     seed: options.Seed = 0,
     threads: options.Threads = 1,
     delimiter: options.Delimiter = None,
@@ -38,26 +61,27 @@ def fit(
 ) -> None:
     """Find the features that tell classes apart, and learn to classify with them.
 
-    Writes model.safetensors, features.tsv, predictions.tsv (leave-one-out), report.html and run.json.
+    Writes model.safetensors, features.tsv, predictions.tsv (leave-one-out), report.html and run.json. A table
+    that does not fit into memory stays on disk, if its format allows.
 
     \b
     Example:
       foldless fit expression.csv --target tissue --ignore batch --out results
       foldless fit big.parquet --target tissue --dask tcp://scheduler:8786
     """
-    options.check_target(table, target)
-    if dask is not None and learning_curve:
-        raise typer.BadParameter("--learning-curve needs the table in memory; do without it, or --dask.")
+    if labels is None:
+        options.check_target(table, target)
+    if dask is not None:
+        _check_for_cluster(learning_curve=learning_curve, labels=labels, stream=stream)
     with exit_codes(), ExitStack() as until_done:
         terminal = console()
         with terminal.status("Starting"):
-            from foldless.io.read import read_table
             from foldless.runs import results, telling
-            from foldless.runs.check import check_memory
             from foldless.runs.cluster import connected, read_on_workers
             from foldless.runs.curve import check_curve_is_known, learning_curve_of
             from foldless.runs.fit import fit_table
             from foldless.runs.places import default_folder, free_folder
+            from foldless.runs.streaming import read_or_stream
             from foldless.runs.threads import limited_threads
         folder = free_folder(out or default_folder(table), results.RESULTS, force=force)
         start = time.perf_counter()
@@ -67,16 +91,17 @@ def fit(
             if dask is not None:
                 until_done.enter_context(connected(dask))
                 read = read_on_workers(table, asked)
-                read.labels()
             else:
-                read = read_table(table, asked, delimiter=delimiter, budget=budget)
-                read.labels()  # what is wrong with the data is said before what is too large
-                check_memory(read, budget)
+                read = read_or_stream(
+                    table, asked, delimiter=delimiter, budget=budget, stream=stream, labels=labels
+                )
             if learning_curve:
                 check_curve_is_known(read, model.value)
         seconds = {"read": time.perf_counter() - start}
         with limited_threads(threads), terminal.status("Fitting") as status:
-            run = fit_table(read, model=model.value, fdr=fdr, seed=seed, watch=Progress(status))
+            run = fit_table(
+                read, model=model.value, fdr=fdr, seed=seed, checkpoint=checkpoint, watch=Progress(status)
+            )
         curve = None
         if learning_curve:
             with terminal.status("Extrapolating"):
@@ -87,3 +112,11 @@ def fit(
         telling.tell_fit(terminal, run, folder)
         if not run.converged:
             raise typer.Exit(ExitCode.NOT_CONVERGED)
+
+
+def _check_for_cluster(*, learning_curve: bool, labels: Path | None, stream: bool) -> None:
+    """Options that need the table here, or say where else it is."""
+    given = {"--learning-curve": learning_curve, "--labels": labels is not None, "--stream": stream}
+    for option, is_given in given.items():
+        if is_given:
+            raise typer.BadParameter(f"{option} needs the table on this machine; do without it, or --dask.")

@@ -26,6 +26,14 @@ TableFile = Annotated[
         show_default=False,
     ),
 ]
+LargeTableFile = Annotated[
+    Path,
+    typer.Argument(
+        metavar="TABLE",
+        help="Samples in rows: .csv, .tsv (also .gz), .parquet, .h5ad, .svmlight, .npz, .npy, .zarr.",
+        show_default=False,
+    ),
+]
 ModelFile = Annotated[
     Path, typer.Argument(metavar="MODEL", help="A file made by `foldless fit`.", show_default=False)
 ]
@@ -100,6 +108,10 @@ def roles(
 def check_target(table: Path, target: str | None) -> None:
     """A column with classes must be named, but for formats that say themselves which it is."""
     says_itself = (".svmlight", ".libsvm", ".svmlight.gz", ".libsvm.gz", ".npz")
+    if target is None and table.suffix.lower() == ".npy":
+        raise typer.BadParameter(
+            "a .npy file holds no classes: give them in a file of their own, --labels FILE."
+        )
     if target is None and not table.name.lower().endswith(says_itself):
         raise typer.BadParameter("name the column with the class of each sample: --target COLUMN.")
 

@@ -13,7 +13,7 @@ from foldless.cli.terminal import console, exit_codes
 
 def predict(
     model: options.ModelFile,
-    table: options.TableFile,
+    table: options.LargeTableFile,
     target: Annotated[
         str | None,
         typer.Option(

@@ -6,6 +6,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -20,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from foldless.beliefs import Array
 from foldless.channels import FlippedLabels
+from foldless.estimators._checkpoint import checkpointed
 from foldless.estimators._notebook import NotebookSummary
 from foldless.estimators._reading import new_data, training_data
 from foldless.estimators._saving import Saved
@@ -43,6 +45,8 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
     fdr: float
     warm_start: bool
     verbose: int
+    # For estimators that can resume a fit, a parameter.
+    checkpoint: str | Path | None = None
 
     # Called after every iteration, by whoever shows progress. Not a parameter: it is no part of the model.
     _on_iteration: Watch | None = None
@@ -60,7 +64,7 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
 
         Parameters
         ----------
-        X : array, data frame or sparse matrix of shape (n_samples, n_features)
+        X : array, data frame, sparse matrix or `open_rows`, of shape (n_samples, n_features)
             Any units: columns are centred and scaled inside, without a copy. float32 stays float32.
         y : array of shape (n_samples,)
             Labels, of any type, with exactly two different values.
@@ -77,8 +81,9 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
         )
         columns = self._columns(operator.shape[1], self._kept_positions(operator.shape[1]))
 
-        with one_blas_thread():
-            standardized = Standardized.fit(operator, weight)
+        given = {"labels": targets, "sample weights": weight, "groups": getattr(self, "_groups", None)}
+        with one_blas_thread(), checkpointed(self, operator, given) as recorded:
+            standardized = Standardized.fit(recorded, weight)
             self._solve(standardized, labels, weight, columns, choices, left_out)
         return self
 

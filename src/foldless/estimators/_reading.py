@@ -18,14 +18,17 @@ from sklearn.utils.validation import validate_data
 from foldless.operators import Operator, operator_from, stays_elsewhere
 
 # These are used as they are: any layout, both precisions, both sparse formats, both index widths. What else
-# scikit-learn accepts (integers, frames, other sparse formats) it converts first.
+# scikit-learn accepts (frames, other sparse formats, other numbers) it converts first.
 STORAGE = {"accept_sparse": ("csr", "csc"), "accept_large_sparse": True, "dtype": (np.float64, np.float32)}
+# Operators bring small integers (genotypes, counts) to floating point a tile at a time.
+INTEGERS = (np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32)
+TILED_STORAGE = STORAGE | {"dtype": (np.float64, np.float32, *INTEGERS)}
 
 
 def training_data(estimator: BaseEstimator, X: Any, y: ArrayLike) -> tuple[Operator, NDArray[Any]]:
     """The operator of a table to learn from, and its labels; the estimator takes note of the columns."""
     if not stays_elsewhere(X):
-        X, targets = validate_data(estimator, X, y, ensure_min_samples=2, **STORAGE)
+        X, targets = validate_data(estimator, X, y, ensure_min_samples=2, **TILED_STORAGE)
         return operator_from(X), targets
     operator = operator_from(X)
     # Labels may live elsewhere, too (a column of a Dask frame), but they are few.
@@ -46,7 +49,7 @@ def training_data(estimator: BaseEstimator, X: Any, y: ArrayLike) -> tuple[Opera
 def new_data(estimator: BaseEstimator, X: Any) -> Operator:
     """The operator of new samples, with the columns of the fit."""
     if not stays_elsewhere(X):
-        return operator_from(validate_data(estimator, X, reset=False, **STORAGE))
+        return operator_from(validate_data(estimator, X, reset=False, **TILED_STORAGE))
     operator = operator_from(X)
     expected = int(estimator.n_features_in_)
     if operator.shape[1] != expected:

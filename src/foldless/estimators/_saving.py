@@ -28,7 +28,7 @@ from foldless.io.archive import Archive, BadModelFile, read_archive, write_archi
 from foldless.solution import Outcome
 
 # Of the last fit's machinery, not of the model.
-NOT_SAVED = {"_warm", "_on_iteration", "_groups"}
+NOT_SAVED = {"_warm", "_on_iteration", "_groups", "checkpoint"}
 # Rooms whose plain classes (dataclasses and named tuples) a model may consist of.
 ROOMS = frozenset({"priors", "channels", "solution", "solvers", "selection", "tuning", "estimators"})
 # Kinds of NumPy's types that are stored as they are: booleans, whole numbers, floating-point numbers.
@@ -49,6 +49,7 @@ class Saved:
         path = Path(path)
         writer = _Writer()
         params = self.get_params(deep=False)  # type: ignore[attr-defined]
+        params = {name: value for name, value in params.items() if name not in NOT_SAVED}
         fitted = {k: v for k, v in vars(self).items() if k not in params and k not in NOT_SAVED}
         document = {
             "class": type(self).__name__,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -82,6 +83,10 @@ class SparseClassifier(ManyClassesClassifier):
     max_iter : int, default=1000
     warm_start : bool, default=False
     verbose : int, default=0
+    checkpoint : path, optional
+        Where a fit writes down what every pass over the data returned. A fit that was killed is resumed by
+        calling `fit` again with the same data: it arrives at the same bits, without the passes that it had
+        done. The file is removed when the fit is complete.
 
     Attributes
     ----------
@@ -94,9 +99,12 @@ class SparseClassifier(ManyClassesClassifier):
         Message passing with diagonal covariances, or with exact ones.
     flags_ : list of str
         Why inclusion probabilities should be read with care, if they should.
-    Others are those of `GAMPClassifier`. Of D > 2 classes, `coef_` and `coef_std_` are (D, n_features),
-    `intercept_` is (D,) and `loo_proba_` (n_samples, D); `credible_sets_` is empty, and labels are taken to
-    be right: there is no `mislabel_probability_`.
+
+    Notes
+    -----
+    Other attributes are those of `GAMPClassifier`. Of D > 2 classes, `coef_` and `coef_std_` are
+    (D, n_features), `intercept_` is (D,) and `loo_proba_` (n_samples, D); `credible_sets_` is empty, and
+    labels are taken to be right: there is no `mislabel_probability_`.
 
     Examples
     --------
@@ -119,6 +127,7 @@ class SparseClassifier(ManyClassesClassifier):
         max_iter: int = 1000,
         warm_start: bool = False,
         verbose: int = 0,
+        checkpoint: str | Path | None = None,
     ) -> None:
         self.always_keep = always_keep
         self.class_weight = class_weight
@@ -128,6 +137,7 @@ class SparseClassifier(ManyClassesClassifier):
         self.max_iter = max_iter
         self.warm_start = warm_start
         self.verbose = verbose
+        self.checkpoint = checkpoint
 
     def fit(
         self,
@@ -140,7 +150,7 @@ class SparseClassifier(ManyClassesClassifier):
 
         Parameters
         ----------
-        X : array, data frame or sparse matrix of shape (n_samples, n_features)
+        X : array, data frame, sparse matrix or `open_rows`, of shape (n_samples, n_features)
             Any units: columns are centred and scaled inside, without a copy. float32 stays float32.
         y : array of shape (n_samples,)
             Labels, of any type, with at least two different values.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,10 @@ class GAMPClassifier(MessagePassingClassifier):
         Start from the messages of the last fit, if it was of the same samples and columns.
     verbose : int, default=0
         Print each iteration.
+    checkpoint : path, optional
+        Where a fit writes down what every pass over the data returned. A fit that was killed is resumed by
+        calling `fit` again with the same data: it arrives at the same bits, without the passes that it had
+        done. The file is removed when the fit is complete.
 
     Attributes
     ----------
@@ -115,6 +120,7 @@ class GAMPClassifier(MessagePassingClassifier):
         max_iter: int = 1000,
         warm_start: bool = False,
         verbose: int = 0,
+        checkpoint: str | Path | None = None,
     ) -> None:
         self.prior = prior
         self.channel = channel
@@ -133,6 +139,7 @@ class GAMPClassifier(MessagePassingClassifier):
         self.max_iter = max_iter
         self.warm_start = warm_start
         self.verbose = verbose
+        self.checkpoint = checkpoint
 
     def _choices(self) -> Choices:
         channel = _plain_channel(channel_from(self.channel))

@@ -33,17 +33,20 @@ LARGEST_TEXT, LARGEST_LIST = 100_000_000, 10_000_000
 
 
 def read_parquet(path: Path, roles: Roles, *, budget: float) -> Table:
-    with needs("pyarrow", "parquet", "to read Parquet files"):
-        import pyarrow.parquet as pq
-    with _told(path):
-        file = pq.ParquetFile(
-            path,
-            thrift_string_size_limit=LARGEST_TEXT,
-            thrift_container_size_limit=LARGEST_LIST,
-            page_checksum_verification=True,
-        )
-        with file:
-            return _read(path, file, roles, budget)
+    with told(path), opened_parquet(path) as file:
+        return _read(path, file, roles, budget)
+
+
+def opened_parquet(path: Path) -> Any:
+    """The file, to be used in a `with`."""
+    import pyarrow.parquet as pq
+
+    return pq.ParquetFile(
+        path,
+        thrift_string_size_limit=LARGEST_TEXT,
+        thrift_container_size_limit=LARGEST_LIST,
+        page_checksum_verification=True,
+    )
 
 
 def _read(path: Path, file: Any, roles: Roles, budget: float) -> Table:
@@ -51,8 +54,8 @@ def _read(path: Path, file: Any, roles: Roles, budget: float) -> Table:
     header = list(schema.names)
     if not header or n_rows <= 0:
         raise BadTable(path, f"the table is empty: {n_rows} x {len(header)}.", "Is the file complete?")
-    layout = layout_of(path, header, roles, samples=_samples(schema, roles))
-    dtype = np.result_type(*(_dtype(path, schema.field(j)) for j in layout.features))
+    layout = layout_of(path, header, roles, samples=samples_position(schema, roles))
+    dtype = np.result_type(*(dtype_of(path, schema.field(j)) for j in layout.features))
     n_bytes = float(n_rows) * len(layout.features) * dtype.itemsize
     check_size(path, n_bytes, budget, f"{n_rows} rows of {len(layout.features)} numbers")
     X = np.empty((n_rows, len(layout.features)), dtype=dtype)
@@ -65,7 +68,7 @@ def _read(path: Path, file: Any, roles: Roles, budget: float) -> Table:
         batch.validate(full=True)
         stop = start + batch.num_rows
         for place, j in enumerate(layout.features):
-            X[start:stop, place] = _numbers(path, batch.column(header[j]), header[j], start)
+            X[start:stop, place] = numbers_of(path, batch.column(header[j]), header[j], start)
         for j, values in texts.items():
             values.extend(batch.column(header[j]).to_pylist())
         start = stop
@@ -85,7 +88,9 @@ def _read(path: Path, file: Any, roles: Roles, budget: float) -> Table:
         X,
         features,
         samples,
-        target=None if layout.target is None else _labels(path, found[layout.target], header[layout.target]),
+        target=None
+        if layout.target is None
+        else labels_of(path, found[layout.target], header[layout.target]),
         target_name=roles.target,
         groups=None if layout.groups is None else as_texts(path, found[layout.groups], header[layout.groups]),
         covariates=roles.covariates,
@@ -93,13 +98,13 @@ def _read(path: Path, file: Any, roles: Roles, budget: float) -> Table:
     )
 
 
-def _labels(path: Path, values: NDArray[Any], name: str) -> NDArray[Any]:
+def labels_of(path: Path, values: NDArray[Any], name: str) -> NDArray[Any]:
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
         return as_labels(path, np.array(values.tolist()), name)
     return as_labels(path, values, name)
 
 
-def _samples(schema: Any, roles: Roles) -> int | None:
+def samples_position(schema: Any, roles: Roles) -> int | None:
     """The column that names rows: pandas' index, or a first column of text that is for nothing else."""
     if INDEX in schema.names:
         return int(schema.names.index(INDEX))
@@ -116,7 +121,7 @@ def _is_text(kind: Any) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
-def _dtype(path: Path, field: Any) -> np.dtype[Any]:
+def dtype_of(path: Path, field: Any) -> np.dtype[Any]:
     """float32 where that holds every value exactly, else float64."""
     import pyarrow as pa
 
@@ -131,7 +136,7 @@ def _dtype(path: Path, field: Any) -> np.dtype[Any]:
     return np.dtype(np.float32 if small else np.float64)
 
 
-def _numbers(path: Path, column: Any, name: str, start: int) -> NDArray[Any]:
+def numbers_of(path: Path, column: Any, name: str, start: int) -> NDArray[Any]:
     if column.null_count:
         first = next(i for i in range(len(column)) if not column[i].is_valid)
         raise BadTable(
@@ -144,8 +149,10 @@ def _numbers(path: Path, column: Any, name: str, start: int) -> NDArray[Any]:
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
-    import pyarrow as pa
+def told(path: Path) -> Iterator[None]:
+    """What pyarrow says of a damaged file, in our words, with its name."""
+    with needs("pyarrow", "parquet", "to read Parquet files"):
+        import pyarrow as pa
 
     try:
         yield

@@ -70,7 +70,7 @@ class Table:
     """What was read, and in `steps` what was done to it."""
 
     path: Path
-    X: Any  # (samples, features): an array, or a sparse matrix if the file's was
+    X: Any  # (samples, features): an array, a sparse matrix if the file's was, an operator if it stays there
     feature_names: list[str]
     sample_names: list[str]
     target: NDArray[Any] | None = None
@@ -90,12 +90,17 @@ class Table:
 
     @cached_property
     def sha256(self) -> str:
-        """Of the file, to say later which one it was; of a folder, that of the files' names and sums."""
-        if self.path.is_dir():
-            files = sorted(path for path in self.path.rglob("*") if path.is_file())
-            lines = [f"{_sha256(path)}  {path.relative_to(self.path).as_posix()}\n" for path in files]
-            return hashlib.sha256("".join(lines).encode()).hexdigest()
-        return _sha256(self.path)
+        """Of the file, to say later which one it was."""
+        if not self.path.is_dir():
+            with open(self.path, "rb") as stream:
+                return hashlib.file_digest(stream, "sha256").hexdigest()
+        # A store of many files: their names and digests, in the order of names.
+        found = hashlib.sha256()
+        for path in sorted(each for each in self.path.rglob("*") if each.is_file()):
+            with open(path, "rb") as stream:
+                digest = hashlib.file_digest(stream, "sha256").hexdigest()
+            found.update(f"{path.relative_to(self.path).as_posix()} {digest}\n".encode())
+        return found.hexdigest()
 
     @property
     def source(self) -> str:
@@ -136,11 +141,6 @@ class Table:
         if left_out:
             steps = (*steps, f"{left_out} columns that the model does not know left out.")
         return replace(self, X=self.X[:, positions], feature_names=list(names), steps=steps)
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def layout_of(path: Path, header: Sequence[str], roles: Roles, *, samples: int | None = None) -> Layout:

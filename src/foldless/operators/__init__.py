@@ -11,19 +11,24 @@ from foldless.operators.appended import WithIntercept
 from foldless.operators.base import Operator, RowStep, Sweep
 from foldless.operators.dask_blocks import is_dask
 from foldless.operators.dense import Dense
+from foldless.operators.journaled import Journaled
 from foldless.operators.mean_removed import MeanRemoved
+from foldless.operators.row_blocks import RowBlocks, open_rows
 from foldless.operators.sparse import Sparse
 from foldless.operators.standardized import Standardized
 
 __all__ = [
     "Dense",
+    "Journaled",
     "MeanRemoved",
     "Operator",
+    "RowBlocks",
     "RowStep",
     "Sparse",
     "Standardized",
     "Sweep",
     "WithIntercept",
+    "open_rows",
     "operator_from",
     "stays_elsewhere",
 ]

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from foldless.beliefs import Array
+from foldless.io.checksums import checksum
 
 # Dense tiles of about this size: large enough for BLAS, small beside X, and still in cache when used again.
 DENSE_TILE_BYTES = 2 << 20
@@ -92,6 +93,16 @@ class Operator(ABC):
     @abstractmethod
     def columns(self, indices: ArrayLike) -> NDArray[np.float64]:
         """A dense float64 copy of a few columns, for plots and diagnostics."""
+
+    def identity(self) -> str:
+        """What other data would hardly share, so that a later process can tell whether these are the same.
+
+        This form is a checksum of three rows; operators that know more say so.
+        """
+        n_rows, n_columns = self.shape
+        some = sorted({0, n_rows // 2, n_rows - 1}) if n_rows else []
+        tiles = (self.dense_tile(slice(i, i + 1), slice(0, n_columns)) for i in some)
+        return f"rows of checksum {checksum(tiles):08x}"
 
     def dense_tile(self, rows: slice, columns: slice) -> NDArray[np.float64]:
         """A dense float64 copy of some rows of some columns, the caller's to overwrite.

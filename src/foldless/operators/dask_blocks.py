@@ -12,6 +12,7 @@ from scipy.sparse import issparse
 
 from foldless.operators.dense import Dense
 from foldless.operators.sparse import Sparse
+from foldless.operators.tiled import product_dtype
 
 
 def is_dask(X: Any) -> bool:
@@ -85,9 +86,9 @@ def _parts_of_frame(X: Any) -> Parts:
         )
     if len(dtypes) < len(names):
         raise ValueError("Two columns of X have one name. Rename one of them.")
-    # As scikit-learn reads a frame in memory: float32 if that holds every column, else float64.
-    common = np.result_type(*(getattr(dtype, "numpy_dtype", dtype) for dtype in dtypes.values()))
-    dtype = np.dtype(np.float32 if common == np.float32 else np.float64)
+    dtype = product_dtype(
+        np.result_type(*(getattr(dtype, "numpy_dtype", dtype) for dtype in dtypes.values()))
+    )
     make = delayed(block_of, pure=True)
     blocks = [make(part, dtype) for part in X.to_delayed()]
     return Parts(blocks, len(names), names if all(isinstance(name, str) for name in names) else None)

@@ -280,6 +280,8 @@ def _forth(
 def _back(
     operator: Tiled, center: Array | None, scale: Array | None, slopes: Array, curvatures: Array | None
 ) -> Sweep:
+    if curvatures is None:
+        return Sweep(operator.adjoint(slopes), None)
     return operator.transposed(slopes, curvatures, center=center, scale=scale)
 
 

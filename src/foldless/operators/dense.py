@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from foldless.beliefs import Array
+from foldless.io.checksums import checksum
 from foldless.operators.base import column_positions, normalized_sample_weight
 from foldless.operators.tiled import (
     BLOCK_BYTES,
@@ -18,6 +19,7 @@ from foldless.operators.tiled import (
     Tiled,
     TileMap,
     TileSource,
+    product_dtype,
     slices,
 )
 
@@ -45,7 +47,7 @@ class Dense(Tiled):
             raise ValueError(f"block_bytes must be positive; got {block_bytes}")
         n_rows, n_columns = self.X.shape
         self.shape = (n_rows, n_columns)
-        self.dtype = np.dtype(np.float32 if self.X.dtype.kind == "f" and self.X.itemsize <= 4 else np.float64)
+        self.dtype = product_dtype(self.X.dtype)
         self.block_bytes = block_bytes
         self._blas_walks = self.X.dtype == self.dtype and _blas_can_walk(self.X)
         self._by_columns = abs(self.X.strides[0]) < abs(self.X.strides[1])
@@ -93,6 +95,10 @@ class Dense(Tiled):
         if not np.all(np.isfinite(second)) or np.any(second[varies] < SMALLEST_SAFE_SQUARE):
             return super().moments_about(shift, share)
         return first, np.maximum(second - first * first, 0.0)
+
+    def identity(self) -> str:
+        tiles = (self.X[rows, columns] for rows in self._row_blocks for columns in self._column_tiles)
+        return f"entries of checksum {checksum(tiles):08x}"
 
     def columns(self, indices: ArrayLike) -> NDArray[np.float64]:
         return self.X[:, column_positions(indices, self.shape[1])].astype(np.float64)

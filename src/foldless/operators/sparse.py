@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -10,8 +11,19 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from foldless.beliefs import Array
-from foldless.operators.base import column_positions
-from foldless.operators.tiled import BLOCK_BYTES, AlongTile, Tile, Tiled, TileMap, TileSource, slices
+from foldless.io.checksums import checksum
+from foldless.operators.base import RowStep, Sweep, column_positions
+from foldless.operators.compiled_sparse import CompiledSparse, compiled_sparse
+from foldless.operators.tiled import (
+    BLOCK_BYTES,
+    AlongTile,
+    Tile,
+    Tiled,
+    TileMap,
+    TileSource,
+    product_dtype,
+    slices,
+)
 
 
 class Sparse(Tiled):
@@ -47,7 +59,7 @@ class Sparse(Tiled):
         self.X = X
         n_rows, n_columns = X.shape
         self.shape = (n_rows, n_columns)
-        self.dtype = np.dtype(np.float32 if X.dtype.kind == "f" and X.dtype.itemsize <= 4 else np.float64)
+        self.dtype = product_dtype(X.dtype)
 
         self._by_columns = X.format == "csc"
         n_lines = n_columns if self._by_columns else n_rows
@@ -71,6 +83,32 @@ class Sparse(Tiled):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (type(self), self.X, self.block_bytes)
+
+    def identity(self) -> str:
+        stored = (self.X.data, self.X.indices, self.X.indptr)
+        return f"entries of checksum {checksum(stored):08x}"
+
+    def sweep(
+        self,
+        weights: Array,
+        weight_var: Array | None,
+        row_step: RowStep,
+        *,
+        center: Array | None = None,
+        scale: Array | None = None,
+    ) -> Sweep:
+        # Compiled loops know one score per row; scales and columns without a zero are rare, and not for them.
+        simple = np.ndim(weights) == 1 and (
+            weight_var is None or (np.ndim(weight_var) == 1 and scale is None and not self._complete.any())
+        )
+        if simple and self._compiled is not None:
+            weights = self._column_vector(weights)
+            return self._compiled.sweep(weights, weight_var, row_step, center)
+        return super().sweep(weights, weight_var, row_step, center=center, scale=scale)
+
+    @cached_property
+    def _compiled(self) -> CompiledSparse | None:
+        return compiled_sparse(self.X)
 
     def columns(self, indices: ArrayLike) -> NDArray[np.float64]:
         chosen = self.X[:, column_positions(indices, self.shape[1])]

@@ -263,6 +263,12 @@ class Tiled(Operator):
             total[columns] += share if size == 1.0 else share * np.float64(size)
 
 
+def product_dtype(stored: np.dtype[Any]) -> np.dtype[Any]:
+    """The precision of products: float32 for what it holds exactly, integers of up to 16 bits included."""
+    exact = stored.itemsize <= (4 if stored.kind == "f" else 2)
+    return np.dtype(np.float32 if exact else np.float64)
+
+
 def slices(n: int, step: int) -> list[slice]:
     """0..n cut into slices of `step`; one empty slice if n is 0, so that there is always a first."""
     return [slice(start, min(start + step, n)) for start in range(0, n, step)] or [slice(0, 0)]

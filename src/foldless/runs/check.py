@@ -14,6 +14,7 @@ from foldless.estimators.classifier import LARGEST_EXACT_COST
 from foldless.io.budget import default_budget, free_memory, in_words
 from foldless.io.names import printable
 from foldless.io.table import OverBudget, Table, check_finite, listed
+from foldless.operators import RowBlocks
 
 FEW_SAMPLES_OF_A_CLASS = 5
 # Peaks of fits beyond the table itself, measured from 62 x 2 000 to 500 x 30 000 and put into units of what
@@ -21,6 +22,8 @@ FEW_SAMPLES_OF_A_CLASS = 5
 FIXED_BYTES = 95e6
 VECTORS_OF_ONE_MODEL, VECTORS_OF_AN_AVERAGE = 30, 1550
 SQUARES_OF_THE_SMALLER_SIDE = 18
+# Of rows on disk: one that is computed on, one that is being read.
+BLOCKS_IN_MEMORY = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,11 +63,18 @@ def forecast(table: Table) -> float:
     """Bytes at the peak of a fit, the table included: an upper bound, since columns decide what is fitted."""
     n_samples, n_features = table.shape
     smaller = min(n_samples, n_features)
-    stored = table.X.data.nbytes + table.X.indices.nbytes if sp.issparse(table.X) else table.X.nbytes
+    stored = _stored(table.X)
     if float(smaller) ** 2 * (n_samples + n_features) > LARGEST_EXACT_COST:
         return float(stored) + FIXED_BYTES + 8.0 * VECTORS_OF_ONE_MODEL * n_features
     squares = 8.0 * SQUARES_OF_THE_SMALLER_SIDE * smaller**2
     return float(stored) + FIXED_BYTES + 8.0 * VECTORS_OF_AN_AVERAGE * n_features + squares
+
+
+def _stored(X: Any) -> int:
+    """Bytes of a table while it is fitted to."""
+    if isinstance(X, RowBlocks):
+        return BLOCKS_IN_MEMORY * X.block_bytes
+    return int(X.data.nbytes + X.indices.nbytes if sp.issparse(X) else X.nbytes)
 
 
 def _problems(table: Table) -> list[str]:

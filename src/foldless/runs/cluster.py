@@ -83,7 +83,7 @@ def read_on_workers(path: Path, roles: Roles) -> Table:
     target = None if roles.target is None else as_labels(path, values[roles.target], roles.target)
     groups = None if roles.groups is None else as_texts(path, values[roles.groups], roles.groups)
     steps = steps_of(roles, None if layout.samples is None else header[layout.samples])
-    return Table(
+    table = Table(
         path,
         operator,
         features,
@@ -94,6 +94,8 @@ def read_on_workers(path: Path, roles: Roles) -> Table:
         covariates=roles.covariates,
         steps=(*steps, "Rows were read by the workers of a Dask cluster."),
     )
+    table.labels()  # what is wrong with them is said before the fit
+    return table
 
 
 def _samples(header: list[str], dtypes: list[Any], roles: Roles) -> int | None:

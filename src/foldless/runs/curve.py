@@ -8,6 +8,7 @@ import numpy as np
 
 from foldless.estimators.planning import learning_curve
 from foldless.io.table import BadTable, Table
+from foldless.operators import stays_elsewhere
 from foldless.runs.fit import Run
 from foldless.runs.models import DEFAULT
 from foldless.theory.learning_curve import LearningCurve
@@ -20,6 +21,12 @@ def check_curve_is_known(table: Table, model: str) -> None:
             table.path,
             f"--learning-curve is given, and theory knows no curve of the model {model!r}.",
             f"Use --model {DEFAULT}, or do without --learning-curve.",
+        )
+    if stays_elsewhere(table.X):
+        raise BadTable(
+            table.path,
+            "--learning-curve is given, and needs the table in memory; its rows stay on disk.",
+            "Do without --learning-curve, or allow more memory with --max-memory.",
         )
     n_classes = np.unique(table.labels()).size
     if n_classes > 2:

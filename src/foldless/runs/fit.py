@@ -7,12 +7,13 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from foldless.estimators._base import MessagePassingClassifier
+from foldless.io.journal import BadJournal
 from foldless.io.table import BadTable, Table, check_finite
 from foldless.operators import stays_elsewhere
 from foldless.runs.models import DEFAULT, model_named
@@ -42,14 +43,24 @@ def fit_table(
     model: str = DEFAULT,
     fdr: float = 0.1,
     seed: int = 0,
+    checkpoint: Path | None = None,
     watch: Watch | None = None,
 ) -> Run:
-    """Fit the model of that name; covariates are always kept, groups are left out together."""
+    """Fit the model of that name; covariates are always kept, groups are left out together.
+
+    With a checkpoint, a fit that was ended before its time is resumed.
+    """
     labels = table.labels()
-    if not stays_elsewhere(table.X):  # else the first pass over the data finds what is not finite
+    if not stays_elsewhere(table.X):
         check_finite(table.path, table.X, table.feature_names)
-    estimator = model_named(model, fdr=fdr, random_state=seed, always_keep=table.covariate_positions or None)
-    _check_wanted(table, estimator, model)
+    estimator = model_named(
+        model,
+        fdr=fdr,
+        random_state=seed,
+        always_keep=table.covariate_positions or None,
+        checkpoint=checkpoint,
+    )
+    _check_wanted(table, estimator, model, checkpoint)
     options = {} if table.groups is None else {"groups": table.groups}
     if watch is not None and hasattr(type(estimator), "_on_iteration"):
         estimator._on_iteration = watch
@@ -58,6 +69,8 @@ def fit_table(
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             estimator.fit(table.X, labels, **options)
+    except BadJournal:
+        raise  # names its own file
     except ValueError as error:
         raise BadTable(table.path, f"{type(estimator).__name__} cannot be fitted:", str(error)) from error
     finally:
@@ -85,17 +98,8 @@ def selected_and_kept(model: Any) -> tuple[list[int], list[int]]:
     return [j for j in selected if j not in kept], kept
 
 
-def _check_wanted(table: Table, estimator: Any, name: str) -> None:
-    """Groups and covariates are promises: a model that cannot keep them is not fitted.
-
-    Neither is one that would have to fetch data which were left elsewhere.
-    """
-    if stays_elsewhere(table.X) and not isinstance(estimator, MessagePassingClassifier):
-        raise BadTable(
-            table.path,
-            f"the data stay where they are, and the model {name!r} needs them in memory.",
-            f"Use --model {DEFAULT}, or read the table here.",
-        )
+def _check_wanted(table: Table, estimator: Any, name: str, checkpoint: Path | None) -> None:
+    """Groups and covariates are promises: a model that cannot keep them is not fitted."""
     if table.groups is not None and "groups" not in inspect.signature(estimator.fit).parameters:
         raise BadTable(
             table.path,
@@ -107,6 +111,19 @@ def _check_wanted(table: Table, estimator: Any, name: str) -> None:
             table.path,
             f"--covariates are given, and the model {name!r} cannot keep columns by decree.",
             f"Use --model {DEFAULT}, or do without --covariates: they are then features like others.",
+        )
+    resumable = "checkpoint" in inspect.signature(type(estimator)).parameters
+    if checkpoint is not None and not resumable:
+        raise BadTable(
+            table.path,
+            f"--checkpoint is given, and a fit of the model {name!r} cannot be resumed.",
+            f"Use --model {DEFAULT}, or do without --checkpoint.",
+        )
+    if stays_elsewhere(table.X) and not resumable:
+        raise BadTable(
+            table.path,
+            f"rows stay where they are, and the model {name!r} needs them in memory.",
+            f"Use --model {DEFAULT}, or a table that fits into memory.",
         )
 
 

@@ -6,7 +6,20 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-SUFFIXES = (".gz", ".csv", ".tsv", ".tab", ".txt", ".parquet", ".h5ad", ".svmlight", ".libsvm", ".npz")
+SUFFIXES = (
+    ".gz",
+    ".csv",
+    ".tsv",
+    ".tab",
+    ".txt",
+    ".parquet",
+    ".h5ad",
+    ".svmlight",
+    ".libsvm",
+    ".npz",
+    ".npy",
+    ".zarr",
+)
 
 
 def default_name(table: Path) -> str:

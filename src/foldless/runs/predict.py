@@ -11,9 +11,11 @@ import numpy as np
 
 from foldless.beliefs import Array
 from foldless.io.read import read_table
-from foldless.io.table import BadTable, Roles, Table, check_finite
+from foldless.io.table import BadTable, OverBudget, Roles, Table, check_finite
 from foldless.io.tsv import write_tsv
+from foldless.operators import stays_elsewhere
 from foldless.runs.results import Column, prediction_columns
+from foldless.runs.streaming import ALWAYS_STREAMED, STREAMED, streamed_table
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,15 +50,16 @@ def read_for(
     """The features that a model was fitted to, by name and in its order; by number if it has no names."""
     names = getattr(model, "feature_names_in_", None)
     if names is not None:
-        wanted = Roles(
+        roles = Roles(
             target=roles.target,
             groups=roles.groups,
             samples=roles.samples,
             covariates=roles.covariates,
             features=tuple(str(name) for name in names),
         )
-        return read_table(path, wanted, delimiter=delimiter, budget=budget)
-    table = read_table(path, roles, delimiter=delimiter, budget=budget)
+    table = _read(path, roles, delimiter, budget)
+    if names is not None:
+        return table
     if table.shape[1] != model.n_features_in_:
         raise BadTable(
             path,
@@ -66,9 +69,25 @@ def read_for(
     return table
 
 
+def _read(path: Path, roles: Roles, delimiter: str | None, budget: float | None) -> Table:
+    """The table in memory, or on disk if it does not fit and its format allows."""
+    if path.suffix.lower() not in ALWAYS_STREAMED:
+        try:
+            return read_table(path, roles, delimiter=delimiter, budget=budget)
+        except OverBudget:
+            if path.suffix.lower() not in STREAMED:
+                raise
+    return streamed_table(path, roles)
+
+
 def predict_table(model: Any, table: Table) -> Prediction:
-    check_finite(table.path, table.X, table.feature_names)
+    if not stays_elsewhere(table.X):
+        check_finite(table.path, table.X, table.feature_names)
     with warnings.catch_warnings():
         # Names have been compared already, and a sparse matrix cannot carry them.
         warnings.filterwarnings("ignore", message="X does not have valid feature names")
-        return Prediction(table, model.classes_, np.asarray(model.predict_proba(table.X)))
+        try:
+            proba = np.asarray(model.predict_proba(table.X))
+        except ValueError as error:
+            raise BadTable(table.path, f"{type(model).__name__} cannot predict:", str(error)) from error
+    return Prediction(table, model.classes_, proba)

@@ -172,6 +172,10 @@ class EP(MessagePassing[EPState]):
         Where its sites make no posterior, as much of them is taken as does.
         """
         nothing = self.init(problem)
+        # Exact covariances are made in double precision.
+        weight_mean, weight_var, cavity_mean, cavity_var = (
+            np.asarray(a, dtype=np.float64) for a in (weight_mean, weight_var, cavity_mean, cavity_var)
+        )
         weights = Cavities(cavity_mean, cavity_var, np.ones(cavity_mean.size, dtype=bool))
         scores = Cavities(score_cavity_mean, score_cavity_var, np.ones(score_cavity_mean.size, dtype=bool))
         prior_sites = explaining_sites(

@@ -43,6 +43,8 @@ VARIANCES: tuple[Variances, ...] = ("rank-one", "uniform", "per-coordinate")
 MIN_CURVATURE = 1e-12
 # Variances below this are zero for every purpose and would only divide badly.
 MIN_VARIANCE = 1e-30
+# Weights whose evidence is summed at a time, so that no temporary is of the features' length.
+PIECE = 8192
 # A start with scores vaguer than this (log-odds squared) makes the first labels look uninformative.
 VAGUEST_START = 10.0
 
@@ -82,10 +84,9 @@ class KeptEvidence:
     curvatures: Array
 
     def replaced_in(self, slopes: Array, precision: Array, problem: Problem) -> tuple[Array, Array]:
-        """Evidence for all weights, with that for the kept columns replaced by this."""
+        """Evidence for all weights, with that for the kept columns replaced, in place, by this."""
         assert problem.kept is not None
         positions, values = problem.kept.positions, problem.kept.values
-        slopes, precision = slopes.copy(), precision.copy()
         weight = along_scores(problem.sample_weight, self.slopes)
         slopes[positions] = values.T @ (weight * self.slopes)
         precision[positions] = problem.kept.squares.T @ (weight * self.curvatures)
@@ -134,7 +135,12 @@ class GAMP(MessagePassing[GAMPState]):
         n_samples, n_features = problem.operator.shape
         norms = self.squared_norms(problem)
         shape = problem.channel.score_shape
-        weights, weight_var = (_for_scores(part, shape) for part in problem.prior.start(n_features))
+        # Of the features' length there are a dozen vectors, so they have X's own precision. Those of samples
+        # are few, and sums are made in double precision.
+        weights, weight_var = (
+            _for_scores(part.astype(problem.operator.dtype, copy=False), shape)
+            for part in problem.prior.start(n_features)
+        )
         vagueness = float(np.max(_dot(problem.sample_weight, norms.score_var(weight_var)))) / float(
             problem.sample_weight.sum()
         )
@@ -176,14 +182,22 @@ class GAMP(MessagePassing[GAMPState]):
         if kept is not None:
             slopes, precision = kept.replaced_in(slopes, precision, problem)
         least = MIN_CURVATURE * np.maximum(state.norms.column, 1.0)
-        precision = np.maximum(precision, along_scores(least, precision))
-        damped_weights = state.damped_weights + step * (state.weights - state.damped_weights)
-        cavity_var = 1.0 / precision
-        cavity_mean = damped_weights + cavity_var * slopes
+        np.maximum(precision, along_scores(least, precision), out=precision)
+        damped_weights = state.weights
+        if step < 1.0:
+            damped_weights = state.damped_weights + step * (state.weights - state.damped_weights)
+        slopes /= precision
+        slopes += damped_weights
+        np.reciprocal(precision, out=precision)
+        dtype = state.weights.dtype
+        cavity_mean, cavity_var = slopes.astype(dtype, copy=False), precision.astype(dtype, copy=False)
+        del sweep, slopes, precision  # of double length, in the way of what follows
         tilted = _centred(self._tilt(problem, cavity_mean, cavity_var), problem)
 
         # Damped slopes move the weights by about a step's share of the way; what matters is the whole way.
-        move = (tilted.mean - state.weights) / step
+        move = tilted.mean - state.weights
+        if step < 1.0:
+            move /= step
         # Root mean squares of scores, as though columns were independent.
         pace = state.pace.after(
             self.damping,
@@ -195,7 +209,7 @@ class GAMP(MessagePassing[GAMPState]):
         )
         return GAMPState(
             weights=tilted.mean,
-            weight_var=np.maximum(tilted.var, MIN_VARIANCE),
+            weight_var=np.maximum(tilted.var, MIN_VARIANCE, out=tilted.var),
             damped_weights=damped_weights,
             slopes=samples.slopes,
             curvatures=samples.curvatures,
@@ -369,6 +383,17 @@ def _dot(a: Array, b: Array) -> Any:
 
 
 def weight_evidence(tilted: Tilted, cavity_mean: Array, cavity_var: Array) -> float:
-    """The weights' share of the Bethe log evidence; the samples' share is in `_SampleSide`."""
-    spread = (tilted.var + (tilted.mean - cavity_mean) ** 2) / (2 * cavity_var)
-    return float(np.sum(tilted.log_z) + np.sum(0.5 * np.log(2 * np.pi * cavity_var) + spread))
+    """The weights' share of the Bethe log evidence; the samples' share is in `_SampleSide`.
+
+    Σ log_z + ½ log(2π τ) + [var + (mean - r)²] / 2τ.
+    """
+    total = float(np.sum(tilted.log_z, dtype=np.float64))
+    for start in range(0, cavity_mean.shape[0], PIECE):
+        piece = slice(start, start + PIECE)
+        spread = tilted.mean[piece] - cavity_mean[piece]
+        spread *= spread
+        spread += tilted.var[piece]
+        spread /= cavity_var[piece]
+        spread += np.log(cavity_var[piece])
+        total += 0.5 * float(np.sum(spread, dtype=np.float64))
+    return total + 0.5 * float(np.log(2 * np.pi)) * cavity_mean.size

@@ -141,7 +141,7 @@ def fit(
         free = ~standardized.constant
         free[list(columns.always_kept)] = False
         prior = starting_prior(prior, means.of_columns(np.flatnonzero(free)), problem.n_samples)
-    means = means.padded(problem.operator.shape[1])
+    means = means.padded(problem.operator.shape[1], standardized.dtype)
     assert isinstance(problem.prior, Blocks)
     problem = problem.but(prior=replace(problem.prior, base=prior))
     solver, n_iter = choices.solver, 0

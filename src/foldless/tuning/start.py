@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from foldless.beliefs import Array
 from foldless.operators import Operator
@@ -34,13 +34,13 @@ class ClassMeans:
         """The class means of some columns only."""
         return replace(self, difference=self.difference[columns], within_var=self.within_var[columns])
 
-    def padded(self, n_columns: int) -> ClassMeans:
+    def padded(self, n_columns: int, dtype: DTypeLike = np.float64) -> ClassMeans:
         """With further columns that say nothing: intercepts and the like."""
         more = n_columns - self.difference.size
         return replace(
             self,
-            difference=np.append(self.difference, np.zeros(more)),
-            within_var=np.append(self.within_var, np.ones(more)),
+            difference=np.append(self.difference.astype(dtype), np.zeros(more, dtype)),
+            within_var=np.append(self.within_var.astype(dtype), np.ones(more, dtype)),
         )
 
 

@@ -1,0 +1,295 @@
+"""Sparse tables: an iteration against the two products it cannot do without, a tuned fit against its rivals.
+
+python -m benchmarks.scale.sparse [--large] [--only iteration fit]
+
+Documents are simulated: a Zipf vocabulary, log-normal lengths, tf-idf, rows of unit length, and labels from a
+sparse logistic model of the standardised columns. `--large` adds 677 000 documents (50 M entries), as many as
+RCV1 has. Everything is measured with the fast extra (numba, as many threads as NUMBA_NUM_THREADS allows) and
+without, in one run. Products and iterations take turns, and each counts with its least time: on a busy
+machine, the one that waited least.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.special import expit
+from sklearn.linear_model import LogisticRegressionCV, SGDClassifier
+from sklearn.model_selection import GridSearchCV
+
+from benchmarks.studies import _common as common
+from benchmarks.studies._rivals import has_celer
+from benchmarks.studies.text_many_classes.data import drawn_counts
+from foldless import SparseClassifier, fast
+from foldless.channels import FlippedLabels, Logistic
+from foldless.operators import Standardized, operator_from
+from foldless.priors import Blocks, Gaussian, SpikeAndSlab
+from foldless.solvers import GAMP, Stopping, solve
+from foldless.tuning.em import EM, tunable_names
+from foldless.tuning.fit import Columns, assemble
+
+SCALE = Path(__file__).parent
+N_WORDS, SMALL, LARGE = 47_000, 20_000, 677_000
+N_TEST = 10_000
+# Words that matter, and the standard deviation of the log-odds that they make.
+N_ACTIVE, SCORE_STD = 200, 3.0
+# Iterations before the clock starts: cavities have the widths that most iterations see.
+WARM_UP = 12
+PENALTIES, FOLDS = 10, 2
+ITERATION_COLUMNS = ["documents", "entries", "form", "products_ms", "iteration_ms", "ratio", "channel_ns"]
+FIT_COLUMNS = ["documents", "method", "seconds", "cpu_seconds", "accuracy", "bayes_accuracy", "warned"]
+
+
+@dataclass(frozen=True, eq=False)
+class Text:
+    """Documents to train with and to test with, and the accuracy of the true model on the latter."""
+
+    X: sp.csr_matrix
+    y: NDArray[np.int_]
+    X_test: sp.csr_matrix
+    y_test: NDArray[np.int_]
+    bayes_accuracy: float
+
+
+def main(argv: Sequence[str] | None = None) -> Path:
+    parser = common.options(__doc__ or "", trials=20)
+    parser.add_argument("--large", action="store_true", help=f"also {LARGE} documents")
+    parser.add_argument("--only", nargs="*", choices=("iteration", "fit"), default=("iteration", "fit"))
+    args = parser.parse_args(argv)
+    folder = common.output_folder(args.out, SCALE, args.quick)
+    sizes = [400] if args.quick else [SMALL, LARGE] if args.large else [SMALL]
+    n_words = 600 if args.quick else N_WORDS
+    for part, columns in (("iteration", ITERATION_COLUMNS), ("fit", FIT_COLUMNS)):
+        if part not in args.only:
+            continue
+        with common.Results(folder, columns, f"sparse_{part}.csv") as results:
+            for n_documents in sizes:
+                text = make_text(n_documents, 200 if args.quick else N_TEST, n_words, seed=0)
+                rows = iterations(text, args.trials) if part == "iteration" else fits(text)
+                for row in rows:
+                    results.add(documents=n_documents, **row)
+                    print(n_documents, row, flush=True)
+    report(folder)
+    return folder
+
+
+def make_text(n_train: int, n_test: int, n_words: int, seed: int) -> Text:
+    rng = np.random.default_rng(seed)
+    everyone = np.zeros(n_train + n_test, dtype=int)
+    zipf = 1.0 / np.arange(1, n_words + 1)
+    # In pieces, because every occurrence of a word is an entry until they are counted.
+    pieces = np.array_split(everyone, max(everyone.size // 50_000, 1))
+    X = sp.vstack([drawn_counts(rng, zipf[np.newaxis] / zipf.sum(), piece) for piece in pieces], format="csr")
+    document_frequency = np.bincount(X[:n_train].indices, minlength=n_words)
+    inverse = np.log((1.0 + n_train) / (1.0 + document_frequency)) + 1.0
+    X.data = (1.0 + np.log(X.data)) * inverse[X.indices]
+    lengths = np.sqrt(np.add.reduceat(np.square(X.data), X.indptr[:-1]))
+    X.data /= np.repeat(lengths, np.diff(X.indptr))
+    standardized = Standardized.fit(operator_from(X))
+    # Of words that at least one document in a hundred has: others cannot be learnt by anybody.
+    known = np.flatnonzero(document_frequency >= n_train / 100)
+    weights = np.zeros(n_words)
+    weights[rng.choice(known, min(N_ACTIVE, known.size // 2), replace=False)] = 1.0
+    weights *= rng.standard_normal(n_words)
+    scores = standardized.scores(weights)
+    scores *= SCORE_STD / scores.std()
+    y = (rng.random(scores.size) < expit(scores)).astype(int)
+    train, test = slice(n_train), slice(n_train, None)
+    return Text(X[train], y[train], X[test], y[test], float(np.mean((scores[test] > 0) == y[test])))
+
+
+@contextmanager
+def compiled_loops(wanted: bool) -> Iterator[None]:
+    """With the fast extra, or as though it were not installed."""
+    before = os.environ.get("FOLDLESS_COMPILED")
+    os.environ["FOLDLESS_COMPILED"] = "1" if wanted else "0"
+    fast.loops.cache_clear()
+    try:
+        yield
+    finally:
+        os.environ.pop("FOLDLESS_COMPILED")
+        if before is not None:
+            os.environ["FOLDLESS_COMPILED"] = before
+        fast.loops.cache_clear()
+
+
+def forms() -> Iterator[str]:
+    """Names of what there is to measure, each with its loops in place."""
+    with compiled_loops(False):
+        yield "NumPy"
+    with compiled_loops(True):
+        if fast.loops("foldless.operators.loops") is not None:
+            yield f"fast, threads: {fast.n_threads()}"
+
+
+def iterations(text: Text, trials: int) -> Iterator[dict[str, Any]]:
+    for form in forms():
+        yield {"entries": text.X.nnz, "form": form} | iteration_times(text, trials)
+
+
+def iteration_times(text: Text, trials: int) -> dict[str, float]:
+    """The default's iteration, at the state it has after a few of them, beside SciPy's products with X."""
+    n_documents, n_words = text.X.shape
+    labels = 2.0 * text.y - 1.0
+    standardized = Standardized.fit(operator_from(text.X))
+    columns = Columns(n_words, (), intercept=True, means_removed=False)
+    problem = assemble(standardized, labels, np.ones(n_documents), columns, FlippedLabels(Logistic()))
+    assert isinstance(problem.prior, Blocks)
+    slab = Gaussian(10.0 * SCORE_STD**2 / n_words)
+    problem = problem.but(prior=replace(problem.prior, base=SpikeAndSlab(slab, 0.1)))
+    solver = GAMP()
+    solution = solve(problem, solver, stopping=Stopping(max_iter=WARM_UP), tuner=EM(tunable_names(problem)))
+    problem, state = solution.problem, solution.state
+    cavity = state.score_cavity_mean, state.score_cavity_var, labels
+    rng = np.random.default_rng(1)
+    w, r = rng.standard_normal(n_words), rng.standard_normal(n_documents)
+    transposed = text.X.T
+    least = least_seconds(
+        {
+            "products": lambda: (text.X @ w, transposed @ r),
+            "iteration": lambda: solver.step(problem, state),
+            "channel": lambda: problem.channel.respond(*cavity),
+        },
+        trials,
+    )
+    return {
+        "products_ms": 1e3 * least["products"],
+        "iteration_ms": 1e3 * least["iteration"],
+        "ratio": least["iteration"] / least["products"],
+        "channel_ns": 1e9 * least["channel"] / n_documents,
+    }
+
+
+def least_seconds(calls: dict[str, Callable[[], Any]], trials: int) -> dict[str, float]:
+    """The least wall-clock seconds of each, taking turns."""
+    least = dict.fromkeys(calls, np.inf)
+    for _ in range(trials):
+        for name, call in calls.items():
+            start = time.perf_counter()
+            call()
+            least[name] = min(least[name], time.perf_counter() - start)
+    return least
+
+
+def fits(text: Text) -> Iterator[dict[str, Any]]:
+    for form in forms():
+        # What numba compiles is compiled once per installation, before the clock starts.
+        if form != "NumPy":
+            SparseClassifier(max_iter=3).fit(text.X[:2000], text.y[:2000])
+        yield measured(f"foldless ({form})", SparseClassifier(), text)
+    yield measured("SGD, L1, grid", sgd_cv(text), text)
+    if has_celer():
+        yield measured("celer, grid", celer_cv(text), text)
+    liblinear = LogisticRegressionCV(
+        Cs=1.0 / penalties(text), cv=FOLDS, penalty="l1", solver="liblinear", scoring="neg_log_loss"
+    )
+    yield measured("liblinear, L1, CV", liblinear, text)
+
+
+def measured(method: str, model: Any, text: Text) -> dict[str, Any]:
+    cpu = time.process_time()
+    done = common.timed(lambda: model.fit(text.X, text.y))
+    cpu = time.process_time() - cpu
+    return {
+        "method": method,
+        "seconds": done.seconds,
+        "cpu_seconds": cpu,
+        "accuracy": float(np.mean(model.predict(text.X_test) == text.y_test)),
+        "bayes_accuracy": text.bayes_accuracy,
+        "warned": done.warned,
+    }
+
+
+def penalties(text: Text) -> NDArray[np.float64]:
+    """From the smallest that silences every word down to a hundredth of it, for sums over documents."""
+    strongest = np.abs(text.X.T @ (text.y - text.y.mean())).max()
+    return np.geomspace(strongest, strongest / 100.0, PENALTIES)
+
+
+def sgd_cv(text: Text) -> GridSearchCV:
+    """Penalties are per document here."""
+    return GridSearchCV(
+        SGDClassifier(loss="log_loss", penalty="l1", random_state=0),
+        {"alpha": penalties(text) / text.y.size},
+        cv=FOLDS,
+        scoring="neg_log_loss",
+    )
+
+
+def celer_cv(text: Text) -> GridSearchCV:
+    from celer import LogisticRegression as CelerLogisticRegression
+
+    return GridSearchCV(
+        CelerLogisticRegression(fit_intercept=False),
+        {"C": 1.0 / penalties(text)},
+        cv=FOLDS,
+        scoring="neg_log_loss",
+    )
+
+
+def report(folder: Path) -> str:
+    """The tables, also written into sparse.md."""
+    told = []
+    iteration, fit = folder / "sparse_iteration.csv", folder / "sparse_fit.csv"
+    if iteration.exists():
+        rows = pd.read_csv(iteration)
+        header = ["documents", "entries", "form", "products, ms", "iteration, ms", "ratio", "channel, ns"]
+        told.append(
+            common.markdown(
+                header,
+                [
+                    [
+                        f"{row.documents:,}",
+                        f"{row.entries:,}",
+                        row.form,
+                        f"{row.products_ms:.2f}",
+                        f"{row.iteration_ms:.2f}",
+                        f"{row.ratio:.2f}",
+                        f"{row.channel_ns:.0f}",
+                    ]
+                    for row in rows.itertuples()
+                ],
+            )
+        )
+    if fit.exists():
+        rows = pd.read_csv(fit)
+        header = ["documents", "method", "seconds", "CPU seconds", "test accuracy", "of the true model"]
+        told.append(
+            common.markdown(
+                header,
+                [
+                    [
+                        f"{row.documents:,}",
+                        row.method,
+                        f"{row.seconds:.1f}",
+                        f"{row.cpu_seconds:.1f}",
+                        f"{row.accuracy:.4f}",
+                        f"{row.bayes_accuracy:.4f}",
+                    ]
+                    for row in rows.itertuples()
+                ],
+            )
+        )
+    text = "\n\n".join(told)
+    page = folder / "sparse.md"
+    if page.exists():
+        before, _, rest = page.read_text().partition(common.TABLE_BEGINS)
+        after = rest.partition(common.TABLE_ENDS)[2]
+        page.write_text(f"{before}{common.TABLE_BEGINS}\n\n{text}\n\n{common.TABLE_ENDS}{after}")
+    return text
+
+
+if __name__ == "__main__":
+    print(report(main()))
+    sys.exit(0)

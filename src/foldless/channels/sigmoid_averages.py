@@ -1,0 +1,103 @@
+"""Powers of the logistic function averaged over Gaussians: whichever sum is the cheapest that is accurate.
+
+Narrow cavities, which are nearly all once a fit is under way, are summed at a few nodes
+(`trapezoidal_sums`); what is too wide or too far out for that is left to `exponential_sums`. The two agree to
+1e-11, so that nothing jumps where one takes over from the other.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foldless import fast
+from foldless.beliefs import Array, Response
+from foldless.channels.exponential_sums import exponential_sums_response
+from foldless.channels.trapezoidal_sums import (
+    LARGEST_MEAN,
+    LOGISTIC_RULES,
+    sums_of,
+)
+
+# A rule serves smaller variances than its own, too. Up to this many nodes, using it for all rows costs less
+# than picking those that could do with fewer.
+FEW_NODES = 23
+# With fewer rows, loading numba takes longer than all iterations together.
+LEAST_ROWS_COMPILED = 4096
+# Fewer rows than these are done before another thread has begun.
+ROWS_PER_THREAD = 4096
+
+
+def sigmoid_power_response(mean: Array, var: Array, power: float = 1.0) -> Response:
+    """log E[σ(x)^a] for x ~ N(mean, var), a = power in (0, 1], and its derivatives in the mean."""
+    mean, var = np.broadcast_arrays(np.asarray(mean, dtype=np.float64), np.asarray(var, dtype=np.float64))
+    shape = mean.shape
+    mean, var = mean.ravel(), var.ravel()
+    out = np.empty((3, mean.size))
+    _respond(mean, var, power, out)
+    # A power of a probability is below one, and its logarithm is concave: the rest is rounding.
+    np.minimum(out[0], 0.0, out=out[0])
+    np.maximum(out[2], 0.0, out=out[2])
+    return Response(*(field.reshape(shape) for field in out))
+
+
+def _respond(mean: Array, var: Array, power: float, out: NDArray[np.float64]) -> None:
+    loops = None
+    if power == 1.0 and mean.size >= LEAST_ROWS_COMPILED:
+        loops = fast.loops("foldless.channels.loops")
+    if loops is not None:
+        _respond_compiled(loops, mean, var, out)
+        return
+    rules, sums = sums_of(power)
+    limits = np.array([rule.largest_var for rule in rules])
+    if mean.size and np.abs(mean).max() <= LARGEST_MEAN:
+        widest = int(np.searchsorted(limits, var.max()))
+        if widest < len(rules) and rules[widest].weights.size <= FEW_NODES:
+            sums(mean, var, rules[widest], out)
+            return
+    # The first rule that is fine enough; the number of rules where there is none.
+    rule_of = np.searchsorted(limits, var)
+    rule_of[~(np.abs(mean) <= LARGEST_MEAN)] = len(rules)
+    for number in np.flatnonzero(np.bincount(rule_of)):
+        rows = np.flatnonzero(rule_of == number)
+        part = np.empty((3, rows.size))
+        if number < len(rules):
+            sums(mean[rows], var[rows], rules[number], part)
+        else:
+            part[:] = exponential_sums_response(mean[rows], var[rows], power)
+        out[:, rows] = part
+
+
+def _respond_compiled(loops: Any, mean: Array, var: Array, out: NDArray[np.float64]) -> None:
+    left = np.empty(mean.size, dtype=bool)
+    n_parts = max(mean.size // ROWS_PER_THREAD, 1)
+    cuts = np.linspace(0, mean.size, n_parts + 1).astype(int)
+    arrays = (np.ascontiguousarray(mean), np.ascontiguousarray(var))
+    parts = [slice(a, b) for a, b in pairwise(cuts)]
+    fast.in_threads(
+        loops.logistic_rows,
+        [
+            (
+                *(array[rows] for array in arrays),
+                *_rules_as_arrays(),
+                LARGEST_MEAN,
+                *(field[rows] for field in out),
+                left[rows],
+            )
+            for rows in parts
+        ],
+    )
+    if left.any():
+        out[:, left] = exponential_sums_response(mean[left], var[left])
+
+
+@cache
+def _rules_as_arrays() -> tuple[NDArray[Any], ...]:
+    """Limits, steps, first nodes, where the weights of each rule start, and all weights."""
+    columns = zip(*((r.largest_var, r.step, r.first) for r in LOGISTIC_RULES), strict=True)
+    starts = np.cumsum([0, *(r.weights.size for r in LOGISTIC_RULES)])
+    return (*map(np.array, columns), starts, np.concatenate([r.weights for r in LOGISTIC_RULES]))

@@ -1,0 +1,124 @@
+"""zarr: a matrix in chunks, in an array of its own or as "X" of a group, with labels beside it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foldless.io.extras import needs
+from foldless.io.matrix import as_labels, as_texts
+from foldless.io.names import printable
+from foldless.io.rows.base import NUMBERS, ReadRows, RowSource, in_space
+from foldless.io.table import BadTable, Roles, check_present
+
+MATRIX = "X"
+REMEDY = "Write it again with zarr.save."
+
+
+class ZarrRows(RowSource):
+    """Blocks of whole rows; chunks of whole rows are read fastest."""
+
+    def __init__(self, path: Path, roles: Roles) -> None:
+        self.path = path
+        with opened_zarr(path) as store:
+            X = _matrix(path, store)
+            if len(X.shape) != 2 or X.dtype.kind not in NUMBERS:
+                raise BadTable(
+                    path,
+                    f"the array has shape {X.shape} and holds {X.dtype}.",
+                    "A matrix of numbers, samples by features, is needed.",
+                )
+            self.shape = (int(X.shape[0]), int(X.shape[1]))
+            self.dtype = np.dtype(X.dtype)
+            self._rows_of_a_chunk = int(X.chunks[0])
+            if roles.target is not None:
+                self.labels = as_labels(path, self._vector(store, roles.target, "target"), roles.target)
+            if roles.groups is not None:
+                self.groups = as_texts(path, self._vector(store, roles.groups, "groups"), roles.groups)
+            if roles.samples is not None:
+                self.row_names = [str(name) for name in self._vector(store, roles.samples, "samples")]
+
+    def cuts(self, block_bytes: int) -> list[slice]:
+        """Whole chunks where they fit, since a chunk that two blocks share is unpacked twice."""
+        even = super().cuts(block_bytes)
+        n_rows, chunk = self.shape[0], self._rows_of_a_chunk
+        if len(even) <= 1 or even[0].stop < chunk:
+            return even
+        step = even[0].stop - even[0].stop % chunk
+        return [slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step)]
+
+    @contextmanager
+    def opened(self) -> Iterator[ReadRows]:
+        with opened_zarr(self.path) as store:
+            X = _matrix(self.path, store)
+
+            def read(rows: slice, space: NDArray[np.uint8]) -> NDArray[Any]:
+                block = in_space(space, rows.stop - rows.start, self.shape[1], self.dtype)
+                with _told(self.path):
+                    block[:] = X[rows]
+                return block
+
+            yield read
+
+    def tile(self, rows: slice, columns: slice) -> NDArray[np.float64]:
+        with opened_zarr(self.path) as store, _told(self.path):
+            return np.asarray(_matrix(self.path, store)[rows, columns]).astype(np.float64)
+
+    def identity(self) -> str:
+        return folder_identity(self.path)
+
+    def _vector(self, store: Any, name: str, purpose: str) -> NDArray[Any]:
+        """Another array of the group, with a value for each row."""
+        arrays = list(store.array_keys()) if hasattr(store, "array_keys") else []
+        check_present(self.path, [name], arrays, "array", purpose)
+        values = np.asarray(store[name][:])
+        if values.shape != (self.shape[0],):
+            raise BadTable(
+                self.path,
+                f"the array {printable(name)!r} has shape {values.shape}; there are {self.shape[0]} rows.",
+                "One value for each sample is needed.",
+            )
+        return values
+
+
+@contextmanager
+def opened_zarr(path: Path) -> Iterator[Any]:
+    """The array or group at a path."""
+    with needs("zarr", "zarr", "to read zarr arrays"):
+        import zarr
+    with _told(path):
+        store: Any = zarr.open(str(path), mode="r")
+    yield store
+
+
+def folder_identity(path: Path) -> str:
+    """Number, size and last change of all files below a path."""
+    found = [os.stat(Path(folder) / name) for folder, _, names in os.walk(path) for name in names]
+    found = found or [os.stat(path)]
+    size, changed = sum(each.st_size for each in found), max(each.st_mtime_ns for each in found)
+    return f"{len(found)} files, {size} bytes of {changed}"
+
+
+def _matrix(path: Path, store: Any) -> Any:
+    if hasattr(store, "chunks"):
+        return store
+    if MATRIX in store and hasattr(store[MATRIX], "chunks"):
+        return store[MATRIX]
+    raise BadTable(path, f"this is a group without an array {MATRIX!r}.", "Name the array: GROUP.zarr/ARRAY.")
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (BadTable, MemoryError):
+        raise
+    except Exception as error:  # whatever a damaged file makes of a reader
+        reason = printable(f"{type(error).__name__}: {error}", longest=200)
+        raise BadTable(path, f"this cannot be read as zarr ({reason}).", REMEDY) from None

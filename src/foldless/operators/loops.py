@@ -1,0 +1,86 @@
+"""Products with stored lines of a sparse matrix, compiled by numba; see `compiled_sparse`.
+
+A line is a row of CSR or a column of CSC; `places` says where its entries lie across it. Squares are those of
+`Sparse`: x (x - 2c), to which c² is added elsewhere for all entries of a column, stored or not. Sums are
+float64 whatever the entries. Those along a line may be regrouped by the compiler, since additions that wait
+for one another would take most of the time: the same bits in every run, on one machine.
+
+Lines are sliced and places made unsigned because the compiler then has no negative index to allow for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+from foldless.beliefs import Array
+
+njit: Any = numba.njit(cache=True, nogil=True, error_model="numpy")
+njit_regrouped: Any = numba.njit(
+    cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"}
+)
+
+
+@njit_regrouped
+def gather(starts: Any, places: Any, data: Any, first: int, last: int, vector: Any, out: Array) -> None:
+    """out[line] = Σ x vector[place], for lines from `first` to before `last`."""
+    for line in range(first, last):
+        xs, at = data[starts[line] : starts[line + 1]], places[starts[line] : starts[line + 1]]
+        total = 0.0
+        for k in range(xs.size):
+            total += xs[k] * vector[np.uint64(at[k])]
+        out[line] = total
+
+
+@njit
+def scatter(starts: Any, places: Any, data: Any, first: int, last: int, values: Array, out: Array) -> None:
+    """out[place] += x values[line], over lines from `first` to before `last`."""
+    for line in range(first, last):
+        xs, at = data[starts[line] : starts[line + 1]], places[starts[line] : starts[line + 1]]
+        value = values[line]
+        for k in range(xs.size):
+            out[np.uint64(at[k])] += xs[k] * value
+
+
+@njit_regrouped
+def gather_both(
+    starts: Any, places: Any, data: Any, first: int, last: int, columns_are_lines: bool, twice_center: Array,
+    vector: Array, square_vector: Array, out: Array, square_out: Array,
+) -> None:  # fmt: skip
+    """`gather` of x, and of x (x - 2c) with another vector, in one visit."""
+    for line in range(first, last):
+        xs, at = data[starts[line] : starts[line + 1]], places[starts[line] : starts[line + 1]]
+        total, square_total = 0.0, 0.0
+        if columns_are_lines:
+            c = twice_center[line]
+            for k in range(xs.size):
+                place = np.uint64(at[k])
+                x = np.float64(xs[k])
+                total += x * vector[place]
+                square_total += x * (x - c) * square_vector[place]
+        else:
+            for k in range(xs.size):
+                place = np.uint64(at[k])
+                x = np.float64(xs[k])
+                total += x * vector[place]
+                square_total += x * (x - twice_center[place]) * square_vector[place]
+        out[line], square_out[line] = total, square_total
+
+
+@njit
+def scatter_both(
+    starts: Any, places: Any, data: Any, first: int, last: int, columns_are_lines: bool, twice_center: Array,
+    values: Array, square_values: Array, out: Array, square_out: Array,
+) -> None:  # fmt: skip
+    """`scatter` of x, and of x (x - 2c) with other values, in one visit."""
+    for line in range(first, last):
+        xs, at = data[starts[line] : starts[line + 1]], places[starts[line] : starts[line + 1]]
+        value, square_value = values[line], square_values[line]
+        for k in range(xs.size):
+            place = np.uint64(at[k])
+            x = np.float64(xs[k])
+            c = twice_center[line] if columns_are_lines else twice_center[place]
+            out[place] += x * value
+            square_out[place] += x * (x - c) * square_value

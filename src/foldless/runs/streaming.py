@@ -1,0 +1,99 @@
+"""Tables that are too large for memory: left on disk, and read in every pass of a fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from foldless.io.labels import read_labels
+from foldless.io.read import read_table
+from foldless.io.rows import row_source
+from foldless.io.rows.opening import SUFFIXES
+from foldless.io.table import (
+    BadTable,
+    OverBudget,
+    Roles,
+    Table,
+    check_present,
+    check_unique,
+    numbered,
+    steps_of,
+)
+from foldless.operators import RowBlocks
+from foldless.runs.check import check_memory
+
+STREAMED = SUFFIXES
+# These are never read whole.
+ALWAYS_STREAMED = (".npy", ".zarr")
+STEP = "Rows stayed on disk and were read in blocks in every pass."
+
+
+def read_or_stream(
+    path: Path,
+    roles: Roles,
+    *,
+    delimiter: str | None = None,
+    budget: float | None = None,
+    stream: bool = False,
+    labels: Path | None = None,
+) -> Table:
+    """A table to be fitted to, in memory if it fits and on disk if it does not, or if that is asked for."""
+    can_stream = path.suffix.lower() in STREAMED
+    if stream and not can_stream:
+        raise BadTable(
+            path,
+            "rows of this kind of file cannot be read one block at a time.",
+            f"Known are {', '.join(STREAMED)}. Convert it, or do without --stream.",
+        )
+    if labels is not None and not can_stream:
+        raise BadTable(path, "--labels is for a matrix that has none beside it.", "Name a column: --target.")
+    if not (stream or labels is not None or path.suffix.lower() in ALWAYS_STREAMED):
+        try:
+            table = read_table(path, roles, delimiter=delimiter, budget=budget)
+            table.labels()  # what is wrong with the data is said before what is too large
+            check_memory(table, budget)
+            return table
+        except OverBudget:
+            if not can_stream:
+                raise
+    table = streamed_table(path, roles, labels)
+    table.labels()
+    check_memory(table, budget)
+    return table
+
+
+def streamed_table(path: Path, roles: Roles, labels: Path | None = None) -> Table:
+    """The table as it is on disk; `labels` is a file of their own."""
+    beside = Roles(
+        target=roles.target if labels is None else None,
+        groups=roles.groups,
+        samples=roles.samples,
+        ignore=roles.ignore,
+        features=roles.features,
+    )
+    X = RowBlocks(row_source(path, beside))
+    n_rows, n_columns = X.shape
+    names = [str(j) for j in range(1, n_columns + 1)] if X.column_names is None else list(X.column_names)
+    check_unique(path, names, "feature", "Rename one of them: names say which feature is meant.")
+    check_present(path, roles.covariates, names, "feature", "--covariates")
+    if roles.features is not None and names != list(roles.features):
+        # Parquet has found them by name.
+        check_present(path, roles.features, names, "feature", "a feature that the model was fitted to")
+        raise BadTable(
+            path,
+            "columns are others than those of the model, or in another order.",
+            "Rows that stay on disk are taken as they are: write the matrix with the columns of the model.",
+        )
+    samples = numbered(n_rows) if X.source.row_names is None else list(X.source.row_names)
+    check_unique(path, samples, "sample", "Make names of samples unique.")
+    target = X.labels if labels is None else read_labels(labels, roles.target, n_rows)
+    return Table(
+        path,
+        X,
+        names,
+        samples,
+        target=target,
+        target_name=roles.target if labels is None or roles.target else labels.name,
+        groups=X.source.groups,
+        covariates=roles.covariates,
+        steps=(*steps_of(roles), STEP),
+    )

@@ -1,0 +1,149 @@
+"""Journals: whole records survive, torn and damaged ones are cut off, others' files are left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from foldless.io.journal import BadJournal, Journal, journal
+
+HEADER = {"X": "of size 3", "the parameter tol": "0.1"}
+RECORDS = [b"first", b"", bytes(range(256)) * 40]
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@contextmanager
+def left_behind(path: Path, by: type[BaseException] = Killed) -> Iterator[Journal]:
+    """A journal whose process ends with the block."""
+    with suppress(by), journal(path, HEADER) as found:
+        yield found
+        raise by
+
+
+def written(path: Path, records: list[bytes]) -> Path:
+    with left_behind(path) as found:
+        assert found.read() is None
+        for record in records:
+            found.append([record[:2], memoryview(record)[2:]])
+    return path
+
+
+def content(found: Journal) -> list[bytes]:
+    return list(iter(found.read, None))
+
+
+def test_records_come_back_in_order_and_the_file_goes_when_all_is_done(tmp_path: Path) -> None:
+    path = written(tmp_path / "journal", RECORDS)
+    with left_behind(path) as found:
+        assert content(found) == RECORDS
+        found.append([b"fourth"])
+    with journal(path, HEADER) as found:
+        assert content(found) == [*RECORDS, b"fourth"]
+        assert path.exists()
+    assert not path.exists()
+
+
+def test_whatever_is_torn_off_the_end_whole_records_remain(tmp_path: Path) -> None:
+    path = written(tmp_path / "journal", RECORDS)
+    whole = path.read_bytes()
+    ends = [len(written(tmp_path / f"{n}", RECORDS[:n]).read_bytes()) for n in range(len(RECORDS) + 1)]
+    assert ends[-1] == len(whole)
+    for length in [*range(ends[0], ends[2] + 40), len(whole) - 1, len(whole)]:
+        path.write_bytes(whole[:length])
+        n_whole = max(n for n, end in enumerate(ends) if end <= length)
+        with left_behind(path) as found:
+            assert content(found) == RECORDS[:n_whole]
+            found.append([b"next"])
+        with journal(path, HEADER) as found:
+            assert content(found) == [*RECORDS[:n_whole], b"next"]
+
+
+def test_a_flipped_bit_anywhere_is_never_read_as_a_record(tmp_path: Path) -> None:
+    path = written(tmp_path / "journal", RECORDS[:2])
+    whole = path.read_bytes()
+    start = len(written(tmp_path / "empty", []).read_bytes())
+    for place in range(start, len(whole)):
+        for bit in (0, 7):
+            damaged = bytearray(whole)
+            damaged[place] ^= 1 << bit
+            path.write_bytes(damaged)
+            with journal(path, HEADER) as found:
+                kept = content(found)
+                assert kept == RECORDS[: len(kept)]
+                assert len(kept) < 2
+
+
+def test_a_record_can_be_taken_back_with_all_behind_it(tmp_path: Path) -> None:
+    path = written(tmp_path / "journal", RECORDS)
+    with left_behind(path) as found:
+        found.read()
+        found.read()
+        found.cut()
+        found.append([b"instead"])
+    with journal(path, HEADER) as found:
+        assert content(found) == [RECORDS[0], b"instead"]
+
+
+def test_an_interrupt_is_remembered_until_the_journal_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    with left_behind(path, by=KeyboardInterrupt) as found:
+        found.read()
+        found.append([b"one"])
+    for _ in range(2):  # looking at a record changes nothing
+        with left_behind(path) as found:
+            assert found.was_interrupted
+            assert found.read() == b"one"
+    with left_behind(path) as found:
+        assert content(found) == [b"one"]
+        assert not found.was_interrupted
+    with journal(path, HEADER) as found:
+        assert not found.was_interrupted
+
+
+def test_another_header_is_refused_and_the_file_stays_as_it_was(tmp_path: Path) -> None:
+    path = written(tmp_path / "journal", RECORDS)
+    before = path.read_bytes()
+    for header, difference in (
+        ({**HEADER, "X": "of size 4"}, "X was of size 3 and is of size 4"),
+        ({**HEADER, "the seed": "1"}, "the seed was none and is 1"),
+        ({"X": "of size 3"}, "the parameter tol was 0.1 and is none"),
+        ({"X": "of size 4", "the parameter tol": "0.2"}, r"size 4 \(also different: the parameter tol\)"),
+    ):
+        with pytest.raises(BadJournal, match=difference) as caught, journal(path, header):
+            pass
+        assert "Delete this file to begin anew, or give `checkpoint` another name" in str(caught.value)
+        assert path.read_bytes() == before
+
+
+def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "thesis.txt"
+    for others in (b"", b"my only copy", b"foldless journal 2\n-"):
+        path.write_bytes(others)
+        with pytest.raises(BadJournal, match="no checkpoint of foldless"), journal(path, HEADER):
+            pass
+        assert path.read_bytes() == others
+    written(tmp_path / "journal", RECORDS)
+    damaged = bytearray((tmp_path / "journal").read_bytes())
+    damaged[40] ^= 1
+    path.write_bytes(damaged)
+    with pytest.raises(BadJournal, match="header is damaged"), journal(path, HEADER):
+        pass
+    assert path.read_bytes() == damaged
+
+
+def test_two_fits_cannot_share_a_journal(tmp_path: Path) -> None:
+    pytest.importorskip("fcntl")
+    path = tmp_path / "journal"
+    with (
+        journal(path, HEADER),
+        pytest.raises(BlockingIOError, match="in use by another fit"),
+        journal(path, HEADER),
+    ):
+        pass
+    assert not path.exists()

@@ -1,0 +1,240 @@
+"""Tables on disk, read by blocks of rows: every format gives the same matrix, and damage is told."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from scipy import sparse
+
+from foldless import SparseClassifier, open_rows
+from foldless.datasets import make_class_means
+from foldless.io.rows import RowSource, row_source
+from foldless.io.table import BadTable, Roles
+
+N_ROWS, N_COLUMNS = 57, 6
+NAMES = [f"gene {j}" for j in range(N_COLUMNS)]
+CLASSES = np.where(np.arange(N_ROWS) % 3 == 0, "ill", "well")
+
+
+def matrix(dtype: type = np.float32) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    return (rng.normal(size=(N_ROWS, N_COLUMNS)) * (rng.random((N_ROWS, N_COLUMNS)) < 0.6)).astype(dtype)
+
+
+def as_npy(A: np.ndarray, folder: Path) -> Path:
+    np.save(folder / "X.npy", A)
+    return folder / "X.npy"
+
+
+def as_parquet(A: np.ndarray, folder: Path, row_group_size: int = 10) -> Path:
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    columns: dict[str, Any] = {"name": [f"patient {i}" for i in range(len(A))]}
+    columns |= {name: A[:, j] for j, name in enumerate(NAMES)} | {
+        "state": list(CLASSES),
+        "batch": [1] * len(A),
+    }
+    pq.write_table(pa.table(columns), folder / "X.parquet", row_group_size=row_group_size)
+    return folder / "X.parquet"
+
+
+def as_zarr(A: np.ndarray, folder: Path, zarr_format: int = 2) -> Path:
+    zarr = pytest.importorskip("zarr")
+    group = zarr.open_group(str(folder / "X.zarr"), mode="w", zarr_format=zarr_format)
+    X = group.create_array("X", shape=A.shape, chunks=(10, 4), dtype=A.dtype)
+    X[:] = A
+    group.create_array("state", data=(CLASSES == "ill").astype(np.int8))
+    group.create_array("short", data=np.zeros(3))
+    return folder / "X.zarr"
+
+
+def as_h5ad(A: Any, folder: Path) -> Path:
+    anndata = pytest.importorskip("anndata")
+    import pandas as pd
+
+    obs = pd.DataFrame({"state": pd.Categorical(CLASSES)}, index=[f"cell {i}" for i in range(N_ROWS)])
+    adata = anndata.AnnData(A, obs=obs, var=pd.DataFrame(index=NAMES))
+    adata.write_h5ad(folder / "X.h5ad")
+    return folder / "X.h5ad"
+
+
+FORMATS: dict[str, Callable[[np.ndarray, Path], Path]] = {
+    "npy": as_npy,
+    "parquet": as_parquet,
+    "parquet of one group": lambda A, folder: as_parquet(A, folder, row_group_size=1000),
+    "zarr 2": as_zarr,
+    "zarr 3": lambda A, folder: as_zarr(A, folder, zarr_format=3),
+    "zarr array": lambda A, folder: as_zarr(A, folder) / "X",
+    "h5ad": as_h5ad,
+    "h5ad csr": lambda A, folder: as_h5ad(sparse.csr_matrix(A), folder),
+}
+FEATURES_ONLY = {"ignore": ("state", "batch")}
+
+
+def source_of(kind: str, A: np.ndarray, folder: Path) -> RowSource:
+    options = FEATURES_ONLY if "parquet" in kind else {}
+    return row_source(FORMATS[kind](A, folder), Roles(**options))
+
+
+def blocks_of(source: RowSource, block_bytes: int) -> list[np.ndarray]:
+    cuts = source.cuts(block_bytes)
+    space = np.empty(source.space_needed(cuts), dtype=np.uint8)
+    with source.opened() as read:
+        found: list[np.ndarray] = []
+        for rows in cuts:
+            block = read(rows, space)
+            found.append(block.toarray() if sparse.issparse(block) else block.copy())
+            assert len(found[-1]) == rows.stop - rows.start
+    return found
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("kind", FORMATS)
+def test_blocks_put_together_are_the_matrix(kind: str, dtype: type, tmp_path: Path) -> None:
+    A = matrix(dtype)
+    source = source_of(kind, A, tmp_path)
+    assert source.shape == A.shape
+    assert source.dtype == dtype
+    for block_bytes in (1, 7 * N_COLUMNS * A.itemsize, 23 * N_COLUMNS * A.itemsize, 1 << 20):
+        found = blocks_of(source, block_bytes)
+        assert_array_equal(np.concatenate(found), A)
+        assert (len(found) == 1) == (block_bytes == 1 << 20)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_tiles_are_parts_of_the_matrix(kind: str, tmp_path: Path) -> None:
+    A = matrix()
+    source = source_of(kind, A, tmp_path)
+    for rows in (slice(0, N_ROWS), slice(13, 14), slice(9, 41), slice(50, N_ROWS)):
+        for columns in (slice(0, N_COLUMNS), slice(2, 5)):
+            tile = source.tile(rows, columns)
+            assert tile.dtype == np.float64
+            assert_array_equal(tile, A[rows, columns])
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_two_passes_at_once_do_not_disturb_each_other(kind: str, tmp_path: Path) -> None:
+    A = matrix()
+    source = source_of(kind, A, tmp_path)
+    spaces = [np.empty(A.nbytes, dtype=np.uint8) for _ in range(2)]
+    with source.opened() as one, source.opened() as other:
+        for i in range(N_ROWS - 1):
+            for read, space, rows in ((one, spaces[0], slice(i, i + 1)), (other, spaces[1], slice(i, i + 2))):
+                block = read(rows, space)
+                assert_array_equal(block.toarray() if sparse.issparse(block) else block, A[rows])
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_what_happens_to_a_block_is_not_blamed_on_the_file(kind: str, tmp_path: Path) -> None:
+    operator = open_rows(FORMATS[kind](matrix(), tmp_path), **FEATURES_ONLY if "parquet" in kind else {})
+
+    def step(rows: slice, scores: Any, score_var: Any) -> Any:
+        raise OSError("of the caller's own making")
+
+    with pytest.raises(OSError, match="of the caller's own making"):
+        operator.sweep(np.ones(N_COLUMNS), None, step)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_identity_changes_when_the_file_does(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    first = source_of(kind, matrix(), tmp_path / "one")
+    assert first.identity() == first.identity()
+    assert source_of(kind, matrix(), tmp_path / "two").identity() != first.identity()
+
+
+@pytest.mark.parametrize(("kind", "target"), [("parquet", "state"), ("zarr 2", "state"), ("h5ad", "state")])
+def test_labels_and_names_come_with_the_file(kind: str, target: str, tmp_path: Path) -> None:
+    path = FORMATS[kind](matrix(), tmp_path)
+    rows = open_rows(path, target=target, **({"ignore": ["batch"]} if kind == "parquet" else {}))
+    assert rows.labels is not None
+    assert_array_equal(rows.labels == rows.labels[0], CLASSES == "ill")
+    assert rows.column_names == (None if kind == "zarr 2" else NAMES)
+    assert rows.shape == (N_ROWS, N_COLUMNS)
+    with pytest.raises(BadTable, match=r"there is no .* 'status'"):
+        open_rows(path, target="status")
+
+
+def test_a_fit_from_parquet_keeps_its_names(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    data = make_class_means(n_samples=60, n_features=40, n_active=3, random_state=0)
+    columns: dict[str, Any] = {f"g{j}": data.X[:, j] for j in range(40)}
+    pq.write_table(pa.table({**columns, "class": data.y}), tmp_path / "X.parquet", row_group_size=16)
+    rows = open_rows(tmp_path / "X.parquet", target="class", block_bytes=10 * 40 * 8)
+    model = SparseClassifier().fit(rows, rows.labels)
+    here = SparseClassifier().fit(data.X, data.y)
+    assert list(model.feature_names_in_) == list(columns)
+    np.testing.assert_allclose(model.coef_, here.coef_, rtol=0, atol=1e-9 * np.abs(here.coef_).max())
+    assert_array_equal(model.predict(rows), here.predict(data.X))
+
+
+def test_missing_values_are_told_with_their_place(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    holes = pa.table({"a": [1.0] * 30, "b": [None if i == 17 else 0.5 for i in range(30)]})
+    pq.write_table(holes, tmp_path / "X.parquet", row_group_size=8)
+    with pytest.raises(BadTable, match="row 18, column 'b': the value is missing"):
+        open_rows(tmp_path / "X.parquet", block_bytes=5 * 2 * 8).scores(np.ones(2))
+
+
+def test_files_that_cannot_be_used_are_refused_at_once(tmp_path: Path) -> None:
+    path = as_h5ad(sparse.csc_matrix(matrix()), tmp_path)
+    with pytest.raises(BadTable, match=r"by columns \(CSC\).*tocsr"):
+        open_rows(path)
+    with pytest.raises(BadTable, match="ignored in Parquet files only"):
+        open_rows(as_npy(matrix(), tmp_path), ignore=["a"])
+    with pytest.raises(BadTable, match=r"shape \(3,\); there are 57 rows"):
+        open_rows(as_zarr(matrix(), tmp_path), target="short")
+    with pytest.raises(BadTable, match="not numbers"):
+        open_rows(as_parquet(matrix(), tmp_path))
+    for name in ("bad.parquet", "bad.h5ad", "bad.zarr"):
+        (tmp_path / name).write_bytes(b"PAR1 is not enough, nor is \x89HDF")
+        with pytest.raises(BadTable, match=name):
+            open_rows(tmp_path / name)
+    (tmp_path / "empty.zarr").mkdir()
+    with pytest.raises(BadTable, match="zarr"):
+        open_rows(tmp_path / "empty.zarr")
+
+
+def test_a_sparse_matrix_with_indices_beyond_its_columns_is_refused(tmp_path: Path) -> None:
+    path = as_h5ad(sparse.csr_matrix(matrix()), tmp_path)
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(path, "r+") as file:
+        file["X"]["indices"][5] = N_COLUMNS + 1000
+    with pytest.raises(BadTable, match="the sparse matrix is damaged"):
+        open_rows(path).scores(np.ones(N_COLUMNS))
+    with h5py.File(path, "r+") as file:
+        file["X"]["indptr"][7] = 10_000
+    with pytest.raises(BadTable, match="the sparse matrix is damaged"):
+        open_rows(path)
+
+
+@pytest.mark.parametrize(
+    ("package", "name", "extra"),
+    [("pyarrow", "X.parquet", "parquet"), ("zarr", "X.zarr", "zarr"), ("anndata", "X.h5ad", "anndata")],
+)
+def test_a_missing_package_is_named_with_its_extra(
+    package: str, name: str, extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / name).write_bytes(b"")
+    original = builtins.__import__
+
+    def without(module: str, *args: Any, **options: Any) -> Any:
+        if module.partition(".")[0] == package:
+            raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+        return original(module, *args, **options)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(ModuleNotFoundError, match=rf"pip install 'foldless\[{extra}\]'"):
+        open_rows(tmp_path / name)
