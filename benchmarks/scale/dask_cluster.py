@@ -30,8 +30,7 @@ import pandas as pd
 
 from foldless import SparseClassifier
 from foldless.datasets import make_class_means
-from foldless.operators import Dense, operator_from
-from foldless.operators.dask_cluster import ClusterLost
+from foldless.operators import ClusterLost, Dense, operator_from
 
 HERE = Path(__file__).parent
 RESULTS = "dask_cluster.csv"
@@ -157,7 +156,8 @@ def sweeps(figures: Figures, sizes: tuple[tuple[int, int], ...], n_sweeps: int) 
             overhead_ms_least=float(ours.min() - memory.min()),
             driver_and_scheduler_cpu_ms=1e3 * driver / n_sweeps,
             megabytes_on_the_wire=1e-6 * sent / n_sweeps,
-            megabytes_of_vectors=8e-6 * (n_columns * (N_WORKERS + N_BLOCKS) + 2 * n_rows),
+            # To each worker weights, as precise as X; from each block sums in float64; scores and slopes.
+            megabytes_of_vectors=1e-6 * (n_columns * (4 * N_WORKERS + 8 * N_BLOCKS) + 16 * n_rows),
             megabytes_of_X=1e-6 * X.nbytes,
             load_average=os.getloadavg()[0],
         )

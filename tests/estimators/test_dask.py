@@ -17,7 +17,7 @@ from scipy import sparse
 
 from foldless import SparseClassifier
 from foldless.datasets import make_class_means
-from foldless.operators import operator_from
+from foldless.operators import ClusterLost, RowsLost, operator_from
 from reference.dask_matrices import dask_array, threaded_client
 
 da = pytest.importorskip("dask.array")
@@ -207,8 +207,6 @@ def test_a_killed_worker_costs_time_but_no_digit(study, processes):
 
 
 def test_scattered_rows_that_are_gone_are_an_error(study, processes):
-    from foldless.operators.dask_cluster import RowsLost
-
     halves = processes.scatter([study.X[:45], study.X[45:]])
     delayed = pytest.importorskip("dask.delayed").delayed
     X = da.concatenate([da.from_delayed(delayed(half), (45, 400), float) for half in halves])
@@ -244,8 +242,6 @@ def scheduler_and_worker(port_file):
 
 
 def test_a_fit_that_lost_its_scheduler_goes_on_with_another(study, tmp_path):
-    from foldless.operators.dask_cluster import ClusterLost
-
     X = da.from_array(study.X, chunks=(30, -1))
     process, address = scheduler_and_worker(tmp_path / "address")
     client = distributed.Client(address, set_as_default=False)

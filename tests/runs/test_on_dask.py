@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import numpy as np
 import pandas as pd
@@ -131,3 +132,10 @@ def test_a_missing_scheduler_is_named(table, tmp_path, monkeypatch):
         result = run("fit", table, "--target", "tissue", "--dask", address, "--out", tmp_path / "out")
         assert result.exit_code == ExitCode.FAILED, result.output
         assert f"no Dask scheduler answers at {address}" in result.stderr
+
+
+def test_the_extra_is_named_if_it_is_missing(table, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    result = run("fit", table, "--target", "tissue", "--dask", "tcp://127.0.0.1:9", "--out", tmp_path / "out")
+    assert result.exit_code == ExitCode.FAILED
+    assert "pip install 'foldless[dask]'" in result.stderr

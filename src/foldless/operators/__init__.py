@@ -10,6 +10,7 @@ from scipy.sparse import issparse
 from foldless.operators.appended import WithIntercept
 from foldless.operators.base import Operator, RowStep, Sweep
 from foldless.operators.dask_blocks import is_dask
+from foldless.operators.dask_cluster import ClusterLost, RowsLost
 from foldless.operators.dense import Dense
 from foldless.operators.journaled import Journaled
 from foldless.operators.mean_removed import MeanRemoved
@@ -18,12 +19,14 @@ from foldless.operators.sparse import Sparse
 from foldless.operators.standardized import Standardized
 
 __all__ = [
+    "ClusterLost",
     "Dense",
     "Journaled",
     "MeanRemoved",
     "Operator",
     "RowBlocks",
     "RowStep",
+    "RowsLost",
     "Sparse",
     "Standardized",
     "Sweep",

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from typing import Any
 
@@ -185,7 +185,9 @@ class OnWorkers:
         )
 
 
-async def _as_answered(calls: Mapping[asyncio.Future[Any], str], holders: Callable[[], Any]) -> Any:
+async def _as_answered(
+    calls: Mapping[asyncio.Future[Any], str], holders: Callable[[], Awaitable[dict[str, Sequence[str]]]]
+) -> AsyncIterator[Any]:
     """What workers said, as it comes; those that have lost what they were asked about are not waited for."""
     pending = set(calls)
     while pending:

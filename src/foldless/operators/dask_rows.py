@@ -77,14 +77,14 @@ class AskedBlocks(Operator):
 
     def scores(self, weights: Array) -> Array:
         weights = self._over_columns(weights)
-        return self._stacked(self._ask(_scores, (weights,), None), weights.shape[1:])
+        return self._stacked(self._ask(_scores, (self._sent(weights),), None), weights.shape[1:])
 
     def score_variances(
         self, weight_var: Array, *, center: Array | None = None, scale: Array | None = None
     ) -> Array:
         weight_var = self._over_columns(weight_var)
         return self._stacked(
-            self._ask(_score_variances, (weight_var, center, scale), None), weight_var.shape[1:]
+            self._ask(_score_variances, (weight_var, self._sent(center), scale), None), weight_var.shape[1:]
         )
 
     def adjoint(self, row_values: Array) -> Array:
@@ -138,6 +138,10 @@ class AskedBlocks(Operator):
             raise ValueError(f"X has {self.shape[1]} columns, but weights have shape {vector.shape}")
         return vector
 
+    def _sent(self, vector: Array | None) -> Array | None:
+        """Weights and centres in the precision in which blocks use them: half the bytes for float32."""
+        return None if vector is None else vector.astype(self.dtype, copy=False)
+
     def _cut(self, *row_vectors: Array | None) -> dict[int, tuple[Any, ...]]:
         """The part of each vector over rows that belongs to each block."""
         return {
@@ -179,8 +183,8 @@ class DaskRows(AskedBlocks):
         if weight_var is None:
             center = scale = None
         else:
-            weight_var = self._over_columns(weight_var)
-        parts = self._ask(_forth, (weights, weight_var, center, scale), None)
+            weight_var, center = self._over_columns(weight_var), self._sent(center)
+        parts = self._ask(_forth, (self._sent(weights), weight_var, center, scale), None)
         answers: dict[int, tuple[Any, ...]] = {}
         for i, (rows, (scores, score_var)) in enumerate(zip(self._rows, parts, strict=True)):
             answers[i] = row_step(rows, scores, score_var)

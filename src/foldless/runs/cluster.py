@@ -15,8 +15,7 @@ from foldless.io.matrix import as_labels, as_texts
 from foldless.io.names import printable
 from foldless.io.parquet import INDEX
 from foldless.io.table import BadTable, Roles, Table, check_unique, layout_of, numbered, steps_of
-from foldless.operators import operator_from
-from foldless.operators.dask_cluster import ClusterLost
+from foldless.operators import ClusterLost, operator_from
 
 # A scheduler that is there answers within a second, over slow networks too.
 CONNECT_SECONDS = 15.0
