@@ -27,6 +27,7 @@ from foldless.operators import (
     WithIntercept,
     operator_from,
 )
+from reference.dask_matrices import IN_TURN, ON_WORKERS, dask_operator
 
 N_ROWS, N_COLUMNS = 23, 17
 # Bytes of about three rows in float64, so that every matrix here takes several blocks.
@@ -190,7 +191,9 @@ def as_array(X: Any) -> np.ndarray:
     return np.asarray(X.toarray() if sparse.issparse(X) else X, dtype=np.float64)
 
 
-def stored(X: Any, block_bytes: int | None) -> Operator:
+def stored(X: Any, block_bytes: int | str | None) -> Operator:
+    if isinstance(block_bytes, str):
+        return dask_operator(X, 9, block_bytes)
     kind: Any = Sparse if sparse.issparse(X) else RowBlocks if isinstance(X, RowSource) else Dense
     return kind(X) if block_bytes is None else kind(X, block_bytes=block_bytes)
 
@@ -302,6 +305,10 @@ PAIRS = [
     *((storage, wrapper, SMALL_BLOCK) for storage in TYPICAL for wrapper in WRAPPERS),
     *((storage, wrapper, block) for storage in TYPICAL for wrapper in ("plain", NEST) for block in (None, 1)),
 ]
+# Dask has the same operators in its blocks; what is its own is how blocks are put together.
+CHUNKS = [storage for storage in TYPICAL if not storage.startswith("rows of")]
+PAIRS += [(storage, wrapper, IN_TURN) for storage in CHUNKS for wrapper in ("plain", NEST)]
+PAIRS += [(storage, wrapper, ON_WORKERS) for storage in CHUNKS[::2] for wrapper in ("plain", NEST)]
 PAIRS = list(dict.fromkeys(PAIRS))
 
 
@@ -560,6 +567,8 @@ KINDS: dict[str, Callable[[np.ndarray], Operator]] = {
     "dense F": lambda A: Dense(np.asfortranarray(A), block_bytes=2000),
     "csr": lambda A: Sparse(sparse.csr_array(A), block_bytes=2000),
     "csc": lambda A: Sparse(sparse.csc_array(A), block_bytes=2000),
+    "dense by Dask in turn": lambda A: dask_operator(A, 4, IN_TURN),
+    "csr on Dask workers": lambda A: dask_operator(sparse.csr_array(A), 13, ON_WORKERS),
     "dense rows": lambda A: RowBlocks(row_source(A), block_bytes=2000),
     "csr rows": lambda A: RowBlocks(SparseRows(sparse.csr_array(A)), block_bytes=2000),
 }

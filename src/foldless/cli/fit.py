@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -55,6 +56,7 @@ def fit(
     threads: options.Threads = 1,
     delimiter: options.Delimiter = None,
     max_memory: options.MaxMemory = None,
+    dask: options.Dask = None,
     force: options.Force = False,
 ) -> None:
     """Find the features that tell classes apart, and learn to classify with them.
@@ -65,13 +67,17 @@ def fit(
     \b
     Example:
       foldless fit expression.csv --target tissue --ignore batch --out results
+      foldless fit big.parquet --target tissue --dask tcp://scheduler:8786
     """
     if labels is None:
         options.check_target(table, target)
-    with exit_codes():
+    if dask is not None:
+        _check_for_cluster(learning_curve=learning_curve, labels=labels, stream=stream)
+    with exit_codes(), ExitStack() as until_done:
         terminal = console()
         with terminal.status("Starting"):
             from foldless.runs import results, telling
+            from foldless.runs.cluster import connected, read_on_workers
             from foldless.runs.curve import check_curve_is_known, learning_curve_of
             from foldless.runs.fit import fit_table
             from foldless.runs.places import default_folder, free_folder
@@ -82,9 +88,13 @@ def fit(
         with terminal.status("Reading"):
             asked = options.roles(target, covariates, groups, samples, ignore)
             budget = options.in_bytes(max_memory)
-            read = read_or_stream(
-                table, asked, delimiter=delimiter, budget=budget, stream=stream, labels=labels
-            )
+            if dask is not None:
+                until_done.enter_context(connected(dask))
+                read = read_on_workers(table, asked)
+            else:
+                read = read_or_stream(
+                    table, asked, delimiter=delimiter, budget=budget, stream=stream, labels=labels
+                )
             if learning_curve:
                 check_curve_is_known(read, model.value)
         seconds = {"read": time.perf_counter() - start}
@@ -102,3 +112,11 @@ def fit(
         telling.tell_fit(terminal, run, folder)
         if not run.converged:
             raise typer.Exit(ExitCode.NOT_CONVERGED)
+
+
+def _check_for_cluster(*, learning_curve: bool, labels: Path | None, stream: bool) -> None:
+    """Options that need the table here, or say where else it is."""
+    given = {"--learning-curve": learning_curve, "--labels": labels is not None, "--stream": stream}
+    for option, is_given in given.items():
+        if is_given:
+            raise typer.BadParameter(f"{option} needs the table on this machine; do without it, or --dask.")

@@ -68,6 +68,15 @@ Seed = Annotated[
 Threads = Annotated[
     int, typer.Option(help="Threads to use. A fit needs one; more help where models are compared.", min=1)
 ]
+Dask = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Fit on the Dask cluster whose scheduler is at tcp://host:port; the table must be Parquet that "
+        "its workers can read.",
+        show_default=False,
+    ),
+]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite results that are there already.")]
 Delimiter = Annotated[
     str | None, typer.Option(help="Between columns of text, if the suffix does not say it.", metavar="SIGN")

@@ -65,7 +65,8 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
         Parameters
         ----------
         X : array, data frame, sparse matrix or `open_rows`, of shape (n_samples, n_features)
-            Any units: columns are centred and scaled inside, without a copy. float32 stays float32.
+            Any units: columns are centred and scaled inside, without a copy. float32 stays float32. What
+            is Dask's stays where it is.
         y : array of shape (n_samples,)
             Labels, of any type, with exactly two different values.
         sample_weight : array of shape (n_samples,), optional

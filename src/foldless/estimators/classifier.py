@@ -151,7 +151,8 @@ class SparseClassifier(ManyClassesClassifier):
         Parameters
         ----------
         X : array, data frame, sparse matrix or `open_rows`, of shape (n_samples, n_features)
-            Any units: columns are centred and scaled inside, without a copy. float32 stays float32.
+            Any units: columns are centred and scaled inside, without a copy. float32 stays float32. What
+            is Dask's stays where it is.
         y : array of shape (n_samples,)
             Labels, of any type, with at least two different values.
         sample_weight : array of shape (n_samples,), optional

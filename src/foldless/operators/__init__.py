@@ -9,6 +9,8 @@ from scipy.sparse import issparse
 
 from foldless.operators.appended import WithIntercept
 from foldless.operators.base import Operator, RowStep, Sweep
+from foldless.operators.dask_blocks import is_dask
+from foldless.operators.dask_cluster import ClusterLost, RowsLost
 from foldless.operators.dense import Dense
 from foldless.operators.journaled import Journaled
 from foldless.operators.mean_removed import MeanRemoved
@@ -17,12 +19,14 @@ from foldless.operators.sparse import Sparse
 from foldless.operators.standardized import Standardized
 
 __all__ = [
+    "ClusterLost",
     "Dense",
     "Journaled",
     "MeanRemoved",
     "Operator",
     "RowBlocks",
     "RowStep",
+    "RowsLost",
     "Sparse",
     "Standardized",
     "Sweep",
@@ -34,9 +38,13 @@ __all__ = [
 
 
 def operator_from(X: Any) -> Operator:
-    """The operator for a NumPy array, or for a SciPy sparse matrix (formats but CSR and CSC become CSR)."""
+    """The operator for an array, a SciPy sparse matrix (formats but CSR and CSC become CSR), or Dask's."""
     if isinstance(X, Operator):
         return X
+    if is_dask(X):
+        from foldless.operators.dask_rows import dask_rows
+
+        return dask_rows(X)
     if issparse(X):
         return Sparse(X if X.format in ("csr", "csc") else X.tocsr())
     if isinstance(X, np.ndarray):
@@ -49,4 +57,4 @@ def operator_from(X: Any) -> Operator:
 
 def stays_elsewhere(X: Any) -> bool:
     """Whether X is data that are not in memory, and so cannot be looked at before the first sweep."""
-    return isinstance(X, Operator)
+    return isinstance(X, Operator) or is_dask(X)

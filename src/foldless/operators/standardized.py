@@ -72,8 +72,10 @@ class Standardized(Operator):
         scale = np.sqrt(variance)
         if not (np.all(np.isfinite(mean)) and np.all(np.isfinite(scale))):
             worst = int(np.flatnonzero(~(np.isfinite(mean) & np.isfinite(scale)))[0])
+            names = operator.column_names
+            which = f"column {worst}" if names is None else f"column {worst}, {names[worst]!r},"
             raise ValueError(
-                f"column {worst} has no finite mean and variance; it holds values that are not finite, "
+                f"{which} has no finite mean and variance; it holds values that are not finite, "
                 "or larger than about 1e150. Rescale or remove it"
             )
         rounding = CONSTANT_ULPS * np.finfo(operator.dtype).eps * np.abs(mean)

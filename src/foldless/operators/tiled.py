@@ -135,12 +135,30 @@ class Tiled(Operator):
         return out
 
     def adjoint(self, row_values: Array) -> Array:
+        return self.transposed(np.asarray(row_values, dtype=np.float64)).slopes
+
+    def transposed(
+        self,
+        slopes: Array,
+        curvatures: Array | None = None,
+        *,
+        center: Array | None = None,
+        scale: Array | None = None,
+    ) -> Sweep:
+        """The second half of a sweep, for rows whose slopes and curvatures are known."""
         values = self._values()
-        row_values = np.asarray(row_values, dtype=np.float64)
-        total = np.zeros((self.shape[1], *row_values.shape[1:]))
+        slope_sum = np.zeros((self.shape[1], *slopes.shape[1:]))
         for rows in self._unbuffered_row_blocks:
-            self._back(values, rows, row_values[rows], total)
-        return total
+            self._back(values, rows, slopes[rows], slope_sum)
+        if curvatures is None:
+            return Sweep(slope_sum, None)
+        squares = self._squares(center, scale)
+        curvature_sum = np.zeros((self.shape[1], *curvatures.shape[1:]))
+        for rows in self._row_blocks:
+            self._back(squares, rows, curvatures[rows], curvature_sum)
+        if squares.background is not None:
+            curvature_sum += np.multiply.outer(squares.background, np.sum(curvatures, axis=0))
+        return Sweep(slope_sum, curvature_sum)
 
     def score_variances(
         self, weight_var: Array, *, center: Array | None = None, scale: Array | None = None

@@ -122,7 +122,7 @@ def _check_wanted(table: Table, estimator: Any, name: str, checkpoint: Path | No
     if stays_elsewhere(table.X) and not resumable:
         raise BadTable(
             table.path,
-            f"rows stay on disk, and the model {name!r} needs them in memory.",
+            f"rows stay where they are, and the model {name!r} needs them in memory.",
             f"Use --model {DEFAULT}, or a table that fits into memory.",
         )
 
