@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
+# Benchmarks are modules of the repository, not of the package.
+ROOT = Path(__file__).parents[2]
+
 
 @pytest.fixture(autouse=True)
 def without_celer(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT))
     monkeypatch.setattr("benchmarks.scale.sparse.has_celer", lambda: False)
 
 
