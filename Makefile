@@ -30,7 +30,7 @@ test: $(VENV)/.installed-test
 # Every warning is an error: a page that cannot be built as it is meant, or a link that leads nowhere. Nothing is
 # fetched.
 docs: $(VENV)/.installed-docs
-	@$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet $(ARGS) docs docs/_build/html
+	@$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs docs/_build/html
 	@echo "The documentation is in docs/_build/html/index.html"
 
 # All checks run, so that one visit shows everything there is to mend.

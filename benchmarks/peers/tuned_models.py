@@ -91,7 +91,7 @@ def methods(classes: int) -> dict[str, Fit]:
 
 
 def least(call: Callable[[], Any], runs: int) -> tuple[float, float]:
-    """Wall and processor seconds, the least of each; the first call loads and compiles, and is not counted."""
+    """Wall and processor seconds, the least of each; a first call that loads and compiles is not counted."""
     seconds, cpu = [], []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

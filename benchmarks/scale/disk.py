@@ -4,9 +4,9 @@
 
 Two classes are simulated into FOLDER/foldless-disk/X.npy, float32, five columns for each row. The fit runs in
 a process of its own whose address space is limited; its time is compared with reading the file once for every
-pass, in the same blocks. A smaller file is fitted with a checkpoint; the process is killed (SIGKILL) when the
-journal has reached a random size, started again, and its model compared with that of an uninterrupted fit,
-byte by byte. The files are deleted in the end.
+pass, in the same blocks. A smaller file is fitted with a checkpoint; the process is killed (SIGKILL) in the
+pass after its journal has reached a random size, started again, and its model compared with that of an
+uninterrupted fit, byte by byte. The files are deleted in the end.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ def fitted(folder: Path, *options: Any) -> dict[str, Any]:
     return dict(json.loads(done.stdout))
 
 
-def killed(folder: Path, journal: Path, size: float) -> float:
-    """Start a fit and kill it when its journal has reached a size; returns the seconds until then."""
+def killed(folder: Path, journal: Path, size: float, delay: float) -> float:
+    """Start a fit and kill it a while after its journal has reached a size; returns the seconds it had."""
     start = time.perf_counter()
     process = subprocess.Popen(
         command(folder, "--checkpoint", journal),
@@ -119,6 +119,7 @@ def killed(folder: Path, journal: Path, size: float) -> float:
     with process:
         while process.poll() is None and not (journal.exists() and journal.stat().st_size >= size):
             time.sleep(POLL_SECONDS)
+        time.sleep(delay)
         process.send_signal(signal.SIGKILL)
         process.wait()
         if process.returncode != -signal.SIGKILL:
@@ -161,7 +162,10 @@ def measure_kills(folder: Path, out: Path, gigabytes: float, n_kills: int) -> No
     with common.Results(out, KILL_COLUMNS, KILLS) as results:
         for i in range(n_kills):
             model.unlink(missing_ok=True)
-            seconds = killed(folder, journal, rng.uniform(0.0, 0.98) * full_size)
+            # Records are written at the end of a pass; part of a pass later is anywhere in the next. The last
+            # tenth is left alone, so that there is something to kill.
+            delay = rng.uniform(0.0, whole["seconds"] / whole["passes"])
+            seconds = killed(folder, journal, rng.uniform(0.0, 0.9) * full_size, delay)
             left = journal.stat().st_size
             again = fitted(folder, "--checkpoint", journal)
             results.add(

@@ -157,6 +157,15 @@ def test_a_file_that_was_written_since_is_another_file(study: Any, tmp_path: Pat
         SparseClassifier(checkpoint=path).fit(open_rows(tmp_path / "X.npy"), study.y)
 
 
+def test_other_blocks_are_another_fit_since_their_sums_round_otherwise(study: Any, tmp_path: Path) -> None:
+    path = tmp_path / "fit.journal"
+    np.save(tmp_path / "X.npy", study.X)
+    rows, others = (open_rows(tmp_path / "X.npy", block_bytes=n) for n in (40_000, 50_000))
+    interrupted(SparseClassifier(checkpoint=path), 3, rows, study.y, ZeroDivisionError)
+    with pytest.raises(BadJournal, match=r"in blocks of 40000 bytes and is .* in blocks of 50000 bytes"):
+        SparseClassifier(checkpoint=path).fit(others, study.y)
+
+
 def test_a_place_that_cannot_be_written_is_said_before_any_work(study: Any, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="nowhere"):
         SparseClassifier(checkpoint=tmp_path / "nowhere" / "fit.journal").fit(study.X, study.y)

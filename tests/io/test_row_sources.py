@@ -142,6 +142,25 @@ def test_what_happens_to_a_block_is_not_blamed_on_the_file(kind: str, tmp_path: 
         operator.sweep(np.ones(N_COLUMNS), None, step)
 
 
+@pytest.mark.parametrize("stored", [np.asarray, sparse.csr_matrix], ids=["dense", "csr"])
+def test_backed_anndata_is_sliced_where_it_is(stored: Any, tmp_path: Path) -> None:
+    anndata = pytest.importorskip("anndata")
+    A = matrix()
+    backed = anndata.read_h5ad(as_h5ad(stored(A), tmp_path), backed="r")
+    rows = open_rows(backed.X, block_bytes=7 * N_COLUMNS * 4)
+    w = np.linspace(-1, 1, N_COLUMNS)
+    np.testing.assert_allclose(rows.scores(w), A @ w, atol=1e-5)
+    assert_array_equal(rows.dense_tile(slice(3, 20), slice(1, 4)), A[3:20, 1:4])
+    backed.file.close()
+
+
+def test_open_zarr_arrays_are_sliced_where_they_are(tmp_path: Path) -> None:
+    zarr = pytest.importorskip("zarr")
+    A = matrix()
+    rows = open_rows(zarr.open(str(as_zarr(A, tmp_path)), mode="r")["X"], block_bytes=7 * N_COLUMNS * 4)
+    assert_array_equal(rows.columns(range(N_COLUMNS)), A)
+
+
 @pytest.mark.parametrize("kind", FORMATS)
 def test_identity_changes_when_the_file_does(kind: str, tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()

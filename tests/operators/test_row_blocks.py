@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
 
 import foldless
 from foldless.datasets import make_class_means
 from foldless.io.rows import ReadRows, RowSource, row_source
+from foldless.io.rows.base import in_space
 from foldless.io.table import BadTable
 from foldless.operators import Dense, RowBlocks, Standardized, open_rows
 
@@ -26,9 +28,8 @@ from foldless.operators import Dense, RowBlocks, Standardized, open_rows
 class Watched(RowSource):
     """Rows of an array that note what was read, by which thread, and when the source was closed."""
 
-    def __init__(self, A: np.ndarray, fails_at: int | None = None, seconds: float = 0.0) -> None:
-        self._inner = row_source(A)
-        self.shape, self.dtype = self._inner.shape, self._inner.dtype
+    def __init__(self, A: Any, fails_at: int | None = None, seconds: float = 0.0) -> None:
+        self.A, self.shape, self.dtype = A, A.shape, A.dtype
         self.fails_at, self.seconds = fails_at, seconds
         self.reads: list[slice] = []
         self.threads: set[int] = set()
@@ -37,20 +38,23 @@ class Watched(RowSource):
     @contextmanager
     def opened(self) -> Iterator[ReadRows]:
         self.n_open += 1
-        with self._inner.opened() as inner:
 
-            def read(rows: slice, space: Any) -> Any:
-                self.reads.append(rows)
-                self.threads.add(threading.get_ident())
-                if len(self.reads) - 1 == self.fails_at:
-                    raise OSError(5, "the disk is gone")
-                time.sleep(self.seconds)
-                return inner(rows, space)
+        def read(rows: slice, space: Any) -> Any:
+            self.reads.append(rows)
+            self.threads.add(threading.get_ident())
+            if len(self.reads) - 1 == self.fails_at:
+                raise OSError(5, "the disk is gone")
+            time.sleep(self.seconds)
+            if sparse.issparse(self.A):
+                return self.A[rows]
+            block = in_space(space, rows.stop - rows.start, self.shape[1], self.dtype)
+            block[:] = self.A[rows]
+            return block
 
-            try:
-                yield read
-            finally:
-                self.n_open -= 1
+        try:
+            yield read
+        finally:
+            self.n_open -= 1
 
     def identity(self) -> str:
         return "watched"
@@ -216,6 +220,34 @@ def test_copies_and_pickles_know_their_file_and_nothing_of_its_content(tmp_path:
     for other in (copy.deepcopy(operator), pickle.loads(pickle.dumps(operator))):
         assert_array_equal(other.scores(w), operator.scores(w))
     assert len(pickle.dumps(operator)) < 5000
+
+
+@pytest.mark.parametrize("stored", [np.asarray, sparse.csr_array], ids=["dense", "csr"])
+def test_a_small_matrix_of_which_tiles_are_asked_for_is_read_once(stored: Any) -> None:
+    A = np.random.default_rng(6).normal(size=(40, 12))
+    source = Watched(stored(A))
+    operator = RowBlocks(source, block_bytes=10 * 12 * 8)
+    w, slopes = np.ones(12), np.linspace(-1, 1, 40)
+
+    def answers() -> list[np.ndarray]:
+        sums = operator.sweep(w, w, lambda rows, z, v: (slopes[rows] * z, v), center=w)
+        return [*sums, operator.scores(w), operator.adjoint(slopes), *operator.column_moments(slopes**2)]
+
+    streamed = answers()
+    source.reads.clear()
+    for _ in range(3):
+        assert_allclose(np.hstack([tile for _, tile in operator.dense_columns(700)]), A, rtol=1e-15)
+    assert len(source.reads) == 4
+    for a, b in zip(streamed, answers(), strict=True):
+        assert_array_equal(a, b)
+    assert len(source.reads) == 4
+    assert len(pickle.dumps(operator)) < 2 * A.nbytes  # the source has the matrix, the operator no second one
+    # More than four blocks stay where they are.
+    operator = RowBlocks(source, block_bytes=9 * 12 * 8)
+    source.reads.clear()
+    for _ in range(2):
+        list(operator.dense_columns(700))
+    assert len(source.reads) > 10
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

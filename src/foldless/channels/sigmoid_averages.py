@@ -23,9 +23,11 @@ from foldless.channels.trapezoidal_sums import (
     sums_of,
 )
 
-# A rule serves smaller variances than its own, too. Up to this many nodes, using it for all rows costs less
-# than picking those that could do with fewer.
-FEW_NODES = 23
+# A rule serves smaller variances than its own, too. All rows have the first that leaves this share of them to
+# finer ones.
+FEW_WIDE = 0.125
+# Rows that are answered together: arrays of one number each should stay in the cache near the core.
+ROWS_AT_ONCE = 8192
 # With fewer rows, loading numba takes longer than all iterations together.
 LEAST_ROWS_COMPILED = 4096
 # Fewer rows than these are done before another thread has begun.
@@ -38,7 +40,15 @@ def sigmoid_power_response(mean: Array, var: Array, power: float = 1.0) -> Respo
     shape = mean.shape
     mean, var = mean.ravel(), var.ravel()
     out = np.empty((3, mean.size))
-    _respond(mean, var, power, out)
+    loops = None
+    if power == 1.0 and mean.size >= LEAST_ROWS_COMPILED:
+        loops = fast.loops("foldless.channels.loops")
+    if loops is not None:
+        _respond_compiled(loops, mean, var, out)
+    else:
+        for start in range(0, mean.size, ROWS_AT_ONCE):
+            rows = slice(start, start + ROWS_AT_ONCE)
+            _respond(mean[rows], var[rows], power, out[:, rows])
     # A power of a probability is below one, and its logarithm is concave: the rest is rounding.
     np.minimum(out[0], 0.0, out=out[0])
     np.maximum(out[2], 0.0, out=out[2])
@@ -46,30 +56,33 @@ def sigmoid_power_response(mean: Array, var: Array, power: float = 1.0) -> Respo
 
 
 def _respond(mean: Array, var: Array, power: float, out: NDArray[np.float64]) -> None:
-    loops = None
-    if power == 1.0 and mean.size >= LEAST_ROWS_COMPILED:
-        loops = fast.loops("foldless.channels.loops")
-    if loops is not None:
-        _respond_compiled(loops, mean, var, out)
-        return
     rules, sums = sums_of(power)
-    limits = np.array([rule.largest_var for rule in rules])
-    if mean.size and np.abs(mean).max() <= LARGEST_MEAN:
-        widest = int(np.searchsorted(limits, var.max()))
-        if widest < len(rules) and rules[widest].weights.size <= FEW_NODES:
-            sums(mean, var, rules[widest], out)
+    largest = np.abs(mean).max(initial=0.0)
+    if not largest <= LARGEST_MEAN:
+        _in_two(np.abs(mean) <= LARGEST_MEAN, mean, var, power, out)
+        return
+    for rule in rules:
+        wide = np.flatnonzero(~(var <= rule.largest_var))
+        if wide.size <= mean.size * FEW_WIDE:
+            # All rows, the wide ones wrongly: picking the others would take as long as some nodes more.
+            sums(mean, np.minimum(var, rule.largest_var), rule, out)
+            if wide.size:
+                part = np.empty((3, wide.size))
+                _respond(mean[wide], var[wide], power, part)
+                out[:, wide] = part
             return
-    # The first rule that is fine enough; the number of rules where there is none.
-    rule_of = np.searchsorted(limits, var)
-    rule_of[~(np.abs(mean) <= LARGEST_MEAN)] = len(rules)
-    for number in np.flatnonzero(np.bincount(rule_of)):
-        rows = np.flatnonzero(rule_of == number)
-        part = np.empty((3, rows.size))
-        if number < len(rules):
-            sums(mean[rows], var[rows], rules[number], part)
-        else:
-            part[:] = exponential_sums_response(mean[rows], var[rows], power)
-        out[:, rows] = part
+    _in_two(var <= rules[-1].largest_var, mean, var, power, out)
+
+
+def _in_two(
+    narrow: NDArray[np.bool_], mean: Array, var: Array, power: float, out: NDArray[np.float64]
+) -> None:
+    """Rows that a rule is good for, and the others."""
+    out[:, ~narrow] = exponential_sums_response(mean[~narrow], var[~narrow], power)
+    if narrow.any():
+        part = np.empty((3, int(narrow.sum())))
+        _respond(mean[narrow], var[narrow], power, part)
+        out[:, narrow] = part
 
 
 def _respond_compiled(loops: Any, mean: Array, var: Array, out: NDArray[np.float64]) -> None:

@@ -6,7 +6,7 @@ x = ±iπ, by e^(π²/2var - 2π²/(h√var)) where they are nearer than the Gau
 Weideman 2014]. So a step serves all variances up to a limit, and half the step those up to a few times more.
 
 Where the variance is small, f is nearly a polynomial over the whole Gaussian. Weights that match its moments
-then need not reach into its tails, and 7 or 11 nodes do.
+then need not reach into its tails, and 7 to 19 nodes do.
 
 Since nodes are equidistant, e^x is a geometric sequence: two exponentials make all of it, and a node costs a
 few multiplications and a division. `exponential_sums` knows no limit of the variance, at many times the cost.
@@ -43,17 +43,11 @@ class Rule(NamedTuple):
     first: float
     weights: NDArray[np.float64]
 
-    def sum(self, values: Array, out: Array) -> None:
-        """Σ weights values over nodes, for (nodes, rows) values.
 
-        Not by BLAS, where the last bit of a row's sum depends on how many rows there are.
-        """
-        np.einsum("i,ij->j", self.weights, values, out=out)
-
-
-def _trapezoidal(step: float, largest_var: float, *, both_tails: bool) -> Rule:
+def _trapezoidal(step: float, largest_var: float) -> Rule:
+    """Nodes as far as the Gaussian counts, and on the side of the tail as far as a tilted one does."""
     tilted = REACH + FASTEST_TILT * np.sqrt(largest_var)
-    low, high = -int(np.ceil(tilted / step)), int(np.ceil((tilted if both_tails else REACH) / step))
+    low, high = -int(np.ceil(tilted / step)), int(np.ceil(REACH / step))
     nodes = step * np.arange(low, high + 1)
     weights = np.exp(-0.5 * np.square(nodes))
     weights /= weights.sum()
@@ -63,7 +57,7 @@ def _trapezoidal(step: float, largest_var: float, *, both_tails: bool) -> Rule:
 def _matched(n_side: int, largest_var: float, steps: tuple[float, float]) -> Rule:
     """2 n_side + 1 nodes with the moments of a Gaussian up to the power 2 n_side + 3, thanks to the step.
 
-    For 3 and 5 nodes a side there is one such step, between the two given, and all weights are positive.
+    For 3, 5, 7 and 9 nodes a side there is one such step, between the two given, and weights are positive.
     """
     half_powers = np.arange(n_side + 2)
     # E[t^2k] = 1 · 3 · 5 ... (2k - 1)
@@ -72,9 +66,9 @@ def _matched(n_side: int, largest_var: float, steps: tuple[float, float]) -> Rul
     counts = np.append(1.0, np.full(n_side, 2.0))
 
     def weights_and_excess(step: float) -> tuple[NDArray[np.float64], float]:
-        powers = (step * np.arange(n_side + 1.0)) ** (2 * half_powers[:, None]) * counts
-        side = np.linalg.solve(powers[:-1], moments[:-1])
-        return side, float(powers[-1] @ side / moments[-1] - 1.0)
+        powers = (step * np.arange(n_side + 1.0)) ** (2 * half_powers[:, None]) * counts / moments[:, None]
+        side = np.linalg.solve(powers[:-1], np.ones(n_side + 1))
+        return side, float(powers[-1] @ side - 1.0)
 
     step = float(brentq(lambda step: weights_and_excess(step)[1], *steps, xtol=1e-14))
     side = weights_and_excess(step)[0]
@@ -82,19 +76,20 @@ def _matched(n_side: int, largest_var: float, steps: tuple[float, float]) -> Rul
 
 
 # At the limits of the variance, log_z errs by about 1e-12. By rising variance and number of nodes.
-LOGISTIC_RULES = (
+FEW_NODES = (
     _matched(3, 0.015, (1.0, 1.4)),
     _matched(5, 0.08, (0.8, 1.2)),
-    _trapezoidal(0.75, 0.36, both_tails=False),
-    _trapezoidal(0.375, 2.56, both_tails=False),
-    _trapezoidal(0.1875, 11.56, both_tails=False),
+    _matched(7, 0.2, (0.7, 1.0)),
+    _matched(9, 0.36, (0.6, 0.9)),
+)
+LOGISTIC_RULES = (
+    *FEW_NODES,
+    _trapezoidal(0.5, 1.3),
+    _trapezoidal(0.375, 2.56),
+    _trapezoidal(0.1875, 11.56),
 )
 # Powers need a logarithm and an exponential at every node, so that more nodes than these do not pay.
-POWER_RULES = (
-    _matched(3, 0.015, (1.0, 1.4)),
-    _matched(5, 0.08, (0.8, 1.2)),
-    _trapezoidal(0.75, 0.36, both_tails=True),
-)
+POWER_RULES = FEW_NODES
 
 # (mean, var, rule, out) with out for log_z, slope and curvature
 Sums = Callable[[Array, Array, Rule, NDArray[np.float64]], None]
@@ -120,14 +115,19 @@ def logistic_sums(mean: Array, var: Array, rule: Rule, out: NDArray[np.float64])
     """
     std = np.sqrt(var)
     start, ratio = np.exp(np.abs(mean) + rule.first * std), np.exp(rule.step * std)
+    weights = rule.weights[:, np.newaxis]
     first, second, third = out
     for rows, odds, power in _pieces(mean.size, rule.weights.size, n_arrays=2):
         _geometric(start[rows], ratio[rows], odds)
         odds += 1.0
         tail = np.divide(1.0, odds, out=odds)
-        rule.sum(tail, first[rows])
-        rule.sum(np.multiply(tail, tail, out=power), second[rows])
-        rule.sum(np.multiply(tail, power, out=power), third[rows])
+        # Sums not by BLAS, where the last bit of a row's sum depends on how many rows there are.
+        np.multiply(tail, weights, out=power)
+        np.add.reduce(power, axis=0, out=first[rows])
+        power *= tail
+        np.add.reduce(power, axis=0, out=second[rows])
+        power *= tail
+        np.add.reduce(power, axis=0, out=third[rows])
     # Both sides in one formula: a choice between two arrays takes longer than arithmetic.
     probable = (mean >= 0.0).astype(np.float64)
     sign = 1.0 - 2.0 * probable
@@ -150,6 +150,7 @@ def power_sums(power: float, mean: Array, var: Array, rule: Rule, out: NDArray[n
     """log E[σ(x)^a] for x ~ N(mean, var), a = power, and its derivatives; see `exponential_sums`."""
     std = np.sqrt(var)
     start, ratio = np.exp(-mean - rule.first * std), np.exp(-rule.step * std)
+    weights = rule.weights[:, np.newaxis]
     z, of_miss, of_both = out
     of_sigma = np.empty(mean.size)
     for rows, odds, sigma, likelihood, product in _pieces(mean.size, rule.weights.size, n_arrays=4):
@@ -160,10 +161,13 @@ def power_sums(power: float, mean: Array, var: Array, rule: Rule, out: NDArray[n
         np.exp(likelihood, out=likelihood)
         np.divide(1.0, sigma, out=sigma)
         miss = np.multiply(odds, sigma, out=odds)
-        rule.sum(likelihood, z[rows])
-        rule.sum(np.multiply(likelihood, sigma, out=product), of_sigma[rows])
-        rule.sum(np.multiply(likelihood, miss, out=likelihood), of_miss[rows])
-        rule.sum(np.multiply(likelihood, sigma, out=likelihood), of_both[rows])
+        likelihood *= weights
+        np.add.reduce(likelihood, axis=0, out=z[rows])
+        np.add.reduce(np.multiply(likelihood, sigma, out=product), axis=0, out=of_sigma[rows])
+        likelihood *= miss
+        np.add.reduce(likelihood, axis=0, out=of_miss[rows])
+        likelihood *= sigma
+        np.add.reduce(likelihood, axis=0, out=of_both[rows])
     log_z, slope, curvature = out
     slope *= power / z
     curvature *= power * (1.0 + power)

@@ -77,10 +77,13 @@ class Journal:
 
     def append(self, parts: Sequence[bytes | memoryview]) -> None:
         """Write a record, given in parts; it is safe from the end of this process when this returns."""
-        self._stream.write(_frame(parts))
-        for part in parts:
-            self._stream.write(part)
-        self._stream.flush()
+        try:
+            self._stream.write(_frame(parts))
+            for part in parts:
+                self._stream.write(part)
+            self._stream.flush()
+        except OSError as error:  # a full disk, for the most part, which should have a name
+            raise OSError(error.errno, error.strerror, str(self.path)) from None
         if time.monotonic() - self._synced >= SECONDS_BETWEEN_SYNCS:
             os.fsync(self._stream.fileno())
             self._synced = time.monotonic()

@@ -33,7 +33,9 @@ class WithIntercept(Operator):
     ) -> Sweep:
         weights = _float64(weights)
         weight_var = None if weight_var is None else _float64(weight_var)
-        squares = _squares_of_ones(self._ones(slice(0, self.shape[0])), center, scale)
+        squares: Array = np.empty(0)
+        if weight_var is not None:
+            squares = _squares_of_ones(self._ones(slice(0, self.shape[0])), center, scale)
         slope_total = np.zeros(weights.shape[1:])
         curvature_total = np.zeros(() if weight_var is None else weight_var.shape[1:])
 
@@ -41,12 +43,18 @@ class WithIntercept(Operator):
             rows: slice, scores: Array, score_var: Array | None
         ) -> tuple[Array, Array | None]:
             nonlocal slope_total, curvature_total
-            ones = self._ones(rows)
             with_intercept = None
             if score_var is not None and weight_var is not None:
                 with_intercept = score_var + np.multiply.outer(squares[rows], weight_var[-1])
-            slopes, curvatures = row_step(rows, scores + np.multiply.outer(ones, weights[-1]), with_intercept)
-            slope_total = slope_total + ones @ slopes
+            if rows.stop <= self.n_ones:  # nearly always, and then there is nothing to multiply with
+                slopes, curvatures = row_step(rows, scores + weights[-1], with_intercept)
+                slope_total = slope_total + np.sum(slopes, axis=0, dtype=np.float64)
+            else:
+                ones = self._ones(rows)
+                slopes, curvatures = row_step(
+                    rows, scores + np.multiply.outer(ones, weights[-1]), with_intercept
+                )
+                slope_total = slope_total + ones @ slopes
             if curvatures is not None:
                 curvature_total = curvature_total + squares[rows] @ curvatures
             return slopes, curvatures

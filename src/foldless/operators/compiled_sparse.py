@@ -24,7 +24,7 @@ from foldless.operators.base import RowStep, Sweep
 
 MOST_PARTS = 4
 # Fewer entries than these are done before a thread has begun.
-LEAST_ENTRIES_PER_PART = 1 << 18
+LEAST_ENTRIES_PER_PART = 1 << 19
 # Accumulators are set to zero and added up; a part should have many more entries than they have numbers.
 LEAST_ENTRIES_PER_SUM = 4
 # Entries of a block (12 MB with their places): it must survive in the last cache until the way back, and

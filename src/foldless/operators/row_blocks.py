@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import issparse
+from scipy.sparse import issparse, vstack
 
 from foldless.beliefs import Array
 from foldless.io.rows import BLOCK_BYTES, RowSource, row_source
@@ -25,6 +25,10 @@ from foldless.operators.reading_ahead import blocks_in_order
 from foldless.operators.sparse import Sparse
 from foldless.operators.tiled import Tiled, product_dtype
 
+# A matrix of up to so many blocks is held in memory once somebody asks for dense tiles of it: solvers with
+# exact covariances go through all tiles in every iteration, and take far more memory than that themselves.
+BLOCKS_HELD = 4
+
 Blocks = Iterator[tuple[slice, Tiled]]
 
 
@@ -32,7 +36,8 @@ class RowBlocks(Operator):
     """Rows from a source on disk; a pass reads every block once, in order, the next one ahead.
 
     In memory are two blocks of `block_bytes`, what `Dense` or `Sparse` needs beside a block of that size, and
-    vectors. Sums are added in the order of blocks, so that answers do not depend on timing.
+    vectors. Sums are added in the order of blocks, so that answers do not depend on timing. A matrix that is
+    hardly larger than these blocks is held in memory where that saves reading it again and again.
     """
 
     def __init__(self, source: RowSource, *, block_bytes: int = BLOCK_BYTES) -> None:
@@ -44,6 +49,10 @@ class RowBlocks(Operator):
         self.dtype = product_dtype(source.dtype)
         self.column_names = source.column_names
         self._cuts = source.cuts(block_bytes)
+        self._held: Dense | Sparse | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (type(self), self.source, self.block_bytes)
 
     @property
     def labels(self) -> NDArray[Any] | None:
@@ -133,10 +142,16 @@ class RowBlocks(Operator):
         return out
 
     def dense_tile(self, rows: slice, columns: slice) -> NDArray[np.float64]:
+        # Single rows are for those who want to know the data, not to go through them.
+        if self._held is None and rows.stop - rows.start > 1 and len(self._cuts) <= BLOCKS_HELD:
+            self._held = self._whole()
+        if self._held is not None:
+            return self._held.dense_tile(rows, columns)
         return self.source.tile(rows, columns)
 
     def identity(self) -> str:
-        return f"{self.source.identity()}, {super().identity()}"
+        # Other blocks are other sums, in their last bits.
+        return f"{self.source.identity()}, {super().identity()}, in blocks of {self.block_bytes} bytes"
 
     def _check_finite(self, scores: Array, weights: Array) -> None:
         """Nobody has looked at these rows before, and a score that is no number would pass for a class."""
@@ -152,8 +167,26 @@ class RowBlocks(Operator):
     @contextmanager
     def _blocks(self) -> Iterator[Blocks]:
         """One pass: every block in memory as an operator."""
+        if self._held is not None:
+            # The same blocks as from disk, so that sums are the same to the last bit.
+            matrix = self._held.X
+            yield ((rows, _in_memory(matrix[rows])) for rows in self._cuts)
+            return
         with blocks_in_order(self.source, self._cuts) as read:
             yield ((rows, _in_memory(block)) for rows, block in read)
+
+    def _whole(self) -> Dense | Sparse:
+        """All blocks put together."""
+        sparse_parts = []
+        dense: NDArray[Any] | None = None
+        with blocks_in_order(self.source, self._cuts) as read:
+            for rows, block in read:
+                if issparse(block):
+                    sparse_parts.append(block)
+                    continue
+                dense = np.empty(self.shape, dtype=block.dtype) if dense is None else dense
+                dense[rows] = block
+        return _in_memory(vstack(sparse_parts, format="csr") if dense is None else dense)
 
 
 def open_rows(
@@ -171,7 +204,8 @@ def open_rows(
     ----------
     where : path, or an array that is sliced when needed
         A .npy file in C order; a .parquet file of columns of numbers; a .zarr array, or a group with an array
-        "X"; an .h5ad file, whose X is dense or CSR; or a ``numpy.memmap``.
+        "X"; an .h5ad file, whose X is dense or CSR; or a ``numpy.memmap``, an open zarr or HDF5 array, or X
+        of a backed AnnData.
     target : str, optional
         Where the class of each sample is: a column of Parquet, an array of a zarr group, a column of obs. It
         is no feature, and ``labels`` of the answer.
@@ -196,7 +230,11 @@ def open_rows(
     return RowBlocks(row_source(where, roles), block_bytes=block_bytes)
 
 
-def _in_memory(block: Any) -> Tiled:
+def _restored(kind: type[RowBlocks], source: RowSource, block_bytes: int) -> RowBlocks:
+    return kind(source, block_bytes=block_bytes)
+
+
+def _in_memory(block: Any) -> Dense | Sparse:
     return Sparse(block) if issparse(block) else Dense(block)
 
 

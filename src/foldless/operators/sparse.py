@@ -25,6 +25,10 @@ from foldless.operators.tiled import (
     slices,
 )
 
+# Where no squares are formed, blocks are this many times larger: sparse products are too slow for caches to
+# matter, and every block is a round of small array operations in `row_step`. Beyond, these leave the cache.
+LARGER_BLOCKS = 4
+
 
 class Sparse(Tiled):
     """A CSR or CSC matrix or array, used in the format it has.
@@ -66,18 +70,22 @@ class Sparse(Tiled):
         self._lines = _slices_of_entries(X.indptr, n_lines, block_bytes // self.dtype.itemsize)
         whole = slice(0, n_rows if self._by_columns else n_columns)
         self._row_blocks = [whole] if self._by_columns else self._lines
-        self._unbuffered_row_blocks = self._row_blocks
+        self._unbuffered_row_blocks = (
+            [whole]
+            if self._by_columns
+            else _slices_of_entries(X.indptr, n_rows, LARGER_BLOCKS * block_bytes // self.dtype.itemsize)
+        )
         self._column_tiles = self._lines if self._by_columns else [whole]
 
         # Columns of which every entry is stored.
         self._complete = self._stored_per_column() == n_rows
 
         # Views of X need no memory but take time to set up, so they are kept; converted tiles are not.
-        self._views: dict[tuple[int, int], Tile] | None = None
+        self._views: dict[tuple[int, int, int], Tile] | None = None
         if X.dtype == self.dtype:
             self._views = {
-                (rows.start, columns.start): self._tile(rows, columns, self._entries(rows, columns))
-                for rows in self._row_blocks
+                _key(rows, columns): self._tile(rows, columns, self._entries(rows, columns))
+                for rows in (*self._row_blocks, *self._unbuffered_row_blocks)
                 for columns in self._column_tiles
             }
 
@@ -122,7 +130,7 @@ class Sparse(Tiled):
     def _values(self) -> TileSource:
         if self._views is not None:
             views = self._views
-            return TileSource(lambda rows, columns: views[rows.start, columns.start])
+            return TileSource(lambda rows, columns: views[_key(rows, columns)])
         return TileSource(lambda rows, columns: self._tile(rows, columns, self._entries(rows, columns)))
 
     def _squares(self, center: Array | None, scale: Array | None) -> TileSource:
@@ -225,6 +233,10 @@ class Sparse(Tiled):
         for tile in tiles:
             tile.data, tile.indices, tile.indptr = entries, self.X.indices[stored], starts
         return tiles
+
+
+def _key(rows: slice, columns: slice) -> tuple[int, int, int]:
+    return rows.start, rows.stop, columns.start
 
 
 def _restored(kind: type[Sparse], X: Any, block_bytes: int) -> Sparse:

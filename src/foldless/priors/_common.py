@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
@@ -49,11 +49,17 @@ def in_pieces(rule: Denoiser, r: Array, tau: Array) -> Tilted:
     if r.ndim != 1 or r.size <= PIECE:
         return rule(r, tau)
     answer = Tilted(np.empty_like(r), np.empty_like(r), np.empty_like(r))
-    for start in range(0, r.size, PIECE):
-        piece = slice(start, start + PIECE)
-        for whole, part in zip(answer, rule(r[piece], tau[piece] if tau.size > 1 else tau), strict=True):
+    for piece, var in pieces(r, tau):
+        for whole, part in zip(answer, rule(r[piece], var), strict=True):
             whole[piece] = part
     return answer
+
+
+def pieces(r: Array, tau: Array) -> Iterator[tuple[slice, Array]]:
+    """Where the pieces of a vector of weights are, each with its cavity variances."""
+    for start in range(0, r.size, PIECE):
+        piece = slice(start, start + PIECE)
+        yield piece, tau[piece] if tau.size > 1 else tau
 
 
 def weighted_sum(values: Array, weight: ArrayLike) -> float:

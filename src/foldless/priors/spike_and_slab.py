@@ -14,6 +14,7 @@ from foldless.priors._common import (
     Continuous,
     as_cavity,
     in_pieces,
+    pieces,
     require_prior,
     total_weight,
     weighted_sum,
@@ -91,6 +92,14 @@ class SpikeAndSlab(Prior):
     def inclusion_probability(self, cavity_mean: Array, cavity_var: Array) -> Array:
         """Posterior probability that the weight is not exactly zero."""
         r, tau = as_cavity(cavity_mean, cavity_var)
+        if not isinstance(self.slab, Continuous) or r.ndim != 1:
+            return self._inclusion(r, tau)
+        inclusion = np.empty_like(r)
+        for piece, part in pieces(r, tau):
+            inclusion[piece] = self._inclusion(r[piece], part)
+        return inclusion
+
+    def _inclusion(self, r: Array, tau: Array) -> Array:
         inclusion = self._odds(slab_evidence_of(self.slab, r, tau).log_bayes_factor).inclusion
         return np.asarray(inclusion, dtype=r.dtype)
 

@@ -1,4 +1,4 @@
-"""Arrays that are sliced when needed: memory maps, and whatever else has a shape, a dtype and rows."""
+"""Arrays that are sliced when needed: memory maps, open zarr and HDF5 arrays, X of a backed AnnData."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 
 from foldless.io.rows.base import NUMBERS, ReadRows, RowSource, in_space
 
 
 class ArrayRows(RowSource):
-    """Rows of an array, copied a block at a time."""
+    """Rows of whatever has a shape, a dtype and slices, dense or sparse."""
 
     def __init__(self, array: Any) -> None:
         if len(array.shape) != 2 or np.dtype(array.dtype).kind not in NUMBERS:
@@ -27,15 +28,20 @@ class ArrayRows(RowSource):
 
     @contextmanager
     def opened(self) -> Iterator[ReadRows]:
-        def read(rows: slice, space: NDArray[np.uint8]) -> NDArray[Any]:
+        def read(rows: slice, space: NDArray[np.uint8]) -> Any:
+            found = self.array[rows]
+            if issparse(found):
+                return found.tocsr()
             block = in_space(space, rows.stop - rows.start, self.shape[1], self.dtype)
-            block[:] = self.array[rows]
+            block[:] = found
             return block
 
         yield read
 
     def tile(self, rows: slice, columns: slice) -> NDArray[np.float64]:
-        return np.asarray(self.array[rows, columns]).astype(np.float64)
+        # Rows first: not every array can be sliced along both axes at once.
+        found = self.array[rows][:, columns]
+        return np.asarray(found.toarray() if issparse(found) else found).astype(np.float64)
 
     def identity(self) -> str:
         return "an array"
