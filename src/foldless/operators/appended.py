@@ -33,7 +33,7 @@ class WithIntercept(Operator):
     ) -> Sweep:
         weights = _float64(weights)
         weight_var = None if weight_var is None else _float64(weight_var)
-        squares = np.empty(0)
+        squares: Array = np.empty(0)
         if weight_var is not None:
             squares = _squares_of_ones(self._ones(slice(0, self.shape[0])), center, scale)
         slope_total = np.zeros(weights.shape[1:])
