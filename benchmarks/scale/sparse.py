@@ -44,8 +44,8 @@ N_WORDS, SMALL, LARGE = 47_000, 20_000, 677_000
 N_TEST = 10_000
 # Words that matter, and the standard deviation of the log-odds that they make.
 N_ACTIVE, SCORE_STD = 200, 3.0
-# Iterations before the clock starts: cavities have the widths that most iterations see.
-WARM_UP = 12
+# Iterations before the clock starts: cavities then have the widths that most iterations see.
+WARM_UP = 25
 PENALTIES, FOLDS = 10, 2
 ITERATION_COLUMNS = [
     "documents",
