@@ -109,7 +109,8 @@ def compiled_rows(monkeypatch):
 
 
 @pytest.mark.usefixtures("compiled_rows")
-def test_compiled_rows_are_those_of_numpy(monkeypatch):
+@pytest.mark.parametrize("power", [1.0, 0.3])
+def test_compiled_rows_are_those_of_numpy(monkeypatch, power):
     """All rules, both signs, the far and the wide; and the same bits for any number of threads."""
     rng = np.random.default_rng(3)
     var = np.concatenate(
@@ -120,17 +121,18 @@ def test_compiled_rows_are_those_of_numpy(monkeypatch):
     answers = []
     for threads in (1, 3):
         monkeypatch.setattr(fast, "n_threads", lambda threads=threads: threads)
-        answers.append(sigmoid_power_response(mean, var))
+        answers.append(sigmoid_power_response(mean, var, power))
     for got, expected in zip(*answers, strict=True):
         assert_array_equal(got, expected)
     # Each row by its own rule, which in company NumPy may exchange for a finer one.
-    plain = np.array(exponential_sums_response(mean, var))
-    rule_of = np.searchsorted([rule.largest_var for rule in LOGISTIC_RULES], var)
-    rule_of[~(np.abs(mean) <= LARGEST_MEAN)] = len(LOGISTIC_RULES)
-    for number, rule in enumerate(LOGISTIC_RULES):
+    plain = np.array(exponential_sums_response(mean, var, power))
+    rules, sums = sums_of(power)
+    rule_of = np.searchsorted([rule.largest_var for rule in rules], var)
+    rule_of[~(np.abs(mean) <= LARGEST_MEAN)] = len(rules)
+    for number, rule in enumerate(rules):
         rows = rule_of == number
         part = np.empty((3, int(rows.sum())))
-        sums_of(1.0)[1](mean[rows], var[rows], rule, part)
+        sums(mean[rows], var[rows], rule, part)
         plain[:, rows] = part
     assert_allclose(answers[0].log_z, np.minimum(plain[0], 0.0), rtol=1e-13, atol=1e-13)
     assert_allclose(answers[0].slope, plain[1], rtol=1e-12)

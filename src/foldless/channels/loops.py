@@ -1,7 +1,9 @@
-"""`trapezoidal_sums.logistic_sums` compiled by numba: the same sums, without arrays of nodes by rows.
+"""`trapezoidal_sums` compiled by numba: the same sums, without arrays of nodes by rows.
 
 Rows are taken in groups of the same rule, a vector register's worth and more at a time, so that the processor
 works on several rows at once. A row's answer does not depend on its company.
+
+Rules are laid out one after another: that with number k has nodes `starts[k]` to `starts[k + 1]`.
 """
 
 from __future__ import annotations
@@ -20,14 +22,8 @@ LANES = 16
 
 
 @njit
-def logistic_rows(
-    mean: Array, var: Array, limits: Array, steps: Array, firsts: Array, starts: Any, weights: Array,
-    largest_mean: float, log_z: Array, slope: Array, curvature: Array, left: Any,
-) -> None:  # fmt: skip
-    """Responses of rows that a rule is good for; the others are marked in `left`.
-
-    Rules are laid out one after another: that with number k has nodes `starts[k]` to `starts[k + 1]`.
-    """
+def by_rule(mean: Array, var: Array, limits: Array, largest_mean: float, left: Any) -> Any:
+    """Rows in the order of their rules, how many come before each, and, marked, those that have none."""
     n_rules = limits.size
     rule_of = np.zeros(mean.size, np.int64)
     for rule in range(n_rules):
@@ -42,15 +38,25 @@ def logistic_rows(
         n_before[rule_of[i] + 1] += 1
     for rule in range(n_rules + 1):
         n_before[rule + 1] += n_before[rule]
-    # Rows in the order of their rules: a branch for every row would be guessed wrong too often.
+    # Sorted, because a branch for every row would be guessed wrong too often.
     order = np.empty(mean.size, np.int64)
     next_of = n_before.copy()
     for i in range(mean.size):
         order[next_of[rule_of[i]]] = i
         next_of[rule_of[i]] += 1
+    return order, n_before
+
+
+@njit
+def logistic_rows(
+    power: float, mean: Array, var: Array, limits: Array, steps: Array, firsts: Array, starts: Any,
+    weights: Array, largest_mean: float, log_z: Array, slope: Array, curvature: Array, left: Any,
+) -> None:  # fmt: skip
+    """`logistic_sums` of rows that a rule is good for; the others are marked in `left`. The power is one."""
+    order, n_before = by_rule(mean, var, limits, largest_mean, left)
     odds, ratio = np.ones(LANES), np.ones(LANES)
     first, second, third = np.empty(LANES), np.empty(LANES), np.empty(LANES)
-    for rule in range(n_rules):
+    for rule in range(limits.size):
         for begin in range(n_before[rule], n_before[rule + 1], LANES):
             n_lanes = min(LANES, n_before[rule + 1] - begin)
             rows = order[begin : begin + n_lanes]
@@ -84,3 +90,31 @@ def logistic_rows(
                 log_z[at] = min(np.log(z), 0.0)
                 slope[at] = middle / z
                 curvature[at] = max((2.0 * outer - slope[at] * of_sigma) / z, 0.0)
+
+
+@njit
+def power_rows(
+    power: float, mean: Array, var: Array, limits: Array, steps: Array, firsts: Array, starts: Any,
+    weights: Array, largest_mean: float, log_z: Array, slope: Array, curvature: Array, left: Any,
+) -> None:  # fmt: skip
+    """`power_sums` of rows that a rule is good for; the others are marked in `left`."""
+    order, n_before = by_rule(mean, var, limits, largest_mean, left)
+    for rule in range(limits.size):
+        for place in range(n_before[rule], n_before[rule + 1]):
+            at = order[place]
+            std = np.sqrt(var[at])
+            odds = np.exp(-mean[at] - firsts[rule] * std)
+            ratio = np.exp(-steps[rule] * std)
+            z, of_sigma, of_miss, of_both = 0.0, 0.0, 0.0, 0.0
+            for node in range(starts[rule], starts[rule + 1]):
+                likelihood = weights[node] * np.exp(-power * np.log(1.0 + odds))
+                sigma = 1.0 / (1.0 + odds)
+                missed = likelihood * (odds * sigma)
+                odds *= ratio
+                z += likelihood
+                of_sigma += likelihood * sigma
+                of_miss += missed
+                of_both += missed * sigma
+            log_z[at] = min(np.log(z), 0.0)
+            slope[at] = power * of_miss / z
+            curvature[at] = max((power * (1.0 + power) * of_both - slope[at] * power * of_sigma) / z, 0.0)

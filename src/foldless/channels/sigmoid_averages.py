@@ -7,7 +7,6 @@ Narrow cavities, which are nearly all once a fit is under way, are summed at a f
 
 from __future__ import annotations
 
-from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -17,11 +16,7 @@ from numpy.typing import NDArray
 from foldless import fast
 from foldless.beliefs import Array, Response
 from foldless.channels.exponential_sums import exponential_sums_response
-from foldless.channels.trapezoidal_sums import (
-    LARGEST_MEAN,
-    LOGISTIC_RULES,
-    sums_of,
-)
+from foldless.channels.trapezoidal_sums import LARGEST_MEAN, Rule, sums_of
 
 # A rule serves smaller variances than its own, too. All rows have the first that leaves this share of them to
 # finer ones.
@@ -41,10 +36,10 @@ def sigmoid_power_response(mean: Array, var: Array, power: float = 1.0) -> Respo
     mean, var = mean.ravel(), var.ravel()
     out = np.empty((3, mean.size))
     loops = None
-    if power == 1.0 and mean.size >= LEAST_ROWS_COMPILED:
+    if mean.size >= LEAST_ROWS_COMPILED:
         loops = fast.loops("foldless.channels.loops")
     if loops is not None:
-        _respond_compiled(loops, mean, var, out)
+        _respond_compiled(loops, mean, var, power, out)
     else:
         for start in range(0, mean.size, ROWS_AT_ONCE):
             rows = slice(start, start + ROWS_AT_ONCE)
@@ -85,18 +80,20 @@ def _in_two(
         out[:, narrow] = part
 
 
-def _respond_compiled(loops: Any, mean: Array, var: Array, out: NDArray[np.float64]) -> None:
+def _respond_compiled(loops: Any, mean: Array, var: Array, power: float, out: NDArray[np.float64]) -> None:
+    rules, _ = sums_of(power)
     left = np.empty(mean.size, dtype=bool)
     n_parts = max(mean.size // ROWS_PER_THREAD, 1)
     cuts = np.linspace(0, mean.size, n_parts + 1).astype(int)
     arrays = (np.ascontiguousarray(mean), np.ascontiguousarray(var))
     parts = [slice(a, b) for a, b in pairwise(cuts)]
     fast.in_threads(
-        loops.logistic_rows,
+        loops.logistic_rows if power == 1.0 else loops.power_rows,
         [
             (
+                float(power),
                 *(array[rows] for array in arrays),
-                *_rules_as_arrays(),
+                *_as_arrays(rules),
                 LARGEST_MEAN,
                 *(field[rows] for field in out),
                 left[rows],
@@ -105,12 +102,11 @@ def _respond_compiled(loops: Any, mean: Array, var: Array, out: NDArray[np.float
         ],
     )
     if left.any():
-        out[:, left] = exponential_sums_response(mean[left], var[left])
+        out[:, left] = exponential_sums_response(mean[left], var[left], power)
 
 
-@cache
-def _rules_as_arrays() -> tuple[NDArray[Any], ...]:
+def _as_arrays(rules: tuple[Rule, ...]) -> tuple[NDArray[Any], ...]:
     """Limits, steps, first nodes, where the weights of each rule start, and all weights."""
-    columns = zip(*((r.largest_var, r.step, r.first) for r in LOGISTIC_RULES), strict=True)
-    starts = np.cumsum([0, *(r.weights.size for r in LOGISTIC_RULES)])
-    return (*map(np.array, columns), starts, np.concatenate([r.weights for r in LOGISTIC_RULES]))
+    columns = zip(*((rule.largest_var, rule.step, rule.first) for rule in rules), strict=True)
+    starts = np.cumsum([0, *(rule.weights.size for rule in rules)])
+    return (*map(np.array, columns), starts, np.concatenate([rule.weights for rule in rules]))
