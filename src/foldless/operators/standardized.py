@@ -55,6 +55,7 @@ class Standardized(Operator):
             np.all(self.scale > 0) and np.all(np.isfinite(self.scale)) and np.all(np.isfinite(self.center))
         ):
             raise ValueError("every center must be finite and every scale finite and positive")
+        self._some_constant = bool(self.constant.any())
         self._fitted_weight: Array | None = None
         range_ = np.finfo(self.dtype)
         self._squares_are_safe = bool(
@@ -113,7 +114,7 @@ class Standardized(Operator):
             center=square.center,
             scale=square.scale,
         )
-        slopes = _divided(inner.slopes - np.multiply.outer(self.center, slope_total), self.scale)
+        slopes = self._of_columns(inner.slopes, slope_total)
         return Sweep(slopes, None if inner.curvatures is None else square.folded(inner.curvatures))
 
     def scores(self, weights: Array) -> Array:
@@ -122,7 +123,7 @@ class Standardized(Operator):
 
     def adjoint(self, row_values: Array) -> Array:
         total = np.sum(row_values, axis=0, dtype=np.float64)
-        return _divided(self.operator.adjoint(row_values) - np.multiply.outer(self.center, total), self.scale)
+        return self._of_columns(self.operator.adjoint(row_values), total)
 
     def score_variances(
         self, weight_var: Array, *, center: Array | None = None, scale: Array | None = None
@@ -151,6 +152,14 @@ class Standardized(Operator):
         tile -= self.center[columns]
         tile /= self.scale[columns]
         return tile
+
+    def _of_columns(self, inner: Array, total: Any) -> Array:
+        """Xᵀ values from that of the inner operator and the sum of the values."""
+        answer = _divided(inner - np.multiply.outer(self.center, total), self.scale)
+        # Nothing but the rounding of what is zero, which cavities of infinite width would blow up.
+        if self._some_constant:
+            answer[self.constant] = 0.0
+        return answer
 
     def _square(self, center: Array | None, scale: Array | None) -> _InnerSquare:
         """Squares of ((X - self.center) / self.scale - center) / scale, in terms of X."""
