@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
-
 from benchmarks.peers import tuned_models
 from benchmarks.scale import cold_start, cost_model, dense, growth
 
