@@ -67,4 +67,4 @@ def in_threads(function: Callable[..., None], tasks: Sequence[tuple[Any, ...]]) 
 @cache
 def _pool(process: int) -> ThreadPoolExecutor:
     """The threads of this process: a forked one has none of its parent's."""
-    return ThreadPoolExecutor(MOST_THREADS - 1, thread_name_prefix="foldless")
+    return ThreadPoolExecutor(MOST_THREADS - 1, thread_name_prefix="foldless-loops")

@@ -23,6 +23,7 @@ from foldless.io.rows import ReadRows, RowSource, row_source
 from foldless.io.rows.base import in_space
 from foldless.io.table import BadTable
 from foldless.operators import Dense, RowBlocks, Standardized, open_rows
+from foldless.operators.reading_ahead import THREAD_NAME
 
 
 class Watched(RowSource):
@@ -61,7 +62,7 @@ class Watched(RowSource):
 
 
 def readers() -> list[threading.Thread]:
-    return [t for t in threading.enumerate() if t.name.startswith("foldless")]
+    return [t for t in threading.enumerate() if t.name.startswith(THREAD_NAME)]
 
 
 def test_a_pass_reads_every_row_once_in_order_by_another_thread() -> None:
