@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from benchmarks.scale._iteration import default_iteration, least_seconds
 from benchmarks.studies import _common as common
 from foldless import SparseClassifier
-from foldless.estimators._threads import one_blas_thread
+from foldless.estimators._threads import bounded_threads
 
 HERE = Path(__file__).parent
 SHAPES = ((300, 30_000), (1000, 50_000))
@@ -32,16 +32,9 @@ STORAGES = (
     ("int8", "F"),
 )
 COLUMNS = (
-    "samples",
-    "features",
-    "dtype",
-    "order",
-    "pass_ms",
-    "step_ms",
-    "tune_ms",
-    "step_ratio",
-    "ratio",
-    "extra",
+    *("samples", "features", "dtype", "order"),
+    *("pass_ms", "step_ms", "step_2_threads_ms", "tune_ms"),
+    *("step_ratio", "step_ratio_2_threads", "ratio", "extra"),
 )
 
 
@@ -81,9 +74,11 @@ def table(
 
 def measured(X: NDArray[Any], y: NDArray[np.float64], rounds: int) -> dict[str, float]:
     """Milliseconds, the ratios to one pass, and the most memory of a whole fit as a share of X."""
-    with one_blas_thread():
-        iteration = default_iteration(X, y)
+    iteration = default_iteration(X, y)
+    with bounded_threads(1):
         seconds = least_seconds({"pass": X.sum, "step": iteration.step, "tune": iteration.tune}, rounds)
+    with bounded_threads(2):
+        seconds |= least_seconds({"step_2_threads": iteration.step}, rounds)
     del iteration
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -94,6 +89,7 @@ def measured(X: NDArray[Any], y: NDArray[np.float64], rounds: int) -> dict[str, 
     return {
         **{f"{name}_ms": 1e3 * value for name, value in seconds.items()},
         "step_ratio": seconds["step"] / seconds["pass"],
+        "step_ratio_2_threads": seconds["step_2_threads"] / seconds["pass"],
         "ratio": (seconds["step"] + seconds["tune"]) / seconds["pass"],
         "extra": extra / X.nbytes,
     }

@@ -28,9 +28,9 @@ COLUMNS = ("grows", "samples", "features", "entries", "iteration_ms", "start_sec
 def shapes(quick: bool) -> Iterator[tuple[str, int, int]]:
     largest = 7 if quick else 9
     for power in np.arange(6, largest + 0.1, 0.5):
-        yield "features", 200, round(10**power / 200)
+        yield "features", 50, round(10**power / 50)
     for power in np.arange(6, largest + 0.1, 0.5):
-        yield "samples", round(10**power / 20_000), 20_000
+        yield "samples", round(10**power / 2000), 2000
 
 
 def main(argv: Sequence[str] | None = None) -> Path:

@@ -10,8 +10,10 @@ import importlib
 import importlib.util
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from typing import Any
 
@@ -38,10 +40,28 @@ def loops(module: str) -> Any:
         return None
 
 
+_bound: ContextVar[int] = ContextVar("foldless_threads", default=MOST_THREADS)
+
+
 def n_threads() -> int:
-    """How many threads compiled loops may use: what numba would, and no more than help."""
+    """How many threads compiled loops may use: what numba would, no more than help or are allowed."""
     settings: Any = importlib.import_module("numba.core.config")
-    return min(int(settings.NUMBA_NUM_THREADS), MOST_THREADS)
+    return min(int(settings.NUMBA_NUM_THREADS), MOST_THREADS, _bound.get())
+
+
+@contextmanager
+def at_most(n_threads: int) -> Iterator[None]:
+    """A context in which compiled loops use no more threads."""
+    token = _bound.set(n_threads)
+    try:
+        yield
+    finally:
+        _bound.reset(token)
+
+
+def n_cores() -> int:
+    """Of the machine, as far as this process may use them."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def in_threads(function: Callable[..., None], tasks: Sequence[tuple[Any, ...]]) -> None:

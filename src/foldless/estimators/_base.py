@@ -25,7 +25,7 @@ from foldless.estimators._checkpoint import checkpointed
 from foldless.estimators._notebook import NotebookSummary
 from foldless.estimators._reading import new_data, training_data
 from foldless.estimators._saving import Saved
-from foldless.estimators._threads import one_blas_thread
+from foldless.estimators._threads import bounded_threads
 from foldless.estimators._weights import sample_weights
 from foldless.operators import Standardized
 from foldless.priors import SupportsInclusion
@@ -45,6 +45,8 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
     fdr: float
     warm_start: bool
     verbose: int
+    # For estimators that leave it to their users, a parameter.
+    n_jobs: int | None = None
     # For estimators that can resume a fit, a parameter.
     checkpoint: str | Path | None = None
 
@@ -83,7 +85,7 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
         columns = self._columns(operator.shape[1], self._kept_positions(operator.shape[1]))
 
         given = {"labels": targets, "sample weights": weight, "groups": getattr(self, "_groups", None)}
-        with one_blas_thread(), checkpointed(self, operator, given) as recorded:
+        with bounded_threads(self.n_jobs), checkpointed(self, operator, given) as recorded:
             standardized = Standardized.fit(recorded, weight)
             self._solve(standardized, labels, weight, columns, choices, left_out)
         return self

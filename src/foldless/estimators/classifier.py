@@ -83,6 +83,10 @@ class SparseClassifier(ManyClassesClassifier):
     max_iter : int, default=1000
     warm_start : bool, default=False
     verbose : int, default=0
+    n_jobs : int, optional
+        How many threads a fit may use; -1 for all cores. By default one, but for compiled loops over sparse
+        data (the extra ``fast``), which use what numba is set to. On an idle machine two make dense fits up
+        to a third faster; on a busy one more than one may make them much slower.
     checkpoint : path, optional
         Where a fit writes down what every pass over the data returned. A fit that was killed is resumed by
         calling `fit` again with the same data: it arrives at the same bits, without the passes that it had
@@ -127,6 +131,7 @@ class SparseClassifier(ManyClassesClassifier):
         max_iter: int = 1000,
         warm_start: bool = False,
         verbose: int = 0,
+        n_jobs: int | None = None,
         checkpoint: str | Path | None = None,
     ) -> None:
         self.always_keep = always_keep
@@ -137,6 +142,7 @@ class SparseClassifier(ManyClassesClassifier):
         self.max_iter = max_iter
         self.warm_start = warm_start
         self.verbose = verbose
+        self.n_jobs = n_jobs
         self.checkpoint = checkpoint
 
     def fit(

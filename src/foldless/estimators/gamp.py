@@ -67,6 +67,10 @@ class GAMPClassifier(MessagePassingClassifier):
         Start from the messages of the last fit, if it was of the same samples and columns.
     verbose : int, default=0
         Print each iteration.
+    n_jobs : int, optional
+        How many threads a fit may use; -1 for all cores. By default one, but for compiled loops over sparse
+        data (the extra ``fast``), which use what numba is set to. On an idle machine two make dense fits up
+        to a third faster; on a busy one more than one may make them much slower.
     checkpoint : path, optional
         Where a fit writes down what every pass over the data returned. A fit that was killed is resumed by
         calling `fit` again with the same data: it arrives at the same bits, without the passes that it had
@@ -120,6 +124,7 @@ class GAMPClassifier(MessagePassingClassifier):
         max_iter: int = 1000,
         warm_start: bool = False,
         verbose: int = 0,
+        n_jobs: int | None = None,
         checkpoint: str | Path | None = None,
     ) -> None:
         self.prior = prior
@@ -139,6 +144,7 @@ class GAMPClassifier(MessagePassingClassifier):
         self.max_iter = max_iter
         self.warm_start = warm_start
         self.verbose = verbose
+        self.n_jobs = n_jobs
         self.checkpoint = checkpoint
 
     def _choices(self) -> Choices:

@@ -59,8 +59,10 @@ class Dense(Tiled):
             rows = n_rows
             columns = max(entries // n_rows, min(MIN_TILE_LINES, columns))
         self._row_blocks = slices(n_rows, rows)
+        # Blocks of about that size, all alike: a last one of a few rows would cost as much as the others.
+        n_blocks = max(round(n_rows / (UNBUFFERED_BLOCKS * rows)), 1)
         self._unbuffered_row_blocks = (
-            slices(n_rows, UNBUFFERED_BLOCKS * rows) if self._blas_walks else self._row_blocks
+            slices(n_rows, max(-(-n_rows // n_blocks), 1)) if self._blas_walks else self._row_blocks
         )
         self._column_tiles = slices(n_columns, columns)
         self._tile_entries = min(rows, n_rows) * min(columns, n_columns)
