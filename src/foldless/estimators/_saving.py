@@ -31,6 +31,8 @@ from foldless.solution import Outcome
 NOT_SAVED = {"_warm", "_on_iteration", "_groups", "checkpoint"}
 # Rooms whose plain classes (dataclasses and named tuples) a model may consist of.
 ROOMS = frozenset({"priors", "channels", "solution", "solvers", "selection", "tuning", "estimators"})
+# Where estimators are.
+ESTIMATORS = ("classifier", "gamp", "smlr", "bayes_point", "pruned", "baselines")
 # Kinds of NumPy's types that are stored as they are: booleans, whole numbers, floating-point numbers.
 STORED_KINDS = "biuf"
 FLOATS = {"nan": np.nan, "inf": np.inf, "-inf": -np.inf}
@@ -131,8 +133,8 @@ def part_named(name: object) -> type | None:
 
 def estimator_classes() -> dict[str, Callable[..., Any]]:
     """Every estimator that can be saved, by name; those of others once they are imported."""
-    import_module("foldless.estimators.baselines")  # not imported with the public ones
-
+    for module in ESTIMATORS:  # each is otherwise loaded when it is first asked for
+        import_module(f"foldless.estimators.{module}")
     found: dict[str, Callable[..., Any]] = {}
     waiting = list(Saved.__subclasses__())
     while waiting:
