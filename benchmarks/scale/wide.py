@@ -23,16 +23,8 @@ from benchmarks.studies._rivals import has_celer, penalty_grid
 HERE = Path(__file__).parent
 N_SAMPLES = 200
 COLUMNS = (
-    "what",
-    "samples",
-    "features",
-    "seconds",
-    "cpu_seconds",
-    "bytes_of_X",
-    "extra",
-    "found",
-    "kept",
-    "n_iter",
+    *("what", "samples", "features", "seconds", "cpu_seconds", "bytes_of_X"),
+    *("extra", "found", "kept", "n_iter", "peak_mb", "stopped"),
 )
 
 

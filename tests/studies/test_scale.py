@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 from benchmarks.peers import tuned_models
-from benchmarks.scale import cold_start, cost_model, dense, growth
+from benchmarks.scale import cold_start, cost_model, dense, growth, wide
 
 
 def test_dense_iterations_beside_one_pass(tmp_path):
@@ -28,6 +28,14 @@ def test_a_fit_where_nothing_can_be_written():
     first, second = cold_start.fits(1, unwritable=True)
     assert first > 0
     assert second > 0
+
+
+def test_many_features(tmp_path, monkeypatch):
+    monkeypatch.setattr(wide, "has_celer", lambda: False)
+    wide.main(["--quick", "--out", str(tmp_path)])
+    row = pd.read_csv(tmp_path / "wide.csv").iloc[0]
+    assert row.found == 10
+    assert row.bytes_of_X == 4 * 200 * 20_000
 
 
 def test_tuned_models_beside_rivals(tmp_path):

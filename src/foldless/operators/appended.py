@@ -31,7 +31,8 @@ class WithIntercept(Operator):
         center: Array | None = None,
         scale: Array | None = None,
     ) -> Sweep:
-        weights = _float64(weights)
+        weights = np.asarray(weights)  # of the features' length, and so not copied to another precision
+        last_weight = _float64(weights[-1])
         weight_var = None if weight_var is None else _float64(weight_var)
         squares: Array = np.empty(0)
         if weight_var is not None:
@@ -47,12 +48,12 @@ class WithIntercept(Operator):
             if score_var is not None and weight_var is not None:
                 with_intercept = score_var + np.multiply.outer(squares[rows], weight_var[-1])
             if rows.stop <= self.n_ones:  # nearly always, and then there is nothing to multiply with
-                slopes, curvatures = row_step(rows, scores + weights[-1], with_intercept)
+                slopes, curvatures = row_step(rows, scores + last_weight, with_intercept)
                 slope_total = slope_total + np.sum(slopes, axis=0, dtype=np.float64)
             else:
                 ones = self._ones(rows)
                 slopes, curvatures = row_step(
-                    rows, scores + np.multiply.outer(ones, weights[-1]), with_intercept
+                    rows, scores + np.multiply.outer(ones, last_weight), with_intercept
                 )
                 slope_total = slope_total + ones @ slopes
             if curvatures is not None:

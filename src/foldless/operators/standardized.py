@@ -154,8 +154,11 @@ class Standardized(Operator):
         return tile
 
     def _of_columns(self, inner: Array, total: Any) -> Array:
-        """Xᵀ values from that of the inner operator and the sum of the values."""
-        answer = _divided(inner - np.multiply.outer(self.center, total), self.scale)
+        """Xᵀ values from that of the inner operator, which is overwritten, and the sum of the values."""
+        # In place: this is of the features' length and in double precision.
+        answer = inner
+        answer -= np.multiply.outer(self.center, total)
+        answer /= self.scale if answer.ndim == 1 else self.scale[:, np.newaxis]
         # Nothing but the rounding of what is zero, which cavities of infinite width would blow up.
         if self._some_constant:
             answer[self.constant] = 0.0
