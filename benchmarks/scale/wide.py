@@ -32,12 +32,13 @@ def main(argv: Sequence[str] | None = None) -> Path:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--features", type=int, default=2_000_000)
     parser.add_argument("--quick", action="store_true", help="20 000 features")
+    parser.add_argument("--without-celer", action="store_true")
     parser.add_argument("--out", type=Path, default=HERE)
     arguments = parser.parse_args(argv)
     n_features = 20_000 if arguments.quick else arguments.features
     arguments.out.mkdir(parents=True, exist_ok=True)
     measures = {"SparseClassifier, tuned": foldless_fit}
-    if has_celer():
+    if has_celer() and not arguments.without_celer:
         measures["celer, one path of 10 penalties, not tuned"] = celer_path
         measures["celer, the same with 5 folds"] = celer_folds
     with common.Results(arguments.out, COLUMNS, "wide.csv") as results:
