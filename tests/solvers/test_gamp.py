@@ -164,7 +164,13 @@ def test_max_sum_with_laplace_is_l1_logistic_regression(shape, rate, variances):
     )
     w = solution.posterior.mean
     other = LogisticRegression(
-        **penalty(1.0), C=1 / rate, solver="liblinear", fit_intercept=False, tol=1e-8, max_iter=5000
+        **penalty(1.0),
+        C=1 / rate,
+        solver="liblinear",
+        fit_intercept=False,
+        tol=1e-8,
+        max_iter=5000,
+        random_state=0,
     )
     w_other = other.fit(X, labels).coef_[0]
 
