@@ -141,7 +141,8 @@ def fit(
         free = ~standardized.constant
         free[list(columns.always_kept)] = False
         prior = starting_prior(prior, means.of_columns(np.flatnonzero(free)), problem.n_samples)
-    means = means.padded(problem.operator.shape[1], standardized.dtype)
+    # Differences are only for starting values; the rest is held all the while.
+    means = replace(means.padded(problem.operator.shape[1], standardized.dtype), difference=np.zeros(0))
     assert isinstance(problem.prior, Blocks)
     problem = problem.but(prior=replace(problem.prior, base=prior))
     solver, n_iter = choices.solver, 0
