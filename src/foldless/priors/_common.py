@@ -22,7 +22,7 @@ def as_cavity(cavity_mean: ArrayLike, cavity_var: ArrayLike) -> tuple[Array, Arr
     with one variance for all weights should not pay for a logarithm per weight.
     """
     mean, var = np.asarray(cavity_mean), np.asarray(cavity_var)
-    if not (isinstance(cavity_mean, np.ndarray) and np.issubdtype(mean.dtype, np.floating)):
+    if not (isinstance(cavity_mean, np.ndarray) and mean.dtype.kind == "f"):
         wider = np.result_type(mean, var)
         mean = mean.astype(wider if np.issubdtype(wider, np.floating) else np.float64)
     var = var.astype(mean.dtype, copy=False)

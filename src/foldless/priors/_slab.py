@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 
@@ -25,7 +25,6 @@ class SlabEvidence(NamedTuple):
     log_bayes_factor: Array
 
 
-@runtime_checkable
 class SupportsSlabEvidence(Protocol):
     def slab_evidence(self, cavity_mean: Array, cavity_var: Array) -> SlabEvidence:
         """Tilted moments, and the log Bayes factor against zero without a difference of log densities."""
@@ -33,8 +32,9 @@ class SupportsSlabEvidence(Protocol):
 
 def slab_evidence_of(prior: Prior, r: Array, tau: Array) -> SlabEvidence:
     """The prior's own answer; for priors without one, the difference it was made to avoid."""
-    if isinstance(prior, SupportsSlabEvidence):
-        return prior.slab_evidence(r, tau)
+    # Not isinstance: a protocol takes longer to ask than a thousand weights to answer.
+    if hasattr(prior, "slab_evidence"):
+        return cast(SupportsSlabEvidence, prior).slab_evidence(r, tau)
     # In double precision, because float32 would leave too little of it.
     r, tau = r.astype(np.float64, copy=False), tau.astype(np.float64, copy=False)
     slab = prior.tilted(r, tau)
