@@ -6,7 +6,6 @@ python -m benchmarks.studies.bayes_point_table1.checks outlier posterior margina
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,7 +17,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from benchmarks.studies import _common as common
-from benchmarks.studies.bayes_point_table1.run import STUDY, Split, random_split, tuned_svm
+from benchmarks.studies._real_data import add_data_option
+from benchmarks.studies.bayes_point_table1.run import FILES, STUDY, Split, random_split, tuned_svm
 from foldless import BayesPointClassifier
 from foldless.solvers.knapsack import Machine
 
@@ -30,7 +30,7 @@ BETAS = (5.0, 7.0, 10.0, 15.0, 20.0, 30.0, 50.0)
 def main(argv: Sequence[str] | None = None) -> Path:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("what", nargs="+", choices=["outlier", "posterior", "marginals", "time"])
-    parser.add_argument("--data", type=Path, default=os.environ.get("FOLDLESS_DATA"))
+    add_data_option(parser, FILES)
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that everything runs")
     parser.add_argument("--draws", type=int, default=20, help="of the toy data (default 20)")
     parser.add_argument("--out", type=Path)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import sys
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -22,6 +21,7 @@ from threadpoolctl import threadpool_limits
 from benchmarks.studies import _common as common
 from benchmarks.studies import _multinomial as multinomial
 from benchmarks.studies._isolated import clocked
+from benchmarks.studies._real_data import add_data_option, data_folder
 from benchmarks.studies._resumable import Key, complete
 from benchmarks.studies._rivals import Folds, folds_of
 from benchmarks.studies.many_classes import data as sources
@@ -55,18 +55,19 @@ N_VALUES, SMALLEST_PENALTY = 10, 0.01
 
 def main(argv: Sequence[str] | None = None) -> Path:
     parser = common.options(__doc__ or "", trials=10)
-    parser.add_argument(
-        "--data",
-        type=Path,
-        default=os.environ.get("FOLDLESS_DATA"),
-        help="folder with the files (default: environment variable FOLDLESS_DATA)",
-    )
+    add_data_option(parser, sources.FILES)
     parser.add_argument("--only", nargs="+", choices=sources.NAMES, default=sources.NAMES)
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--most-splits", type=int, help="only the first splits of each data set")
     parser.add_argument("--again", action="store_true", help="measure anew what results.csv has already")
     args = parser.parse_args(argv)
-    source = None if args.quick and args.data is None else checked_source(args.data)
+    source = (
+        None
+        if args.quick and args.data is None
+        else data_folder(
+            args.data, sources.FILES, instead="--quick without either runs on simulated stand-ins"
+        )
+    )
     folder = common.output_folder(args.out, STUDY, args.quick)
     trials, n_values = (1, 3) if args.quick else (args.trials, N_VALUES)
     most = 1 if args.quick else args.most_splits
@@ -96,21 +97,6 @@ def main(argv: Sequence[str] | None = None) -> Path:
     draw(folder)
     print(f"\nresults.csv, figure.png and machine.json are in {folder}")
     return folder
-
-
-def checked_source(given: Path | None) -> Path:
-    """The folder with all files, or an end that says how to name it."""
-    if given is None:
-        came = "no folder was given"
-    elif missing := [name for name in sources.FILES if not (Path(given) / name).exists()]:
-        came = f"{given} has no {' and no '.join(missing)}"
-    else:
-        return Path(given)
-    sys.exit(
-        f"This study needs a folder with {', '.join(sources.FILES)}; {came}.\n"
-        "Name it with --data DIR or in the environment variable FOLDLESS_DATA; "
-        "--quick without either runs on simulated stand-ins."
-    )
 
 
 def measured(

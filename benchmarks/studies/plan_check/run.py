@@ -9,7 +9,6 @@ real (the learning curve predicted from half of a table, and what fits on more o
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +19,7 @@ from scipy.special import expit, ndtr
 from sklearn.model_selection import StratifiedShuffleSplit
 
 from benchmarks.studies import _common as common
+from benchmarks.studies._real_data import add_data_option, data_folder
 from benchmarks.studies.plan_check.plot import draw, report
 from benchmarks.studies.real_data.data import Source
 from foldless import SparseClassifier
@@ -102,6 +102,7 @@ LOGISTIC = [
 # Repetitions, and random halves of real tables.
 TRIALS = {"independent": 60, "logistic": 24, "correlated": 24}
 SPLITS = {"colon": 20, "leukemia": 10}
+FILES = tuple(f"{name}.npz" for name in SPLITS)
 
 
 class Task(NamedTuple):
@@ -124,12 +125,11 @@ def tasks(quick: bool) -> list[Task]:
 
 def main(argv: list[str] | None = None) -> Path:
     parser = common.options(__doc__ or "", trials=max(TRIALS.values()))
-    parser.add_argument("--data", type=Path, help="folder of colon.npz and leukemia.npz; else FOLDLESS_DATA")
+    add_data_option(parser, FILES)
     parser.add_argument("--parts", nargs="+", default=[*TRIALS, "real"], help="parts to run (default all)")
     args = parser.parse_args(argv)
-    data = args.data or (Path(os.environ["FOLDLESS_DATA"]) if "FOLDLESS_DATA" in os.environ else None)
-    if "real" in args.parts and not args.quick and (data is None or not data.is_dir()):
-        raise SystemExit("The part on real data needs --data or FOLDLESS_DATA: the folder of colon.npz.")
+    if "real" in args.parts and not args.quick:
+        data_folder(args.data, FILES, who="The part on real data needs")
     folder = common.output_folder(args.out, STUDY, args.quick)
     common.write_machine(folder, trials=args.trials, parts=args.parts)
 
@@ -148,7 +148,7 @@ def main(argv: list[str] | None = None) -> Path:
     if "real" in args.parts:
         with common.Results(folder, LEARNING, "learning.csv") as learning:
             for name in ["colon"] if args.quick else SPLITS:
-                for row in real(Source(data), name, 1 if args.quick else SPLITS[name]):
+                for row in real(Source(args.data), name, 1 if args.quick else SPLITS[name]):
                     learning.add(data=name, **row)
     print("\n" + report(folder))
     draw(folder)

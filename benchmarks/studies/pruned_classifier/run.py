@@ -7,8 +7,6 @@ python -m benchmarks.studies.pruned_classifier.run --parts dynamics loo    # oth
 from __future__ import annotations
 
 import csv
-import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -21,6 +19,7 @@ from numpy.typing import NDArray
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from benchmarks.studies import _common as common
+from benchmarks.studies._real_data import add_data_option, data_folder
 from benchmarks.studies.pruned_classifier.plot import draw, report
 from benchmarks.studies.real_data.data import Source, splits
 from foldless import PrunedBayesClassifier
@@ -112,16 +111,11 @@ def main(argv: Sequence[str] | None = None) -> Path:
     parser = common.options(__doc__ or "", trials=0)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--methods", nargs="+", choices=tuple(METHODS), default=tuple(METHODS))
-    parser.add_argument(
-        "--data",
-        type=Path,
-        default=os.environ.get("FOLDLESS_DATA"),
-        help="folder with colon.npz (default: environment variable FOLDLESS_DATA)",
-    )
+    add_data_option(parser, ["colon.npz"])
     args = parser.parse_args(argv)
     sizes = QUICK if args.quick else FULL
-    if "colon" in args.parts and not args.quick and not (args.data and (args.data / "colon.npz").is_file()):
-        sys.exit("The colon data are needed: give their folder as --data, or --parts without colon.")
+    if "colon" in args.parts and not args.quick:
+        data_folder(args.data, ["colon.npz"], instead="or name --parts without colon")
     folder = common.output_folder(args.out, STUDY, args.quick)
     kept = rows_to_keep(folder / "results.csv", args.parts, args.methods)
     sources: dict[str, Iterator[dict[str, Any]]] = {

@@ -12,7 +12,6 @@ import csv
 import inspect
 import json
 import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -25,6 +24,7 @@ from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 
 from benchmarks.studies import _common as common
 from benchmarks.studies import _rivals as rivals
+from benchmarks.studies._real_data import add_data_option, data_folder
 from benchmarks.studies.real_data.data import FILES, PROTOCOLS, REPETITIONS, Data, Source, Split, splits
 from benchmarks.studies.real_data.plot import SELECTORS, draw, report
 
@@ -61,16 +61,15 @@ TEXT_SMALLEST_PENALTY = 1e-3
 def main(argv: Sequence[str] | None = None) -> Path:
     parser = common.options(__doc__ or "", trials=0)
     described = "\n".join(f"{letter}: {what}" for letter, what in PROTOCOLS.items())
-    parser.add_argument(
-        "--data",
-        type=Path,
-        default=os.environ.get("FOLDLESS_DATA"),
-        help="folder with the files (default: environment variable FOLDLESS_DATA)",
-    )
+    add_data_option(parser, FILES)
     parser.add_argument("--protocol", nargs="+", choices=PROTOCOLS, default=list(PROTOCOLS), help=described)
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     args = parser.parse_args(argv)
-    source = Source(None if args.quick and args.data is None else checked_source(args.data))
+    source = Source(
+        None
+        if args.quick and args.data is None
+        else data_folder(args.data, FILES, instead="--quick without either runs on simulated stand-ins")
+    )
     folder = common.output_folder(args.out, STUDY, args.quick)
     others = rows_of_others(folder / "results.csv", args.protocol, args.methods)
     n_values = 3 if args.quick else N_VALUES
@@ -93,21 +92,6 @@ def main(argv: Sequence[str] | None = None) -> Path:
     draw(folder)
     print(f"\nresults.csv, figure.png and machine.json are in {folder}")
     return folder
-
-
-def checked_source(given: Path | None) -> Path:
-    """The folder with all files, or an end that says how to name it."""
-    if given is None:
-        came = "no folder was given"
-    elif missing := [name for name in FILES if not (Path(given) / name).exists()]:
-        came = f"{given} has no {' and no '.join(missing)}"
-    else:
-        return Path(given)
-    sys.exit(
-        f"This study needs a folder with {', '.join(FILES)}; {came}.\n"
-        "Name it with --data DIR or in the environment variable FOLDLESS_DATA; "
-        "--quick without either runs on simulated stand-ins."
-    )
 
 
 def rows_of_others(path: Path, protocols: Sequence[str], methods: Sequence[str]) -> list[dict[str, str]]:

@@ -5,8 +5,6 @@ python -m benchmarks.studies.small_real.run --data DIR
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -22,6 +20,7 @@ from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 
 from benchmarks.studies import _common as common
 from benchmarks.studies import _rivals as rivals
+from benchmarks.studies._real_data import add_data_option, data_folder
 from benchmarks.studies.small_real.plot import draw, report
 from foldless import GAMPClassifier, SparseClassifier
 
@@ -60,14 +59,9 @@ class Split(NamedTuple):
 
 def main(argv: Sequence[str] | None = None) -> Path:
     parser = common.options(__doc__ or "", trials=20)
-    parser.add_argument(
-        "--data",
-        type=Path,
-        default=os.environ.get("FOLDLESS_DATA"),
-        help="folder with rcv1_small.npz and sonar.npz (default: environment variable FOLDLESS_DATA)",
-    )
+    add_data_option(parser, FILES)
     args = parser.parse_args(argv)
-    source = checked_source(args.data)
+    source = data_folder(args.data, FILES)
     trials = min(args.trials, 2) if args.quick else args.trials
     folder = common.output_folder(args.out, STUDY, args.quick)
     common.write_machine(folder, sonar_splits=trials, values=N_VALUES, folds=N_FOLDS)
@@ -87,20 +81,6 @@ def main(argv: Sequence[str] | None = None) -> Path:
     draw(folder)
     print(f"\nresults.csv, figure.png and machine.json are in {folder}")
     return folder
-
-
-def checked_source(given: Path | None) -> Path:
-    """The folder with both files, or an end that says how to name it."""
-    if given is None:
-        came = "no folder was given"
-    elif missing := [name for name in FILES if not (Path(given) / name).exists()]:
-        came = f"{given} has no {' and no '.join(missing)}"
-    else:
-        return Path(given)
-    sys.exit(
-        f"This study needs a folder with {' and '.join(FILES)}; {came}.\n"
-        "Name it with --data DIR or in the environment variable FOLDLESS_DATA."
-    )
 
 
 def splits(source: Path, sonar_splits: int) -> Iterator[Split]:

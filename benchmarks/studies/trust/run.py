@@ -7,8 +7,6 @@ python -m benchmarks.studies.trust.run --parts calibration    # the other rows o
 from __future__ import annotations
 
 import csv
-import os
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from benchmarks.studies import _common as common
+from benchmarks.studies._real_data import add_data_option, data_folder
 from benchmarks.studies.real_data.data import Source
 from benchmarks.studies.trust import designs
 from benchmarks.studies.trust.designs import Array, Task
@@ -99,15 +98,16 @@ class Held(NamedTuple):
 def main(argv: Sequence[str] | None = None) -> Path:
     parser = common.options(__doc__ or "", trials=40)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
-    parser.add_argument(
-        "--data",
-        type=Path,
-        default=os.environ.get("FOLDLESS_DATA"),
-        help=f"folder with {', '.join(FILES)} (default: environment variable FOLDLESS_DATA)",
-    )
+    add_data_option(parser, FILES)
     args = parser.parse_args(argv)
     needs_data = not args.quick and {"loo", "groups"} & set(args.parts)
-    source = Source(checked_source(args.data) if needs_data else None)
+    source = Source(
+        data_folder(
+            args.data, FILES, who="The parts loo and groups need", instead="or run --parts calibration alone"
+        )
+        if needs_data
+        else None
+    )
     sizes, trials = (QUICK, min(args.trials, 2)) if args.quick else (FULL, args.trials)
     folder = common.output_folder(args.out, STUDY, args.quick)
     others = rows_of_other_parts(folder, args.parts)
@@ -125,21 +125,6 @@ def main(argv: Sequence[str] | None = None) -> Path:
     draw(folder)
     print(f"\nresults.csv, figure.png and machine.json are in {folder}")
     return folder
-
-
-def checked_source(given: Path | None) -> Path:
-    """The folder with the files, or an end that says how to name it."""
-    if given is None:
-        came = "no folder was given"
-    elif missing := [name for name in FILES if not (Path(given) / name).exists()]:
-        came = f"{given} has no {' and no '.join(missing)}"
-    else:
-        return Path(given)
-    sys.exit(
-        f"The parts loo and groups need a folder with {', '.join(FILES)}; {came}.\n"
-        "Name it with --data DIR or in the environment variable FOLDLESS_DATA, "
-        "or run --parts calibration alone."
-    )
 
 
 def rows_of_other_parts(folder: Path, parts: Sequence[str]) -> list[dict[str, str]]:
