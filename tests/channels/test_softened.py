@@ -119,13 +119,13 @@ def test_the_sum_over_levels_is_as_accurate_as_it_says(monkeypatch, n_classes, p
     assert_allclose(found.curvature * std**2, truth.curvature * std**2, atol=2e-3)
 
 
-def test_rows_do_not_depend_on_their_company():
+def test_rows_do_not_depend_on_their_company_beyond_rounding():
     mean, var, classes = rows_of_all_kinds(300, 7)
     together = gumbel.gumbel_response(mean, var, classes, 0.6)
     for half in (slice(None, None, 2), slice(1, None, 2)):
         alone = gumbel.gumbel_response(mean[half], var[half], classes[half], 0.6)
         for got, expected in zip(alone, together, strict=True):
-            assert_allclose(got, expected[half], rtol=1e-12)
+            assert_allclose(got, expected[half], rtol=1e-10, atol=1e-14)
 
 
 def test_no_rows_and_broken_rows_are_answered():

@@ -22,7 +22,7 @@ beforehand. `gumbel_loops` are the same sums compiled.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,8 +54,10 @@ TAIL_BEGINS = 3.0
 START_STEPS = 2
 # Scores handled at a time by NumPy; a dozen arrays of them should stay in the cache.
 PIECE = 1 << 12
+# And so many levels at a time, at most.
+MOST_AT_ONCE = 6
 # With fewer scores, loading numba takes longer than all iterations together.
-LEAST_SCORES_COMPILED = 1 << 13
+LEAST_SCORES_COMPILED = 1 << 11
 # Fewer scores than these are done before another thread has begun.
 SCORES_PER_THREAD = 1 << 12
 
@@ -120,83 +122,91 @@ def _pieces(n_rows: int, at_once: int) -> list[slice]:
 
 
 def _over_levels(mean: Array, var: Array, classes: NDArray[np.intp], power: float) -> Response:
-    """The trapezoidal sum over levels. With ⟨·⟩ the average under the integrand, and f = ∂ log F:
-
-        slope_k = [k = y] + ⟨f_k⟩,    curvature_k = -⟨∂f_k⟩ - Var f_k.
-
-    Shifting all scores changes log_z by 1 - power times the shift, so slopes sum to 1 - power and the
-    curvatures of any row of the full matrix, with off-diagonal entries -Cov(f_k, f_j), to zero. The own
-    class is computed from these sums: for a sample that is classified well, 1 + ⟨f_y⟩ would cancel.
-    """
+    """The trapezoidal sum over levels, from the start to the right and then to the left."""
     every, widths = np.arange(mean.shape[0]), Widths.of(var)
     start, bend = _start_of_levels(mean, var, widths, power)
-    widest = np.sqrt(1.0 + var.max(axis=1))
-    step = _step_of_levels(var, bend)
-    # Of weights, of f, f² and ∂f, of others' f and its product with the own.
-    total, first, square, second, others, product = sums = (
-        np.zeros(every.size),
-        *(np.zeros(mean.shape) for _ in range(3)),
-        *(np.zeros(every.size) for _ in range(2)),
-    )
-    largest = np.full(every.size, -np.inf)
+    step, widest = _step_of_levels(var, bend), np.sqrt(1.0 + var.max(axis=1))
+    sums = _Sums.none(mean.shape)
+    # With few rows, a step in Python takes longer than its sums, so several levels are taken in one.
+    at_once = int(np.clip(PIECE // max(mean.size, 1), 1, MOST_AT_ONCE))
     for side, begin, negligible in ((1.0, 0, NEGLIGIBLE), (-1.0, 1, NEGLIGIBLE_LEFT)):
         rows, inside = every, widths
-        for number in range(begin, MOST_LEVELS):
-            level, stretch = _stretched(side * number * step[rows], start[rows], widest[rows], power)
-            log_f, f, df = inside.at(mean[rows] - level[:, np.newaxis])
-            log_weight = log_f.sum(axis=1) - power * level + np.log(stretch)
-            higher = rows[log_weight > largest[rows]]
-            if higher.size:
-                before = largest[higher]
-                largest[rows] = np.maximum(largest[rows], log_weight)
-                for part in sums:
-                    part[higher] *= _along(np.exp(before - largest[higher]), part)
-            going = log_weight >= largest[rows] - negligible
-            if not going.all():
-                rows, inside = rows[going], inside.of_rows(going)
-                log_weight, f, df = log_weight[going], f[going], df[going]
+        for number in range(begin, MOST_LEVELS, at_once):
+            along = np.multiply.outer(side * step[rows], np.arange(number, number + at_once))
+            level, stretch = _stretched(along, start[rows, np.newaxis], widest[rows, np.newaxis], power)
+            log_f, f, df = inside.at_levels(mean[rows, np.newaxis] - level[:, :, np.newaxis])
+            log_weight = log_f.sum(axis=2) - power * level + np.log(stretch)
+            largest = np.maximum.accumulate(np.maximum(log_weight, sums.largest[rows, np.newaxis]), axis=1)
+            # Up to the first that is negligible, whatever comes after it.
+            going = np.logical_and.accumulate(log_weight >= largest - negligible, axis=1)
+            sums.add(np.where(going, log_weight, -np.inf), f, df, rows, classes[rows])
+            if not going[:, -1].all():
+                rows, inside = rows[going[:, -1]], inside.of_rows(going[:, -1])
                 if rows.size == 0:
                     break
-            weight = np.exp(log_weight - largest[rows])
-            own = f[np.arange(rows.size), classes[rows]]
-            of_others = f.sum(axis=1) - own
-            total[rows] += weight
-            others[rows] += weight * of_others
-            product[rows] += weight * of_others * own
-            along = weight[:, np.newaxis]
-            second[rows] += along * df
-            f_weight = along * f
-            first[rows] += f_weight
-            f_weight *= f
-            square[rows] += f_weight
-    return _response(total, first, square, second, others, product, classes, power, largest, step)
+    return sums.response(step, classes, power)
 
 
-def _response(
-    total: Array,
-    first: Array,
-    square: Array,
-    second: Array,
-    others: Array,
-    product: Array,
-    classes: NDArray[np.intp],
-    power: float,
-    largest: Array,
-    step: Array,
-) -> Response:
-    own = np.arange(classes.size), classes
-    total = np.where(total > 0, total, np.nan)  # sums that had no finite term
-    over = 1.0 / total
-    slope = over[:, np.newaxis] * first
-    curvature = slope * slope - over[:, np.newaxis] * (second + square)
-    curvature[own] = over * (product - slope[own] * others)
-    slope[own] = 0.0
-    slope[own] = (1.0 - power) - slope.sum(axis=1)
-    return Response(largest + np.log(total * step), slope, np.maximum(curvature, 0.0))
+class _Sums(NamedTuple):
+    """Of weights over levels, and of what is averaged under them, relative to the largest weight so far."""
 
+    largest: Array  # its logarithm
+    total: Array
+    others: Array  # of Σ_(k≠y) f_k
+    product: Array  # and of its product with f_y
+    first: Array  # of f_k, (rows, D)
+    second: Array  # of ∂f_k + f_k²
 
-def _along(vector: Array, like: Array) -> Array:
-    return vector if like.ndim == 1 else vector[:, np.newaxis]
+    @classmethod
+    def none(cls, shape: tuple[int, ...]) -> _Sums:
+        n_rows = shape[0]
+        return cls(
+            np.full(n_rows, -np.inf),
+            *(np.zeros(n_rows) for _ in range(3)),
+            *(np.zeros(shape) for _ in range(2)),
+        )
+
+    def add(
+        self, log_weight: Array, f: Array, df: Array, rows: NDArray[np.intp], classes: NDArray[np.intp]
+    ) -> None:
+        """Weights (rows, levels) and derivatives (rows, levels, D), which are overwritten."""
+        largest = np.maximum(self.largest[rows], log_weight.max(axis=1))
+        higher = np.flatnonzero(largest > self.largest[rows])
+        if higher.size:
+            # What has been summed becomes smaller where a weight is larger than all before.
+            shrunk = np.exp(self.largest[rows[higher]] - largest[higher])
+            self.largest[rows[higher]] = largest[higher]
+            for part in self[1:]:
+                part[rows[higher]] *= shrunk if part.ndim == 1 else shrunk[:, np.newaxis]
+        weight = np.exp(log_weight - largest[:, np.newaxis])
+        self.total[rows] += weight.sum(axis=1)
+        self.first[rows] += np.einsum("ml,mlk->mk", weight, f)
+        df += f * f
+        self.second[rows] += np.einsum("ml,mlk->mk", weight, df)
+        own = np.arange(rows.size), slice(None), classes
+        of_own = f[own]
+        f[own] = 0.0
+        of_others = weight * f.sum(axis=2)
+        self.others[rows] += of_others.sum(axis=1)
+        self.product[rows] += np.einsum("ml,ml->m", of_others, of_own)
+
+    def response(self, step: Array, classes: NDArray[np.intp], power: float) -> Response:
+        """With ⟨·⟩ the average under the weights, and f = ∂ log F:
+
+            slope_k = [k = y] + ⟨f_k⟩,    curvature_k = -⟨∂f_k⟩ - Var f_k.
+
+        Shifting all scores changes log_z by 1 - power times the shift, so slopes sum to 1 - power and the
+        curvatures of any row of the full matrix, with off-diagonal entries -Cov(f_k, f_j), to zero. The own
+        class is computed from these sums: for a sample that is classified well, 1 + ⟨f_y⟩ would cancel.
+        """
+        own = np.arange(classes.size), classes
+        total = np.where(self.total > 0, self.total, np.nan)  # without a single finite term
+        slope = self.first / total[:, np.newaxis]
+        curvature = slope * slope - self.second / total[:, np.newaxis]
+        curvature[own] = (self.product - slope[own] * self.others) / total
+        slope[own] = 0.0
+        slope[own] = (1.0 - power) - slope.sum(axis=1)
+        return Response(self.largest + np.log(total * step), slope, np.maximum(curvature, 0.0))
 
 
 def _start_of_levels(mean: Array, var: Array, widths: Widths, power: float) -> tuple[Array, Array]:

@@ -171,8 +171,13 @@ class Widths:
     def of_rows(self, rows: slice | NDArray[np.intp] | NDArray[np.bool_]) -> Widths:
         return Widths(self.unit[rows], self.position[rows], self.begin[rows], self.last[rows])
 
+    def at_levels(self, x: Array) -> Softened:
+        """log F(x, q) of arguments (rows, levels, D), for variances (rows, D)."""
+        along = (slice(None), np.newaxis)
+        return Widths(self.unit[along], self.position[along], self.begin[along], self.last[along]).at(x)
+
     def at(self, x: Array) -> Softened:
-        """log F(x, q) of arguments of the variances' shape."""
+        """log F(x, q) of arguments of the variances' shape, or one that they are repeated to."""
         s = x / self.unit - LEFT_END / SCORE_STEP
         inside = np.clip(s, 0.0, self.last + 1.0)
         cell = np.minimum(inside.astype(np.int64), self.last)
