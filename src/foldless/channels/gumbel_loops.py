@@ -16,11 +16,11 @@ inlined: Any = numba.njit(cache=True, nogil=True, error_model="numpy", inline="a
 @inlined
 def _place(
     var: Array, begins: Any, smallest_width: float, width_step: float, score_step: float,
-    unit: Array, position: Array, begin: Any, last: Any,
+    over_unit: Array, position: Array, begin: Any, last: Any,
 ) -> None:  # fmt: skip
     """`Widths.of`, for one row."""
     for k in range(var.size):
-        unit[k] = score_step * np.sqrt(1.0 + var[k])
+        over_unit[k] = 1.0 / (score_step * np.sqrt(1.0 + var[k]))
         t = np.log1p(var[k] / smallest_width) / width_step
         part = min(max(int(t), 0), begins.size - 2)
         position[k] = t - part
@@ -30,13 +30,13 @@ def _place(
 
 @inlined
 def _softened(
-    mean: Array, level: float, patches: Array, offset: float, unit: Array, position: Array, begin: Any,
+    mean: Array, level: float, patches: Array, offset: float, over_unit: Array, position: Array, begin: Any,
     last: Any, first: Array, second: Array,
 ) -> float:  # fmt: skip
     """`Widths.at` for all classes of one row: the sum of log F, and its derivatives for each."""
     total = 0.0
     for k in range(mean.size):
-        s = (mean[k] - level) / unit[k] - offset
+        s = (mean[k] - level) * over_unit[k] - offset
         # Not `max(s, 0)`: what is not a number must become one before it is an index.
         inside = min(s, last[k] + 1.0) if s > 0.0 else 0.0
         cell = min(int(inside), last[k])
@@ -53,10 +53,10 @@ def _softened(
             value += slope * (s - inside)
             bend = 0.0
         size = np.exp(value)
-        slope /= unit[k]
+        slope *= over_unit[k]
         total -= size
         first[k] = -size * slope
-        second[k] = -size * max(slope * slope + 2.0 * bend / (unit[k] * unit[k]), 0.0)
+        second[k] = -size * max(slope * slope + 2.0 * bend * over_unit[k] * over_unit[k], 0.0)
     return total
 
 
@@ -72,12 +72,12 @@ def response_rows(
     n_classes = mean.shape[1]
     offset = left_end / score_step
     more = 1.0 / power - 1.0
-    unit, position = np.empty(n_classes), np.empty(n_classes)
+    over_unit, position = np.empty(n_classes), np.empty(n_classes)
     begin, last = np.empty(n_classes, np.int64), np.empty(n_classes, np.int64)
     f, df = np.empty(n_classes), np.empty(n_classes)
     first, bend = np.empty(n_classes), np.empty(n_classes)
     for m in range(mean.shape[0]):
-        _place(var[m], begins, smallest_width, width_step, score_step, unit, position, begin, last)
+        _place(var[m], begins, smallest_width, width_step, score_step, over_unit, position, begin, last)
         sharpest, widest = var[m, 0], var[m, 0]
         highest = -np.inf
         for k in range(n_classes):
@@ -97,7 +97,7 @@ def response_rows(
             total += np.exp(f[k] - highest)
         start, turn = highest + np.log(total) - np.log(power), 1.0
         for _ in range(start_steps):
-            _softened(mean[m], start, patches, offset, unit, position, begin, last, f, df)
+            _softened(mean[m], start, patches, offset, over_unit, position, begin, last, f, df)
             pull, turn = -f.sum(), -df.sum()
             start += np.log(pull / power) * pull / turn
         width = 1.0 / np.sqrt(turn)
@@ -116,7 +116,9 @@ def response_rows(
                     size = np.exp(-abs(beyond))
                     level += more * widest * (max(beyond, 0.0) + np.log1p(size))
                     log_stretch = np.log(1.0 + more * ((1.0 if beyond >= 0.0 else size) / (1.0 + size)))
-                log_weight = _softened(mean[m], level, patches, offset, unit, position, begin, last, f, df)
+                log_weight = _softened(
+                    mean[m], level, patches, offset, over_unit, position, begin, last, f, df
+                )
                 log_weight += log_stretch - power * level
                 if log_weight > largest:
                     shrink = np.exp(largest - log_weight)
@@ -162,14 +164,14 @@ def log_proba_rows(
     patches, begins, smallest_width, width_step, score_step, left_end = table
     n_classes = mean.shape[1]
     offset = left_end / score_step
-    unit, position = np.empty(n_classes), np.empty(n_classes)
+    over_unit, position = np.empty(n_classes), np.empty(n_classes)
     begin, last = np.empty(n_classes, np.int64), np.empty(n_classes, np.int64)
     f, df = np.empty(n_classes), np.empty(n_classes)
     for m in range(mean.shape[0]):
-        _place(var[m], begins, smallest_width, width_step, score_step, unit, position, begin, last)
+        _place(var[m], begins, smallest_width, width_step, score_step, over_unit, position, begin, last)
         for number in range(n_levels[m]):
             level = lowest[m] + number * step[m]
-            log_weight = _softened(mean[m], level, patches, offset, unit, position, begin, last, f, df)
+            log_weight = _softened(mean[m], level, patches, offset, over_unit, position, begin, last, f, df)
             for k in range(n_classes):
                 term = log_weight + np.log(-f[k])
                 before = log_proba[m, k]
