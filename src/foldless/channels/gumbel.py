@@ -56,8 +56,8 @@ START_STEPS = 2
 PIECE = 1 << 12
 # And so many levels at a time, at most.
 MOST_AT_ONCE = 6
-# With fewer scores, loading numba takes longer than it saves in a fit or two.
-LEAST_SCORES_COMPILED = 1 << 10
+# With fewer scores, loading numba takes longer than all iterations together.
+LEAST_SCORES_COMPILED = 1 << 12
 # Fewer scores than these are done before another thread has begun.
 SCORES_PER_THREAD = 1 << 12
 

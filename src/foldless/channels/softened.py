@@ -128,7 +128,7 @@ def _summed(x: Array, q: float) -> Softened:
         log_likelihood = -size
         missing = -np.expm1(-size)
     else:
-        noise = np.arange(-36.0, 4.7, 0.3)
+        noise = np.arange(-32.0, 4.7, 0.4)
         mass = np.exp(noise - np.exp(noise))
         mass /= mass.sum()
         b = (noise - x[:, np.newaxis]) / root
