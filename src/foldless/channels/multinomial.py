@@ -18,7 +18,8 @@ from scipy.special import logsumexp, ndtri, softmax
 
 from foldless.beliefs import Array, Response
 from foldless.channels.base import Channel
-from foldless.channels.gumbel import balance_level, gumbel_log_proba, gumbel_response, pulls_at
+from foldless.channels.gumbel import gumbel_log_proba, gumbel_response
+from foldless.channels.lambert import balance_level, pulls_at
 from foldless.channels.margin import SMALLEST_VAR, cast, require_between, score_dtype
 from foldless.channels.softmax_estimators import (
     gaussian_response,

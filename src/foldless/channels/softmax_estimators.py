@@ -8,6 +8,7 @@ approximation has no factor 2 in its precision, and the mixture's components hav
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import product
 
 import numpy as np
@@ -15,7 +16,6 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp, softmax
 
 from foldless.beliefs import Array, Response
-from foldless.channels.gumbel import hermite_rule
 from foldless.special import mills
 
 Classes = NDArray[np.intp]
@@ -133,7 +133,7 @@ def mixture_response(mean: Array, var: Array, classes: Classes) -> Response:
             "Use estimator='gumbel'."
         )
     shares, centres, scales = (np.array(values) for values in MIXTURES[n_classes])
-    nodes, log_mass = hermite_rule(OUTER_NODES)
+    nodes, log_mass = _hermite_rule(OUTER_NODES)
     rows = np.arange(n_samples)
     others = np.ones((n_samples, n_classes), dtype=bool)
     others[rows, classes] = False
@@ -157,3 +157,10 @@ def mixture_response(mean: Array, var: Array, classes: Classes) -> Response:
     slope[rows, classes] = first / np.sqrt(own_var)
     curvature[rows, classes] = (1.0 - second + first**2) / own_var
     return Response(log_z, slope, curvature)
+
+
+@lru_cache(maxsize=8)
+def _hermite_rule(n_nodes: int) -> tuple[Array, Array]:
+    """Nodes and log weights of the Gauss-Hermite rule for the unit normal."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(n_nodes)
+    return nodes, np.log(weights / weights.sum())

@@ -39,6 +39,7 @@ from foldless.solvers.gaussian_layer import (
     Gaussian,
     NotPositiveDefinite,
     Opened,
+    Scores,
     Sites,
     Tiles,
     opened_layer,
@@ -49,8 +50,11 @@ from foldless.solvers.secants import Secants
 
 # Sites leap when they are this near: of several classes they go astray from further off than those of one.
 NEAR = 0.02
-# What the other samples are given to answer to a group that was left out (`groups` has what that is worth).
-GROUP_ITERATIONS = 3
+# How often the labels of other samples answer to a group that was left out (`groups` has what that is worth),
+# and the longest step of theirs: what a label says of the difference of two scores, sites of both would
+# explain in full.
+GROUP_ANSWERS = 2
+LABEL_STEP = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,11 +91,10 @@ class LayeredState(PacedState):
 class LayeredEP(MessagePassing[LayeredState]):
     """Expectation propagation for channels of several scores; an iteration costs D of `EP`'s.
 
-    The longest step is a half: what a label says of the difference of two scores, sites of both would explain
-    in full.
+    The longest step of a label's sites is LABEL_STEP.
     """
 
-    damping: Damping = field(default_factory=lambda: AdaptiveDamping(first=0.5, smallest=0.3))
+    damping: Damping = field(default_factory=lambda: AdaptiveDamping(first=LABEL_STEP, smallest=0.3))
 
     def init(self, problem: Problem) -> LayeredState:
         if len(problem.channel.score_shape) != 1:
@@ -194,25 +197,62 @@ class LayeredEP(MessagePassing[LayeredState]):
 def left_out_groups(problem: Problem, state: LayeredState, group: NDArray[np.intp]) -> tuple[Array, Array]:
     """Mean and variance of every score from the samples of other groups; groups are numbered from 0.
 
-    A group's weight is set to zero, and a few iterations let the others answer to that.
+    A group's weight is set to zero, free weights answer, then the labels of the others to that, and free
+    weights to them, in the matrices that held weights leave: what `groups` does for one score. Labels of
+    several scores go half of their way each time, as in an iteration.
     """
     alone = _score_cavities(problem, state.sites, state.gaussians, problem.sample_weight)
     mean, var = alone.mean.copy(), alone.var.copy()
-    solver = LayeredEP()
-    for number in np.flatnonzero(np.bincount(group) > 1):
+    several = np.flatnonzero(np.bincount(group) > 1)
+    if several.size == 0:
+        return mean, var
+    free = _free_weights(list(state.sites), state)
+    whole = [opened_layer(state.tiles, sites, problem.sample_weight, free) for sites in state.sites]
+    for number in several:
         inside = group == number
         without = problem.but(sample_weight=np.where(inside, 0.0, problem.sample_weight))
-        after = replace(solver.resumed(state), proposed=None)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # as in the loop of `solve`
-            for _ in range(GROUP_ITERATIONS):
-                after = solver.step(without, after)
-        if np.isfinite(after.change):
-            mean[inside] = _side_by_side(after.gaussians, "score_mean")[inside]
-            var[inside] = _side_by_side(after.gaussians, "score_var")[inside]
+            scores = _without_group(without, state, whole)
+        if scores is not None:
+            mean[inside] = _side_by_side(scores, "mean")[inside]
+            var[inside] = _side_by_side(scores, "var")[inside]
     return mean, var
 
 
-def _side_by_side(parts: tuple[Gaussian, ...] | tuple[Sites, ...], name: str) -> Array:
+def _without_group(problem: Problem, state: LayeredState, whole: list[Opened]) -> list[Scores] | None:
+    """Scores of all classes where a group has no weight; None if that leaves no posterior."""
+    sites = list(state.sites)
+    scores: list[Scores] = []
+    try:
+        for answer in range(GROUP_ANSWERS + 1):
+            if answer:
+                pairs = zip(scores, sites, strict=True)
+                at = _joined([score_cavities(part, site, problem.sample_weight) for part, site in pairs])
+                wanted, _ = _label_sites(problem, at, sites)
+                sites = [
+                    old.towards(Sites(old.prior_precision, old.prior_shift, *new), LABEL_STEP)
+                    for old, new in zip(sites, wanted, strict=True)
+                ]
+            opened = [
+                layer.relabelled(site, problem.sample_weight)
+                for layer, site in zip(whole, sites, strict=True)
+            ]
+            parts = zip(opened, sites, state.gaussians, strict=True)
+            blocks = _answered(
+                problem, state, opened, [opening(layer, site, now.var) for layer, site, now in parts]
+            )
+            sites = [
+                site.with_prior(layer.free, block.site_precision, block.site_shift)
+                for site, layer, block in zip(sites, opened, blocks, strict=True)
+            ]
+            scores = [layer.scores(block) for layer, block in zip(opened, blocks, strict=True)]
+    except NotPositiveDefinite:
+        return None
+    finite = all(np.isfinite(part.mean).all() and np.isfinite(part.var).all() for part in scores)
+    return scores if finite else None
+
+
+def _side_by_side(parts: Sequence[Gaussian] | Sequence[Scores], name: str) -> Array:
     return np.column_stack([getattr(part, name) for part in parts])
 
 
@@ -235,33 +275,40 @@ def _wanted_sites(problem: Problem, state: LayeredState) -> tuple[list[Sites], f
     """Sites that explain the tilted moments at the present cavities, and the log evidence there."""
     at, prior = state.score_cavities, state.weight_cavities
     tilted = problem.prior.tilted(prior.mean, prior.var)
-    response = problem.channel.respond(at.mean, at.var, problem.labels)
-    # As `ep.label_sites`, for scores side by side.
-    curvature = np.clip(response.curvature, 0.0, (1 - 1e-12) / at.var)
-    precision = curvature / (1 - at.var * curvature)
-    shift = at.mean * precision + response.slope * (1 + at.var * precision)
-    heard = at.proper & np.isfinite(precision) & np.isfinite(shift)
+    of_labels, label_factors = _label_sites(problem, at, state.sites)
     wanted = []
-    label_factors = response.log_z.copy()
     log_evidence = float(np.sum(tilted.log_z))
     for k, (old, now) in enumerate(zip(state.sites, state.gaussians, strict=True)):
         cavity = Cavities(prior.mean[:, k], prior.var[:, k], prior.proper[:, k])
         prior_sites = explaining_sites(
             tilted.mean[:, k], tilted.var[:, k], cavity, old.prior_precision, old.prior_shift
         )
-        wanted.append(
-            Sites(
-                *prior_sites,
-                np.where(heard[:, k], precision[:, k], old.label_precision),
-                np.where(heard[:, k], shift[:, k], old.label_shift),
-            )
-        )
+        wanted.append(Sites(*prior_sites, *of_labels[k]))
         log_evidence += now.log_normaliser
         log_evidence += float(np.sum(psi(cavity.mean, cavity.var) - psi(now.mean, now.var)))
         with_site = 1.0 / (1.0 / at.var[:, k] + old.label_precision)
         site_mean = with_site * (at.mean[:, k] / at.var[:, k] + old.label_shift)
         label_factors += psi(at.mean[:, k], at.var[:, k]) - psi(site_mean, with_site)
     return wanted, log_evidence + float(problem.sample_weight @ label_factors)
+
+
+def _label_sites(
+    problem: Problem, at: Cavities, old: Sequence[Sites]
+) -> tuple[list[tuple[Array, Array]], Array]:
+    """As `ep.label_sites`, for scores side by side: precisions and shifts of each class, log normalisers."""
+    response = problem.channel.respond(at.mean, at.var, problem.labels)
+    curvature = np.clip(response.curvature, 0.0, (1 - 1e-12) / at.var)
+    precision = curvature / (1 - at.var * curvature)
+    shift = at.mean * precision + response.slope * (1 + at.var * precision)
+    heard = at.proper & np.isfinite(precision) & np.isfinite(shift)
+    sites = [
+        (
+            np.where(heard[:, k], precision[:, k], before.label_precision),
+            np.where(heard[:, k], shift[:, k], before.label_shift),
+        )
+        for k, before in enumerate(old)
+    ]
+    return sites, response.log_z.copy()
 
 
 class Moved(NamedTuple):

@@ -89,7 +89,9 @@ def _newton_step(basis: Array, weighted_share: Array, share: Array, gradient: Ar
     """(I + Σ weight C ⊗ b bᵀ)⁻¹ gradient, by preconditioned conjugate gradients."""
     n_classes = share.shape[1]
     mean_curvature = np.sum(weighted_share * (1.0 - share), axis=1) / max(n_classes - 1, 1)
-    inner = (basis * mean_curvature[:, np.newaxis]).T @ basis
+    # Of one array with itself only a triangle is computed.
+    scaled = basis * np.sqrt(mean_curvature)[:, np.newaxis]
+    inner = scaled.T @ scaled
     inner.flat[:: inner.shape[0] + 1] += 1.0
     factor = cho_factor(inner, lower=True, overwrite_a=True, check_finite=False)
 
@@ -177,7 +179,8 @@ def _spread_by_samples(basis: Array, share: Array, sample_weight: Array) -> Arra
     spread = np.zeros((n_samples, n_classes, n_classes))
     scaled = np.empty((n_classes, n_samples, n_samples))
     for k in range(n_classes):
-        inner = (basis * (sample_weight * share[:, k])[:, np.newaxis]).T @ basis
+        scaled_basis = basis * np.sqrt(sample_weight * share[:, k])[:, np.newaxis]
+        inner = scaled_basis.T @ scaled_basis
         inner.flat[:: n_columns + 1] += 1.0
         lower, _ = cho_factor(inner, lower=True, overwrite_a=True, check_finite=False)
         half = solve_triangular(lower, basis.T, lower=True, check_finite=False)
