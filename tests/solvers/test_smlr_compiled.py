@@ -107,10 +107,11 @@ def test_leave_one_out_is_the_same(n_classes, in_numpy):
     problem = Regression(operator_from(X), Labels.of(code, n_classes, ones))
     penalty = L1(0.25 * largest_rate(L1, nothing(problem)))
     fitted = fit(problem, penalty)
-    found = [alo.leave_one_out(problem, penalty, fitted, ones, ones, n_steps=n) for n in (1, 4)]
+    both = (False, True)
+    found = [alo.leave_one_out(problem, penalty, fitted, ones, ones, refined=r) for r in both]
     in_numpy()
-    for n_steps, compiled_loo in zip((1, 4), found, strict=True):
-        plain = alo.leave_one_out(problem, penalty, fitted, ones, ones, n_steps=n_steps)
+    for refined, compiled_loo in zip(both, found, strict=True):
+        plain = alo.leave_one_out(problem, penalty, fitted, ones, ones, refined=refined)
         assert_allclose(compiled_loo.log_proba, plain.log_proba, rtol=1e-7, atol=1e-9)
 
 

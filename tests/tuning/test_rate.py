@@ -30,7 +30,7 @@ def test_few_looks_find_what_looking_everywhere_finds(penalty, seed):
     rates = rate_grid(problem, penalty, 40)
     tuned = by_leave_one_out(Task(problem, penalty, Stop()), rates, ones, ones)
     every = [
-        leave_one_out(problem, penalty(f.rate), f, ones, ones, n_steps=1).log_loss
+        leave_one_out(problem, penalty(f.rate), f, ones, ones, refined=False).log_loss
         for f in path(problem, penalty, rates)
     ]
     assert tuned.rates.size <= 20

@@ -181,7 +181,13 @@ class _Looks:
             self._failures += 1
             return self._failures < ENOUGH_FAILURES
         loo = leave_one_out(
-            self._task.problem, penalty, fitted, self._left_out, self._label_weight, self._columns, n_steps=1
+            self._task.problem,
+            penalty,
+            fitted,
+            self._left_out,
+            self._label_weight,
+            self._columns,
+            refined=False,
         )
         self._fits[place] = fitted
         self._loss[place] = loo.log_loss if np.isfinite(loo.log_loss) else np.inf
