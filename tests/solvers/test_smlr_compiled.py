@@ -15,6 +15,7 @@ from foldless.datasets import make_class_means
 from foldless.operators import operator_from
 from foldless.solvers.smlr import (
     L1,
+    Columns,
     Labels,
     Regression,
     compiled,
@@ -107,12 +108,16 @@ def test_leave_one_out_is_the_same(n_classes, in_numpy):
     problem = Regression(operator_from(X), Labels.of(code, n_classes, ones))
     penalty = L1(0.25 * largest_rate(L1, nothing(problem)))
     fitted = fit(problem, penalty)
-    both = (False, True)
-    found = [alo.leave_one_out(problem, penalty, fitted, ones, ones, refined=r) for r in both]
+    columns = Columns(problem.operator)
+
+    def both():
+        stepped = alo.leave_one_out_by_steps(problem, penalty, fitted, ones, ones, columns)
+        return stepped.loo.log_proba, alo.leave_one_out(problem, penalty, fitted, ones, ones).log_proba
+
+    fast = both()
     in_numpy()
-    for refined, compiled_loo in zip(both, found, strict=True):
-        plain = alo.leave_one_out(problem, penalty, fitted, ones, ones, refined=refined)
-        assert_allclose(compiled_loo.log_proba, plain.log_proba, rtol=1e-7, atol=1e-9)
+    for by_loops, plain in zip(fast, both(), strict=True):
+        assert_allclose(by_loops, plain, rtol=1e-7, atol=1e-9)
 
 
 @needs_numba

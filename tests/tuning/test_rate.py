@@ -8,8 +8,8 @@ from sklearn.metrics.pairwise import rbf_kernel
 
 from foldless.datasets import make_class_means
 from foldless.operators import Standardized, operator_from
-from foldless.solvers.smlr import L1, Labels, Regression, Ridge, Stop, path
-from foldless.tuning.alo import leave_one_out
+from foldless.solvers.smlr import L1, Columns, Labels, Regression, Ridge, Stop, path
+from foldless.tuning.alo import leave_one_out_by_steps
 from foldless.tuning.rate import Task, by_leave_one_out, rate_grid
 
 
@@ -29,8 +29,9 @@ def test_few_looks_find_what_looking_everywhere_finds(penalty, seed):
     ones = np.ones(60)
     rates = rate_grid(problem, penalty, 40)
     tuned = by_leave_one_out(Task(problem, penalty, Stop()), rates, ones, ones)
+    columns = Columns(problem.operator)
     every = [
-        leave_one_out(problem, penalty(f.rate), f, ones, ones, refined=False).log_loss
+        leave_one_out_by_steps(problem, penalty(f.rate), f, ones, ones, columns).loo.log_loss
         for f in path(problem, penalty, rates)
     ]
     assert tuned.rates.size <= 20

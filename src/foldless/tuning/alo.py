@@ -49,13 +49,15 @@ RIDGE = 1e-8
 # With more samples than this, one of them changes few zeros, and steps one by one would be slow.
 MOST_STEPS = 2000
 # Columns whose gradient is above this share of the rate may get a weight when a sample leaves...
-WITHIN_REACH = 0.5
+WITHIN_REACH = 0.6
 # ... of which those above this share without the sample, other things equal, are tried at once.
 LIKELY = 0.9
 # A step that adds more to the loss of its sample than this share of the mean loss is mended by a refit...
 FAR = 0.5
 # ... to this duality gap, relative to the objective.
 REFIT_GAP = 1e-4
+# With fewer operations than this, to solve for every sample costs less than to ask which ones need it.
+FEW_OPERATIONS = 3e6
 # How often columns that turn out to be wanted are added.
 MOST_ROUNDS = 10
 
@@ -68,6 +70,13 @@ class LeaveOneOut(NamedTuple):
     error: float
 
 
+class Stepped(NamedTuple):
+    """Leave-one-out by steps, and where the steps of samples that they have moved far have led."""
+
+    loo: LeaveOneOut
+    far: dict[int, RegressionFit]
+
+
 def leave_one_out(
     problem: Regression,
     penalty: Penalty,
@@ -75,21 +84,65 @@ def leave_one_out(
     left_out: Array,
     label_weight: Array,
     columns: Columns | None = None,
-    refined: bool = True,
 ) -> LeaveOneOut:
     """Leave-one-out log probabilities of a fit.
 
     `left_out` is how much of each sample's weight goes, `label_weight` how much it counts in the averages.
-    If `refined`, samples that a step moves far are left out in earnest; to compare rates one step is enough.
     """
     columns = columns or Columns(problem.operator)
+    stepped = leave_one_out_by_steps(problem, penalty, fitted, left_out, label_weight, columns)
+    return refitted_where_far(problem, penalty, stepped, left_out, label_weight, columns)
+
+
+def leave_one_out_by_steps(
+    problem: Regression,
+    penalty: Penalty,
+    fitted: RegressionFit,
+    left_out: Array,
+    label_weight: Array,
+    columns: Columns,
+) -> Stepped:
+    """The same without refits, which is good enough to compare rates."""
     labels = problem.labels
     penalty = plainest(penalty, labels)
     if isinstance(penalty, L1) and labels.code.size <= MOST_STEPS:
-        scores = _stepped_scores(problem, penalty, fitted, left_out, columns, refined)
+        steps = _Steps.of(problem, penalty, fitted, left_out, columns)
+        log_proba = _log_proba(labels, fitted.scores + steps.moved)
+        far = {int(m): steps.led(m) for m in _far(labels, fitted.scores, log_proba)}
     else:
-        scores = fitted.scores + _moved_by_formula(problem, penalty, fitted, left_out, columns)
-    return scored(_log_proba(labels, scores), labels.code, label_weight)
+        moved = _moved_by_formula(problem, penalty, fitted, left_out, columns)
+        log_proba, far = _log_proba(labels, fitted.scores + moved), {}
+    return Stepped(scored(log_proba, labels.code, label_weight), far)
+
+
+def refitted_where_far(
+    problem: Regression,
+    penalty: Penalty,
+    stepped: Stepped,
+    left_out: Array,
+    label_weight: Array,
+    columns: Columns | None = None,
+) -> LeaveOneOut:
+    """Samples that their step has moved far are left out in earnest."""
+    labels = problem.labels
+    columns = columns or Columns(problem.operator)
+    log_proba = stepped.loo.log_proba.copy()
+    for m, start in stepped.far.items():
+        weight = labels.sample_weight.copy()
+        weight[m] -= left_out[m]
+        without = replace(problem, labels=replace(labels, sample_weight=weight))
+        refit = fit(without, penalty, start, stop=Stop(REFIT_GAP), columns=columns)
+        log_proba[m] = _log_proba(labels, refit.scores)[m]
+    return scored(log_proba, labels.code, label_weight)
+
+
+def _far(labels: Labels, scores: Array, log_proba: Array) -> NDArray[np.intp]:
+    """The samples of which a step says so much that it should be checked."""
+    every = np.arange(labels.code.size)
+    before, after = -_log_proba(labels, scores)[every, labels.code], -log_proba[every, labels.code]
+    # A sample that has run away must not make the others look near.
+    mean_loss = float(np.mean(np.fmin(after, np.log(labels.n_classes))))
+    return np.flatnonzero(~(np.abs(after - before) <= FAR * mean_loss))
 
 
 def _log_proba(labels: Labels, scores: Array) -> Array:
@@ -111,60 +164,52 @@ def scored(log_proba: Array, code: NDArray[np.intp], label_weight: Array) -> Lea
     return LeaveOneOut(log_proba, -float(share @ own), error)
 
 
-def _stepped_scores(
-    problem: Regression,
-    penalty: Penalty,
-    fitted: RegressionFit,
-    left_out: Array,
-    columns: Columns,
-    refined: bool,
-) -> Array:
-    """The score of each sample after an L1 Newton step without it, or from a refit."""
-    labels, n_plain = problem.labels, problem.n_plain
-    size = penalty.row_size(fitted.gradient)
-    rows = np.union1d(fitted.rows, np.flatnonzero(size > WITHIN_REACH * penalty.rate))
-    design = _design(problem, penalty, rows, columns)
-    weights = np.zeros((n_plain + rows.size, labels.n_scores))
-    weights[n_plain + np.searchsorted(rows, fitted.rows)] = fitted.weights
-    if n_plain:
-        weights[0] = fitted.intercept - (fitted.intercept[-1] if labels.symmetric else 0.0)
-    share = _share(problem, left_out)
-    bends = _sample_curvatures(problem, fitted.at)
-    near = _Expansion.about(design, weights, fitted.at, bends)
+class _Steps(NamedTuple):
+    """An L1 Newton step without each sample, from the weights of all."""
 
-    change = _change_of_same_weights(design, weights, fitted, bends, share)
-    moved = np.einsum("mc,mck->mk", design.columns, change)
-    found = change.reshape(share.size, -1)[:, near.pairs]
-    stay = near.same_weights_stay(found, share)
-    leaves = np.flatnonzero(~stay)
-    found[leaves] = near.without_each(leaves, share)
-    moved[leaves] = near.moved_scores(found)[leaves]
-    scores = fitted.scores + moved
-    if not refined:
-        return scores
-    every = np.arange(labels.code.size)
-    before, after = (-_log_proba(labels, s)[every, labels.code] for s in (fitted.scores, scores))
-    # A sample that has run away must not make the others look near.
-    mean_loss = float(np.mean(np.fmin(after, np.log(labels.n_classes))))
-    for m in np.flatnonzero(~(np.abs(after - before) <= FAR * mean_loss)):
-        start = _moved_to(fitted, n_plain, rows, weights + near.scattered(np.nan_to_num(found[m])))
-        refit = fit(_without(problem, m, left_out[m]), penalty, start, stop=Stop(REFIT_GAP), columns=columns)
-        scores[m] = refit.scores[m]
-    return scores
+    fitted: RegressionFit
+    rows: NDArray[np.intp]  # columns within reach
+    weights: Array
+    near: _Expansion
+    changes: Array  # (samples, pairs)
+    moved: Array  # (samples, scores): of each sample's own scores
 
+    @classmethod
+    def of(
+        cls,
+        problem: Regression,
+        penalty: Penalty,
+        fitted: RegressionFit,
+        left_out: Array,
+        columns: Columns,
+    ) -> _Steps:
+        labels, n_plain = problem.labels, problem.n_plain
+        size = penalty.row_size(fitted.gradient)
+        rows = np.union1d(fitted.rows, np.flatnonzero(size > WITHIN_REACH * penalty.rate))
+        design = _design(problem, penalty, rows, columns)
+        weights = np.zeros((n_plain + rows.size, labels.n_scores))
+        weights[n_plain + np.searchsorted(rows, fitted.rows)] = fitted.weights
+        if n_plain:
+            weights[0] = fitted.intercept - (fitted.intercept[-1] if labels.symmetric else 0.0)
+        share = _share(problem, left_out)
+        bends = _sample_curvatures(problem, fitted.at)
+        near = _Expansion.about(design, weights, fitted.at, bends)
+        if compiled() is not None and share.size * np.count_nonzero(weights) ** 3 <= FEW_OPERATIONS:
+            changes = near.without_each(np.arange(share.size), share)
+        else:
+            same = _change_of_same_weights(design, weights, fitted, bends, share)
+            changes = same.reshape(share.size, -1)[:, near.pairs]
+            leaves = np.flatnonzero(~near.same_weights_stay(changes, share))
+            changes[leaves] = near.without_each(leaves, share)
+        return cls(fitted, rows, weights, near, changes, near.moved_scores(changes))
 
-def _without(problem: Regression, m: np.intp, left_out: float) -> Regression:
-    """The same without so much of sample m."""
-    weight = problem.labels.sample_weight.copy()
-    weight[m] -= left_out
-    return replace(problem, labels=replace(problem.labels, sample_weight=weight))
-
-
-def _moved_to(fitted: RegressionFit, n_plain: int, rows: NDArray[np.intp], weights: Array) -> RegressionFit:
-    """A fit to start from, with other weights."""
-    on = np.flatnonzero(np.any(weights[n_plain:] != 0, axis=1))
-    intercept = weights[0] if n_plain else fitted.intercept
-    return replace(fitted, rows=rows[on], weights=weights[n_plain:][on], intercept=intercept)
+    def led(self, m: np.intp) -> RegressionFit:
+        """The fit with the weights that the step of sample m leads to, if it leads anywhere."""
+        weights = self.weights + self.near.scattered(np.nan_to_num(self.changes[m]))
+        n_plain = self.near.design.n_plain
+        on = np.flatnonzero(np.any(weights[n_plain:] != 0, axis=1))
+        intercept = weights[0] if n_plain else self.fitted.intercept
+        return replace(self.fitted, rows=self.rows[on], weights=weights[n_plain:][on], intercept=intercept)
 
 
 class _Expansion(NamedTuple):
