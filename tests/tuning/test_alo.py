@@ -50,3 +50,12 @@ def test_log_loss_is_that_of_refits_down_to_the_smallest_rates(case, seed):
         found = leave_one_out(problem, L1(fitted.rate), fitted, ones, ones)
         true = scored(log_proba, problem.labels.code, ones)
         assert_allclose(found.log_loss, true.log_loss, rtol=0.02)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_without_weights_and_intercept_nothing_moves(n_classes):
+    problem = replace(problem_of(40, 5, n_classes, 1.0, 0), intercept=False)
+    ones = np.ones(40)
+    fitted = replace(nothing(problem), rate=1e3)
+    found = leave_one_out(problem, L1(1e3), fitted, ones, ones)
+    assert_allclose(found.log_loss, np.log(n_classes))

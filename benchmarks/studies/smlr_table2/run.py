@@ -285,7 +285,7 @@ def measured(fitted: common.Timed, split: Split) -> dict[str, Any]:
         "kept": kept(model),
     }
     if hasattr(model, "loo_log_loss_"):
-        row |= {"rate": float(model.rate_), "loo_log_loss": float(model.loo_log_loss_)}
+        row |= {"rate": getattr(model, "rate_", None), "loo_log_loss": float(model.loo_log_loss_)}
     return row
 
 

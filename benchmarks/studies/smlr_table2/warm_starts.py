@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from sklearn.metrics.pairwise import pairwise_kernels
 
 from benchmarks.studies import _common as common
+from benchmarks.studies.smlr_table2.plot import PAPER
 from benchmarks.studies.smlr_table2.run import (
     KERNELS,
     Split,
@@ -76,6 +77,9 @@ def main(argv: Sequence[str] | None = None) -> Path:
             rows.append(row)
             print({k: f"{v:.4g}" if isinstance(v, float) else v for k, v in row.items()}, flush=True)
             pd.DataFrame(rows, columns=COLUMNS).to_csv(folder / "warm_starts.csv", index=False)
+    text = report(folder)
+    common.refresh_readme(folder, text, "warm_starts.csv")
+    print("\n" + text)
     return folder
 
 
@@ -104,6 +108,22 @@ def measure(source: Path, name: str, quick: bool) -> Iterator[dict[str, Any]]:
                     "kept": float(np.mean([np.count_nonzero(f.weights) for f in fits])),
                     "sweeps": float(np.mean([f.sweeps for f in fits])),
                 }
+
+
+def report(folder: Path) -> str:
+    """Where fits that end early keep as many weights as the paper's: errors of all ways, and the paper's."""
+    results = pd.read_csv(folder / "warm_starts.csv")
+    rows = []
+    for (name, gamma), own in results.groupby(["data", "gamma"], sort=False, dropna=False):
+        wrong, kept = PAPER["SMLR"][name].rstrip(")").split(" (")
+        early = own[own.way == "from zero"]
+        nearest = (np.log(early.kept + 1) - np.log(float(kept) + 1)).abs().idxmin()
+        share = early.share[nearest]
+        cells = [name, "" if np.isnan(gamma) else f"{gamma:g}", f"{share:.1g}"]
+        at = own[own.share == share].set_index("way")
+        cells += [f"{at.wrong[way]} ({at.kept[way]:.0f})" for way in WAYS]
+        rows.append([*cells, f"{wrong} ({kept})"])
+    return common.markdown(["wrong (kept)", "gamma", "rate / largest", *WAYS, "paper"], rows)
 
 
 def series(every: list[Split], kernels: list[Kernels], rate: float, way: str) -> list[Fit]:

@@ -30,7 +30,7 @@ from foldless.solution import Outcome
 from foldless.solvers.smlr import ALGORITHMS, L1, PENALTIES, Labels, Regression, RegressionFit, Stop
 from foldless.solvers.smlr.row_space import row_space
 from foldless.theory.bounds import bounds, operator_vote
-from foldless.tuning.alo import leave_one_out, refitted_where_far
+from foldless.tuning.alo import leave_one_out, scored
 from foldless.tuning.rate import (
     Task,
     Tuned,
@@ -328,11 +328,9 @@ class SMLRClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, Bas
         tuned = self._tuned(task, left_out)
         fitted = tuned.fitted
         penalty = kind(fitted.rate)
-        loo = (
-            leave_one_out(problem, penalty, fitted, left_out, label_weight)
-            if tuned.stepped is None
-            else refitted_where_far(problem, penalty, tuned.stepped, left_out, label_weight)
-        )
+        loo = tuned.loo or leave_one_out(problem, penalty, fitted, left_out, label_weight)
+        # Whatever the rate was chosen for, errors are reported as errors.
+        loo = scored(loo.log_proba, labels.code, label_weight)
         weights = fitted.coef(problem.operator.shape[1])
         if reduced is not None:
             weights = basis.adjoint(reduced.back @ weights)

@@ -26,7 +26,7 @@ from foldless.solvers.smlr import (
     nothing,
     path,
 )
-from foldless.tuning.alo import Stepped, leave_one_out_by_steps
+from foldless.tuning.alo import LeaveOneOut, Stepped, leave_one_out_by_steps, refitted_where_far
 
 # A path ends where the fit explains this share of the labels: smaller rates only enlarge the weights.
 EXPLAINED = 0.999
@@ -40,6 +40,8 @@ COARSE_LOOKS, REFINEMENTS = 8, 2
 ENOUGH_RISES, CLEAR_RISE = 2, 0.1
 # ... if that best is lower by this share than where the path begins: the first weights of all may do harm.
 REAL_GAIN = 0.1
+# A place is worth refits if its steps promise a loss that is lower by this share.
+WORTH_REFITS = 0.05
 # Fits that are not exact are passed over; after so many of them smaller rates are hopeless, too.
 ENOUGH_FAILURES = 2
 # How far beyond the end of the rates a loss that still falls is followed.
@@ -56,7 +58,7 @@ class Tuned:
     rates: Array = field(default_factory=lambda: np.zeros(0))
     criterion: Array = field(default_factory=lambda: np.zeros(0))
     n_iter: int = 0
-    stepped: Stepped | None = None  # leave-one-out of the chosen fit, if it is known
+    loo: LeaveOneOut | None = None  # of the chosen fit, if that is how it was chosen
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,8 +192,7 @@ class _Looks:
             self._task.problem, penalty, fitted, self._left_out, self._label_weight, self._columns
         )
         self._fits[place], self._stepped[place] = fitted, stepped
-        loss = stepped.loo.log_loss
-        self._loss[place] = loss if np.isfinite(loss) else np.inf
+        self._loss[place] = _or_infinite(stepped.loo.log_loss)
         return not self._task.explained(fitted)
 
     def _rate(self, place: int) -> float:
@@ -223,10 +224,41 @@ class _Looks:
         return vertex
 
     def tuned(self) -> Tuned:
+        """The best place, once samples that their steps have moved far are refitted.
+
+        Steps are too kind to small rates, so the best of them is not believed: while another place promises
+        much less than what has been found, its samples are refitted, too.
+        """
+        found: dict[int, LeaveOneOut] = {}
+        losses, enough = dict(self._loss), np.inf
+        for place in sorted(self._loss, key=self._loss.__getitem__):
+            if found and self._loss[place] >= enough:
+                break
+            found[place] = refitted_where_far(
+                self._task.problem,
+                self._task.penalty(self._rate(place)),
+                self._stepped[place],
+                self._left_out,
+                self._label_weight,
+                self._columns,
+            )
+            losses[place] = _or_infinite(found[place].log_loss)
+            enough = min(enough, (1.0 - WORTH_REFITS) * losses[place])
+        chosen = min(found, key=losses.__getitem__)
         places = sorted(self._fits)
-        tuned = _best([self._fits[i] for i in places], np.array([self._loss[i] for i in places]))
-        chosen = next(i for i in places if self._fits[i] is tuned.fitted)
-        return replace(tuned, stepped=self._stepped[chosen])
+        looked = [i for i in places if np.isfinite(losses[i])]
+        return Tuned(
+            self._fits[chosen],
+            np.array([self._fits[i].rate for i in looked]),
+            np.array([losses[i] for i in looked]),
+            sum(self._fits[i].n_iter for i in places),
+            found[chosen],
+        )
+
+
+def _or_infinite(loss: float) -> float:
+    """Of a loss that is not known."""
+    return loss if np.isfinite(loss) else np.inf
 
 
 def by_criterion(task: Task, rates: Array, criterion: Callable[[RegressionFit], float]) -> Tuned:

@@ -27,6 +27,8 @@ def follow_signs(
     """`quadratic.l1_quadratic`; False if the curvature is not positive definite."""
     size = start.size
     u = start.copy()
+    if size == 0:
+        return u, True
     signs = np.sign(u)
     active = (u != 0) | (rates == 0)
     at = np.empty(size, np.intp)
