@@ -59,3 +59,16 @@ def test_without_weights_and_intercept_nothing_moves(n_classes):
     fitted = replace(nothing(problem), rate=1e3)
     found = leave_one_out(problem, L1(1e3), fitted, ones, ones)
     assert_allclose(found.log_loss, np.log(n_classes))
+
+
+def test_the_only_sample_of_a_class_leaves_the_loss_finite():
+    rng = np.random.default_rng(0)
+    code = np.repeat([0, 1, 2], [20, 20, 1])
+    X = rng.normal(size=(41, 5)) + code[:, np.newaxis]
+    problem = Regression(operator_from(X), Labels.of(code, 3, np.ones(41)))
+    rate = 0.3 * largest_rate(L1, nothing(problem))
+    (fitted,) = path(problem, L1, np.array([rate]))
+    found = leave_one_out(problem, L1(rate), fitted, np.ones(41), np.ones(41))
+    # Nobody else knows the class. One nat per sample is what guessing among three costs.
+    assert np.argmax(found.log_proba[-1]) != 2
+    assert found.log_loss < np.log(3)

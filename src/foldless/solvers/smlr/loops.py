@@ -318,7 +318,7 @@ def without_each(
     slack: float,
     rounds: int,
 ) -> Array:
-    """`alo._Expansion.without`, for the samples `which`, a row of changes each."""
+    """`tuning.leaving._Expansion.without`, for the samples `which`, a row of changes each."""
     n_pairs, n_scores = start.size, bends.shape[1]
     out = np.zeros((which.size, n_pairs))
     push, left = np.empty(n_pairs), np.empty(n_pairs)
