@@ -26,7 +26,7 @@ from foldless.solvers.smlr import (
     quadratic,
 )
 from foldless.solvers.smlr.design import Design
-from foldless.tuning import alo
+from foldless.tuning import alo, leaving
 
 needs_numba = pytest.mark.skipif(
     importlib.util.find_spec("numba") is None, reason="needs the extra `fast` (numba)"
@@ -38,7 +38,7 @@ def in_numpy(monkeypatch):
     """What is called from here on runs without compiled loops."""
 
     def switch():
-        for module in (newton, alo):
+        for module in (newton, leaving):
             monkeypatch.setattr(module, "compiled", lambda: None)
 
     return switch
