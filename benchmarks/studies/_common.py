@@ -149,12 +149,13 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in padded)
 
 
-def refresh_readme(folder: Path, table: str) -> None:
+def refresh_readme(folder: Path, table: str, source: str = "results.csv") -> None:
     """Put the table between the marks of the README, if the results are the study's own."""
     readme = folder / "README.md"
     if not readme.exists():
         return
     text = readme.read_text()
-    before, _, rest = text.partition(TABLE_BEGINS)
+    begins = TABLE_BEGINS.replace("results.csv", source)
+    before, _, rest = text.partition(begins)
     _, _, after = rest.partition(TABLE_ENDS)
-    readme.write_text(f"{before}{TABLE_BEGINS}\n{table}\n{TABLE_ENDS}{after}")
+    readme.write_text(f"{before}{begins}\n{table}\n{TABLE_ENDS}{after}")

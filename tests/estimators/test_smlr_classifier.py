@@ -38,7 +38,13 @@ def wide():
 
 
 @pytest.mark.parametrize(
-    "model", [SMLRClassifier(n_rates=8), SMLRClassifier(penalty="group", rate=1.0)], ids=repr
+    "model",
+    [
+        SMLRClassifier(n_rates=8),
+        SMLRClassifier(penalty="group", rate=1.0),
+        SMLRClassifier(kernel="rbf", n_rates=8),
+    ],
+    ids=repr,
 )
 def test_every_scikit_learn_check_passes(model):
     with warnings.catch_warnings():
@@ -129,6 +135,31 @@ def test_leave_one_out_takes_one_of_two_equal_rows(iris):
     repeated = SMLRClassifier(rate=2.0).fit(X[twice], y[twice])
     assert_allclose(weighted.coef_, repeated.coef_, atol=1e-4)
     assert_allclose(weighted.loo_log_loss_, repeated.loo_log_loss_, rtol=1e-3)
+
+
+@pytest.mark.parametrize("penalty", ["l1", "l2"])
+@pytest.mark.parametrize("stored", [np.asarray, sparse.csr_array])
+def test_weights_are_rows_with_a_kernel_too(penalty, stored):
+    rng = np.random.default_rng(6)
+    X = np.round(rng.normal(size=(40, 3)), 1)
+    y = (X[:, 0] ** 2 + rng.normal(size=40) > 1).astype(int)
+    weight = rng.integers(0, 3, 40)
+    model = SMLRClassifier(penalty=penalty, kernel="rbf", rate=0.5, tol=1e-10)
+    weighted = clone(model).fit(stored(X), y, sample_weight=weight)
+    repeated = clone(model).fit(stored(np.repeat(X, weight, axis=0)), np.repeat(y, weight))
+    # A ridge would split a weight over equal basis functions and pay less for it; there are none.
+    assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), rtol=1e-6)
+    assert weighted.n_kept_ == repeated.n_kept_
+    assert np.all(weight[weighted.basis_indices_] > 0)
+
+
+@pytest.mark.parametrize("tuning", ["alo", "cv"])
+def test_the_rate_is_chosen_for_the_classes_that_count(tuning):
+    # Class 1 counts for nothing, and noise is all there is to learn about it.
+    rng = np.random.default_rng(2)
+    X, y = rng.normal(size=(60, 5)), np.tile([0, 1], 30)
+    model = SMLRClassifier(tuning=tuning, kernel="rbf", n_rates=8, class_weight={0: 1000.0, 1: 1e-4})
+    assert np.all(model.fit(X, y).predict(rng.normal(size=(40, 5))) == 0)
 
 
 @pytest.mark.parametrize("tuning", ["alo", "bayes", "cv"])

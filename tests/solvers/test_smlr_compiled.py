@@ -15,6 +15,7 @@ from foldless.datasets import make_class_means
 from foldless.operators import operator_from
 from foldless.solvers.smlr import (
     L1,
+    Columns,
     Labels,
     Regression,
     compiled,
@@ -25,7 +26,7 @@ from foldless.solvers.smlr import (
     quadratic,
 )
 from foldless.solvers.smlr.design import Design
-from foldless.tuning import alo
+from foldless.tuning import alo, leaving
 
 needs_numba = pytest.mark.skipif(
     importlib.util.find_spec("numba") is None, reason="needs the extra `fast` (numba)"
@@ -37,7 +38,7 @@ def in_numpy(monkeypatch):
     """What is called from here on runs without compiled loops."""
 
     def switch():
-        for module in (newton, alo):
+        for module in (newton, leaving):
             monkeypatch.setattr(module, "compiled", lambda: None)
 
     return switch
@@ -107,11 +108,16 @@ def test_leave_one_out_is_the_same(n_classes, in_numpy):
     problem = Regression(operator_from(X), Labels.of(code, n_classes, ones))
     penalty = L1(0.25 * largest_rate(L1, nothing(problem)))
     fitted = fit(problem, penalty)
-    found = [alo.leave_one_out(problem, penalty, fitted, ones, ones, n_steps=n) for n in (1, 4)]
+    columns = Columns(problem.operator)
+
+    def both():
+        stepped = alo.leave_one_out_by_steps(problem, penalty, fitted, ones, ones, columns)
+        return stepped.loo.log_proba, alo.leave_one_out(problem, penalty, fitted, ones, ones).log_proba
+
+    fast = both()
     in_numpy()
-    for n_steps, compiled_loo in zip((1, 4), found, strict=True):
-        plain = alo.leave_one_out(problem, penalty, fitted, ones, ones, n_steps=n_steps)
-        assert_allclose(compiled_loo.log_proba, plain.log_proba, rtol=1e-7, atol=1e-9)
+    for by_loops, plain in zip(fast, both(), strict=True):
+        assert_allclose(by_loops, plain, rtol=1e-7, atol=1e-9)
 
 
 @needs_numba

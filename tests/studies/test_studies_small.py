@@ -133,6 +133,40 @@ def test_smlr_table2_runs_on_files_of_the_right_form(tmp_path):
     assert (results.seconds > 0).all()
 
 
+def test_smlr_fits_as_printed_arrive_if_they_are_not_ended(tmp_path, monkeypatch):
+    pytest.importorskip("numba")
+    warm_starts = importlib.import_module("benchmarks.studies.smlr_table2.warm_starts")
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((48, 6))
+    code = np.argmax(X[:, :3] + 0.3 * rng.standard_normal((48, 3)), axis=1)
+    np.savez(tmp_path / "yeast.npz", X=X, y=np.array(["a", "b", "c"])[code])
+    main = warm_starts.main
+    main(["--quick", "--out", str(tmp_path), "--data", str(tmp_path), "--only", "yeast"])
+    results = pd.read_csv(tmp_path / "warm_starts.csv")
+    assert set(results.way) == set(warm_starts.WAYS)
+    # Ended early, the same algorithm keeps more than the optimum has; to the end, it finds the optimum.
+    kept = results.groupby("way").kept.sum()
+    assert kept["from zero"] > kept["optimum"]
+    monkeypatch.setattr(warm_starts, "TOL", 1e-9)
+    columns, y = np.asfortranarray(X @ X.T), code
+    arrived = warm_starts.as_printed(columns, y, 2.0, np.zeros((48, 2)))
+    np.testing.assert_allclose(
+        columns @ arrived.weights, columns @ warm_starts.optimum(columns, y, 2.0).weights, atol=2e-2
+    )
+
+
+def test_smlr_features_reports_every_way(tmp_path):
+    rng = np.random.default_rng(0)
+    X = np.exp(rng.standard_normal((60, 40)) + 6)
+    label = np.where(np.log(X[:, 0]) + 0.4 * rng.standard_normal(60) > 6, "ALL", "AML")
+    np.savez(tmp_path / "leukemia.npz", X=X, y=label, split=np.repeat(["train", "test"], 30))
+    main = importlib.import_module("benchmarks.studies.smlr_table2.features").main
+    main(["--quick", "--out", str(tmp_path), "--data", str(tmp_path)])
+    results = pd.read_csv(tmp_path / "features.csv")
+    assert len(results) == 6
+    assert (results.wrong < results.tested / 3).all()
+
+
 def test_smlr_checks_run_and_bounds_hold(tmp_path):
     rng = np.random.default_rng(0)
     wide = rng.standard_normal((60, 40))

@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
 from scipy.special import log_softmax, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
@@ -29,7 +30,7 @@ from foldless.solution import Outcome
 from foldless.solvers.smlr import ALGORITHMS, L1, PENALTIES, Labels, Regression, RegressionFit, Stop
 from foldless.solvers.smlr.row_space import row_space
 from foldless.theory.bounds import bounds, operator_vote
-from foldless.tuning.alo import leave_one_out
+from foldless.tuning.alo import leave_one_out, scored
 from foldless.tuning.rate import (
     Task,
     Tuned,
@@ -175,7 +176,7 @@ class SMLRClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, Bas
         )
         labels = Labels.of(code, self.classes_.size, weight, self._reference())
         with one_blas_thread():
-            basis = self._fitted_basis(X, weight)
+            basis = self._fitted_basis(X, weight, label_weight)
             self._fit_basis(basis, labels, left_out, label_weight)
         if self.outcome_ is not Outcome.CONVERGED:
             warnings.warn(
@@ -269,15 +270,15 @@ class SMLRClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, Bas
 
     # ------------------------------------------------------------------ basis functions
 
-    def _fitted_basis(self, X: Any, weight: Array) -> Operator:
+    def _fitted_basis(self, X: Any, weight: Array, count: Array) -> Operator:
         """The columns that carry weights, standardised by the training samples."""
+        operator = operator_from(X)
         if self.kernel is not None:
-            self._kernel_gamma = self._default_gamma(X)
-            columns: Any = self._kernel(X, X)
-        else:
-            columns = X
-        operator = operator_from(columns)
-        self._training = X if self.kernel is not None else None
+            self._kernel_gamma = self._default_gamma(operator, count)
+            # A row that is there twice, or not at all, is no reason for another basis function.
+            self.basis_indices_ = _distinct_rows(X, np.flatnonzero(count))
+            self.basis_ = X[self.basis_indices_]
+            operator = operator_from(self._kernel(X, self.basis_))
         if not self.standardize:
             self._center, self._scale = _nothing_done(operator.shape[1])
             return operator
@@ -285,13 +286,12 @@ class SMLRClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, Bas
         self._center, self._scale = standardized.center, standardized.scale
         return standardized
 
-    def _default_gamma(self, X: Any) -> float:
+    def _default_gamma(self, operator: Operator, count: Array) -> float:
         if self.gamma is not None:
             return float(self.gamma)
-        variance = (
-            X.multiply(X).mean() - X.mean() ** 2 if hasattr(X, "multiply") else np.var(X, dtype=np.float64)
-        )
-        return 1.0 / (X.shape[1] * float(variance)) if variance > 0 else 1.0
+        means, variances = operator.column_moments(count)
+        variance = float(np.mean(variances) + np.var(means))  # of all entries of X
+        return 1.0 / (operator.shape[1] * variance) if variance > 0 else 1.0
 
     def _kernel(self, X: Any, samples: Any) -> NDArray[Any]:
         """Basis functions around `samples`, at the rows of X."""
@@ -325,10 +325,12 @@ class SMLRClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, Bas
         reduced = None if kind.sparse or n_columns <= n_rows else row_space(basis)
         problem = Regression(reduced.basis if reduced else basis, labels, bool(self.fit_intercept))
         task = Task(problem, kind, Stop(float(self.tol), int(self.max_iter)), self.algorithm)
-        tuned = self._tuned(task, left_out, label_weight)
+        tuned = self._tuned(task, left_out)
         fitted = tuned.fitted
         penalty = kind(fitted.rate)
-        loo = leave_one_out(problem, penalty, fitted, left_out, label_weight)
+        loo = tuned.loo or leave_one_out(problem, penalty, fitted, left_out, label_weight)
+        # Whatever the rate was chosen for, errors are reported as errors.
+        loo = scored(loo.log_proba, labels.code, label_weight)
         weights = fitted.coef(problem.operator.shape[1])
         if reduced is not None:
             weights = basis.adjoint(reduced.back @ weights)
@@ -344,12 +346,10 @@ class SMLRClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, Bas
 
     def _publish_weights(self, weights: Array, intercept: Array, labels: Labels, dtype: Any) -> None:
         if self.kernel is not None:
-            self.basis_indices_ = np.flatnonzero(np.any(weights != 0, axis=1))
-            assert self._training is not None
-            self.basis_ = self._training[self.basis_indices_]
-            self._center, self._scale = self._center[self.basis_indices_], self._scale[self.basis_indices_]
-            weights = weights[self.basis_indices_]
-        del self._training
+            kept = np.flatnonzero(np.any(weights != 0, axis=1))
+            self.basis_indices_, self.basis_ = self.basis_indices_[kept], self.basis_[kept]
+            self._center, self._scale = self._center[kept], self._scale[kept]
+            weights = weights[kept]
         self._free, self._weights_inside, self._intercept_inside = labels.free, weights, intercept
         self.n_kept_ = int(np.count_nonzero(np.any(weights != 0, axis=1)))
         outside = weights / self._scale[:, np.newaxis]
@@ -360,7 +360,7 @@ class SMLRClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, Bas
         coef[place], level[place] = outside.T, shift
         self.coef_, self.intercept_ = coef.astype(dtype), level.astype(dtype)
 
-    def _tuned(self, task: Task, left_out: Array, label_weight: Array) -> Tuned:
+    def _tuned(self, task: Task, left_out: Array) -> Tuned:
         if self.penalty == "none":
             fitted = task.at(0.0)
             return Tuned(fitted, n_iter=fitted.n_iter)
@@ -370,10 +370,12 @@ class SMLRClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, Bas
         if self.tuning == "bayes":
             return by_integration(task)
         rates = rate_grid(task.problem, task.penalty, int(self.n_rates))
+        # The rate answers the question that the fit answers, so a class counts as much here as there.
+        cost = task.problem.labels.sample_weight
         if self.tuning == "alo":
-            return by_leave_one_out(task, rates, left_out, label_weight)
+            return by_leave_one_out(task, rates, left_out, cost)
         if self.tuning == "cv":
-            return by_folds(task, rates, int(self.n_folds), label_weight)
+            return by_folds(task, rates, int(self.n_folds), cost)
         return by_criterion(task, rates, self._bound_criterion(task.problem))
 
     def _bound_criterion(self, problem: Regression) -> Callable[[RegressionFit], float]:
@@ -396,6 +398,20 @@ class SMLRClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, Bas
             ).gibbs
 
         return criterion
+
+
+def _distinct_rows(X: Any, among: NDArray[np.intp]) -> NDArray[np.intp]:
+    """The first of every set of equal rows."""
+    first: dict[bytes, np.intp] = {}
+    rows = X.tocsr() if issparse(X) else X
+    for i in among:
+        if issparse(X):
+            own = slice(rows.indptr[i], rows.indptr[i + 1])
+            key = rows.indices[own].tobytes() + rows.data[own].tobytes()
+        else:
+            key = rows[i].tobytes()
+        first.setdefault(key, i)
+    return np.array(list(first.values()), dtype=np.intp)
 
 
 def _nothing_done(n_columns: int) -> tuple[Array, Array]:

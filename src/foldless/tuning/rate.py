@@ -26,7 +26,7 @@ from foldless.solvers.smlr import (
     nothing,
     path,
 )
-from foldless.tuning.alo import leave_one_out
+from foldless.tuning.alo import LeaveOneOut, Stepped, leave_one_out_by_steps, refitted_where_far
 
 # A path ends where the fit explains this share of the labels: smaller rates only enlarge the weights.
 EXPLAINED = 0.999
@@ -36,10 +36,12 @@ SMALLEST_SHARE, SMALLEST_SHARE_TALL = 0.01, 0.001
 RIDGE_RANGE = (1.0, 1e-7)
 # Leave-one-out looks at this many places along a path, then this often between the best and its neighbours.
 COARSE_LOOKS, REFINEMENTS = 8, 2
-# A loss that was above its best at this many places in a row has passed it.
-ENOUGH_RISES = 2
+# A loss that was above its best at this many places in a row has passed it, or once by this share.
+ENOUGH_RISES, CLEAR_RISE = 2, 0.1
 # ... if that best is lower by this share than where the path begins: the first weights of all may do harm.
 REAL_GAIN = 0.1
+# A place is worth refits if its steps promise a loss that is lower by this share.
+WORTH_REFITS = 0.05
 # Fits that are not exact are passed over; after so many of them smaller rates are hopeless, too.
 ENOUGH_FAILURES = 2
 # How far beyond the end of the rates a loss that still falls is followed.
@@ -56,6 +58,7 @@ class Tuned:
     rates: Array = field(default_factory=lambda: np.zeros(0))
     criterion: Array = field(default_factory=lambda: np.zeros(0))
     n_iter: int = 0
+    loo: LeaveOneOut | None = None  # of the chosen fit, if that is how it was chosen
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,16 +118,15 @@ def by_leave_one_out(task: Task, rates: Array, left_out: Array, label_weight: Ar
     """The rate with the smallest approximate leave-one-out log loss.
 
     The loss is smooth in the logarithm of the rate, so a few of the rates are fitted first, from the largest
-    down until the loss rises, then those where a parabola through the best and its neighbours is lowest. A
-    loss that still falls at the end of the rates is followed further: smooth kernels want rates many decades
-    down.
+    down until the loss has clearly risen, then those where a parabola through the best and its neighbours is
+    lowest. A loss that still falls at the end of the rates is followed further: smooth kernels want rates
+    many decades down.
     """
     looks = _Looks(task, rates, left_out, label_weight)
     end, stride = rates.size - 1, max(rates.size // COARSE_LOOKS, 1)
     furthest = end + int(end * np.log(FURTHEST) / np.log(rates[-1] / rates[0]))
     for place in (*range(0, end, stride), end, *range(end + stride, furthest + 1, stride)):
-        passed = looks.since_best >= ENOUGH_RISES and looks.gained > REAL_GAIN
-        if passed or (place > end and looks.since_best) or not looks.at(place):
+        if looks.passed or (place > end and looks.since_best) or not looks.at(place):
             break
     for _ in range(REFINEMENTS):
         if not looks.at(looks.lowest_between()):
@@ -140,6 +142,7 @@ class _Looks:
         self._rates = rates
         self._columns = Columns(task.problem.operator)
         self._fits: dict[int, RegressionFit] = {}
+        self._stepped: dict[int, Stepped] = {}
         self._loss: dict[int, float] = {}
         self._failures = 0
         start = nothing(task.problem)
@@ -157,10 +160,15 @@ class _Looks:
         return min(self._loss, key=self._loss.__getitem__)
 
     @property
-    def gained(self) -> float:
-        """The share of the first loss that the best is lower by."""
-        first = self._loss[min(self._loss)]
-        return 1.0 - self._loss[self.best] / first if np.isfinite(first) else 1.0
+    def passed(self) -> bool:
+        """Whether the best is behind: it was one, and the loss has risen since, clearly or for long."""
+        if not self.since_best:
+            return False
+        first, best, last = (self._loss[i] for i in (min(self._loss), self.best, max(self._loss)))
+        gained = best < (1.0 - REAL_GAIN) * first
+        # An approximation that broke down is no rise, but after two of them there is no hope.
+        clear = (1.0 + CLEAR_RISE) * best < last < np.inf
+        return gained and (clear or self.since_best >= ENOUGH_RISES)
 
     def at(self, place: int) -> bool:
         """Look there; whether it makes sense to look at smaller rates."""
@@ -180,11 +188,11 @@ class _Looks:
         if self._fits and fitted.outcome is not Outcome.CONVERGED:
             self._failures += 1
             return self._failures < ENOUGH_FAILURES
-        loo = leave_one_out(
-            self._task.problem, penalty, fitted, self._left_out, self._label_weight, self._columns, n_steps=1
+        stepped = leave_one_out_by_steps(
+            self._task.problem, penalty, fitted, self._left_out, self._label_weight, self._columns
         )
-        self._fits[place] = fitted
-        self._loss[place] = loo.log_loss if np.isfinite(loo.log_loss) else np.inf
+        self._fits[place], self._stepped[place] = fitted, stepped
+        self._loss[place] = _or_infinite(stepped.loo.log_loss)
         return not self._task.explained(fitted)
 
     def _rate(self, place: int) -> float:
@@ -216,8 +224,41 @@ class _Looks:
         return vertex
 
     def tuned(self) -> Tuned:
+        """The best place, once samples that their steps have moved far are refitted.
+
+        Steps are too kind to small rates, so the best of them is not believed: while another place promises
+        much less than what has been found, its samples are refitted, too.
+        """
+        found: dict[int, LeaveOneOut] = {}
+        losses, enough = dict(self._loss), np.inf
+        for place in sorted(self._loss, key=self._loss.__getitem__):
+            if found and self._loss[place] >= enough:
+                break
+            found[place] = refitted_where_far(
+                self._task.problem,
+                self._task.penalty(self._rate(place)),
+                self._stepped[place],
+                self._left_out,
+                self._label_weight,
+                self._columns,
+            )
+            losses[place] = _or_infinite(found[place].log_loss)
+            enough = min(enough, (1.0 - WORTH_REFITS) * losses[place])
+        chosen = min(found, key=losses.__getitem__)
         places = sorted(self._fits)
-        return _best([self._fits[i] for i in places], np.array([self._loss[i] for i in places]))
+        looked = [i for i in places if np.isfinite(losses[i])]
+        return Tuned(
+            self._fits[chosen],
+            np.array([self._fits[i].rate for i in looked]),
+            np.array([losses[i] for i in looked]),
+            sum(self._fits[i].n_iter for i in places),
+            found[chosen],
+        )
+
+
+def _or_infinite(loss: float) -> float:
+    """Of a loss that is not known."""
+    return loss if np.isfinite(loss) else np.inf
 
 
 def by_criterion(task: Task, rates: Array, criterion: Callable[[RegressionFit], float]) -> Tuned:

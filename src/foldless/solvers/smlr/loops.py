@@ -27,6 +27,8 @@ def follow_signs(
     """`quadratic.l1_quadratic`; False if the curvature is not positive definite."""
     size = start.size
     u = start.copy()
+    if size == 0:
+        return u, True
     signs = np.sign(u)
     active = (u != 0) | (rates == 0)
     at = np.empty(size, np.intp)
@@ -316,7 +318,7 @@ def without_each(
     slack: float,
     rounds: int,
 ) -> Array:
-    """`alo._Expansion.without`, for the samples `which`, a row of changes each."""
+    """`tuning.leaving._Expansion.without`, for the samples `which`, a row of changes each."""
     n_pairs, n_scores = start.size, bends.shape[1]
     out = np.zeros((which.size, n_pairs))
     push, left = np.empty(n_pairs), np.empty(n_pairs)
