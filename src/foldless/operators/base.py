@@ -104,6 +104,10 @@ class Operator(ABC):
         tiles = (self.dense_tile(slice(i, i + 1), slice(0, n_columns)) for i in some)
         return f"rows of checksum {checksum(tiles):08x}"
 
+    def some_rows(self, rows: NDArray[np.intp]) -> Operator | None:
+        """A copy of these rows as an operator of their own; None where rows are not in memory."""
+        return None
+
     def dense_tile(self, rows: slice, columns: slice) -> NDArray[np.float64]:
         """A dense float64 copy of some rows of some columns, the caller's to overwrite.
 

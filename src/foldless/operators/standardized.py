@@ -117,6 +117,11 @@ class Standardized(Operator):
         slopes = self._of_columns(inner.slopes, slope_total)
         return Sweep(slopes, None if inner.curvatures is None else square.folded(inner.curvatures))
 
+    def some_rows(self, rows: NDArray[np.intp]) -> Standardized | None:
+        """With centre and scale of all rows, so that weights mean the same."""
+        inner = self.operator.some_rows(rows)
+        return None if inner is None else Standardized(inner, self.center, self.scale, self.constant)
+
     def scores(self, weights: Array) -> Array:
         inner_weights = _divided(weights, self.scale)
         return self.operator.scores(inner_weights) - self.center @ inner_weights
