@@ -6,12 +6,16 @@ how well it predicts left-out labels: with more features than samples the dense 
 kernels of samples, otherwise Gaussian priors of several widths, solved by EP.
 
 A table too large for exact covariances, text for the most part, has the same models solved by GAMP with a
-variance for each column and sample: sweeps over the data, and nothing of the size of samples squared.
+variance for each column and sample: sweeps over the data, and nothing of the size of samples squared. Where
+there are very many samples, some of them say first which models are worth fitting to all, and whether the
+sparse one needs this care. Correlations do harm by making cavities wrong. Where leave-one-out of these
+samples foretells the loss on others they have not, and the sparse model is fitted as for independent columns.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any
 
@@ -21,12 +25,12 @@ from scipy.special import log_expit
 
 from foldless.beliefs import Array
 from foldless.channels import Logistic
-from foldless.operators import Standardized
+from foldless.operators import Operator, Standardized
 from foldless.priors import Blocks, Gaussian, HyperPrior, Prior, SpikeAndSlab
 from foldless.problem import Problem
 from foldless.solution import History, Outcome, Solution
 from foldless.solvers import EP, GAMP, Stopping, solve
-from foldless.solvers.base import Solver
+from foldless.solvers.base import Solver, State
 from foldless.solvers.gaussian_layer import Tiles
 from foldless.solvers.groups import left_out_groups
 from foldless.solvers.solve import Watch
@@ -40,10 +44,11 @@ from foldless.tuning.bank import (
     fit_bank,
 )
 from foldless.tuning.em import EM, tunable_names
-from foldless.tuning.fit import COVARIATE_VARIANCE, Choices, Columns, Fit, assemble
+from foldless.tuning.fit import COVARIATE_VARIANCE, Choices, Columns, Fit, assemble, fit, fit_of_rows
 from foldless.tuning.generative import Candidate as Blend
-from foldless.tuning.loo import loo_log_loss
+from foldless.tuning.loo import loo_log_densities, loo_log_loss
 from foldless.tuning.relevance import Contrasts
+from foldless.tuning.sample import parts_of
 
 # The intercept of a bank, between the classes, strays from their log-odds by about this variance.
 BANK_INTERCEPT_VARIANCE = 1.0
@@ -66,6 +71,10 @@ RIDGES = (
 # For tables too large for exact covariances, where a sweep for each must do.
 LARGE_RIDGES = tuple(Recipe(0, score_variance, 0.0) for score_variance in (1.0, 10.0, 100.0, 1000.0))
 SPARSE = "sparse"
+# An average in which a model has a smaller weight than this is hardly another without it.
+WORTH_ALL_SAMPLES = 0.1
+# A loss on other samples beyond what leave-one-out promised by more than this was not foretold.
+HONEST_STANDARD_ERRORS = 3.0
 # Plain parameters: few features, of about two log-odds per standard deviation.
 EXPECTED_ACTIVE = 10.0
 PLAIN_SLAB_VARIANCE = 4.0
@@ -79,6 +88,16 @@ class CorrelatedFit:
     average: Average
     # By how many standard errors the best dense model predicts left-out labels better than the sparse one.
     dense_lead: float
+    # Where dense models that have a say in the average have ended, as far as solvers found them.
+    states: Mapping[str, State] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class _Sample:
+    """What some of very many rows have said about all of them."""
+
+    sparse: Fit  # as for independent columns
+    averaged: CorrelatedFit
 
 
 def fit_correlated(
@@ -97,22 +116,51 @@ def fit_correlated(
 
     Groups need exact covariances (`exact`): a group's leave-one-out asks how its samples go together.
     """
+    if not exact:
+        sample = _of_a_sample(standardized, labels, sample_weight, columns, choices, left_out, watch)
+        if sample is not None:
+            sparse = fit(
+                standardized,
+                labels,
+                sample_weight,
+                columns,
+                _patient(choices),
+                left_out=left_out,
+                sample=sample.sparse,
+                watch=watch,
+            )
+            outcome = sparse.solution.outcome
+            if outcome.trustworthy or outcome is Outcome.INTERRUPTED:
+                return _with_ridges(sparse, labels, sample_weight, left_out, sample.averaged.states)
     solver: Solver[Any] = EP() if exact else GAMP(variances="per-coordinate")
     problem = assemble(standardized, labels, sample_weight, columns, choices.channel, left_out)
     free = ~standardized.constant
     free[list(columns.always_kept)] = False
-    plain, sparse = _sparse(problem, solver, free, choices, watch)
+    plain, tuned = _sparse(problem, solver, free, choices, watch)
+    states: dict[str, State] = {}
     candidates = [_class_frequencies(labels, sample_weight, left_out, group, columns.n_features)]
     if not free.any():
         pass
     elif not exact:
-        candidates += _ridges(LARGE_RIDGES, problem, solver, columns, int(free.sum()), None)
+        candidates += _ridges(LARGE_RIDGES, problem, solver, columns, int(free.sum()), None, states)
     elif standardized.shape[1] > sample_weight.sum():
         candidates += _bank(standardized, labels, sample_weight, columns, free, left_out, group)
     else:
-        candidates += _ridges(RIDGES, problem, solver, columns, int(free.sum()), group)
+        candidates += _ridges(RIDGES, problem, solver, columns, int(free.sum()), group, states)
     if plain.outcome.trustworthy:
         candidates.append(_of_solution(SPARSE, plain, columns, group))
+    sparse = _as_fit(tuned, standardized, columns)
+    return _averaged(sparse, candidates, states, labels, sample_weight)
+
+
+def _averaged(
+    sparse: Fit,
+    candidates: list[Candidate],
+    states: Mapping[str, State],
+    labels: Array,
+    sample_weight: Array,
+) -> CorrelatedFit:
+    standardized = sparse.standardized
     average = averaged(candidates, standardized, labels, sample_weight)
     nobody = sample_weight <= 0
     if nobody.any():
@@ -120,7 +168,89 @@ def fit_correlated(
         log_odds = np.where(nobody, average.log_odds(standardized), average.loo_log_odds)
         average = replace(average, loo_log_odds=log_odds)
     lead = _dense_lead(candidates, labels, sample_weight)
-    return CorrelatedFit(_as_fit(sparse, standardized, columns), average, lead)
+    worth = {name for name, _, weight in average.tried if weight >= WORTH_ALL_SAMPLES}
+    return CorrelatedFit(sparse, average, lead, {n: state for n, state in states.items() if n in worth})
+
+
+def _of_a_sample(
+    standardized: Standardized,
+    labels: Array,
+    sample_weight: Array,
+    columns: Columns,
+    choices: Choices,
+    left_out: Array,
+    watch: Watch | None,
+) -> _Sample | None:
+    """A fit of some rows as though columns were independent, if others say that it may be trusted."""
+    parts = parts_of(labels, sample_weight)
+    if parts is None:
+        return None
+    rows = parts.search
+    sparse = fit_of_rows(
+        rows, standardized, labels, sample_weight, columns, _patient(choices), left_out=left_out, watch=watch
+    )
+    if sparse is None:
+        return None
+    others = standardized.some_rows(parts.check)
+    assert others is not None
+    interrupted = sparse.solution.outcome is Outcome.INTERRUPTED
+    if not interrupted and not (
+        sparse.solution.outcome.trustworthy
+        and foretells(sparse, others, labels[parts.check], sample_weight[parts.check])
+    ):
+        return None
+    ridges: Mapping[str, State] | None = {} if interrupted else None
+    averaged = _with_ridges(sparse, labels[rows], sample_weight[rows], left_out[rows], ridges)
+    return _Sample(sparse, averaged)
+
+
+def _patient(choices: Choices) -> Choices:
+    """No longer than is worth it before other solvers are asked."""
+    return replace(choices, stopping=replace(choices.stopping, patience=PATIENCE))
+
+
+def foretells(found: Fit, others: Operator, labels: Array, sample_weight: Array) -> bool:
+    """Whether leave-one-out promised no more than other samples keep, standard errors of both allowed for."""
+    posterior, n = found.solution.posterior, found.columns.n_features
+    mean = others.scores(posterior.mean[:n]) + posterior.mean[-1]
+    var = others.score_variances(posterior.var[:n]) + posterior.var[-1]
+    channel = found.solution.problem.channel.predictive()
+    kept = log_expit(labels * tempered_log_odds(channel, mean, var, 1.0))
+    (promised, promised_error), (loss, error) = (
+        _mean_loss(density, weight)
+        for density, weight in (
+            (loo_log_densities(found.solution), found.solution.problem.label_weight),
+            (kept, sample_weight),
+        )
+    )
+    return bool(loss - promised <= HONEST_STANDARD_ERRORS * np.hypot(error, promised_error))
+
+
+def _mean_loss(log_density: Array, weight: Array) -> tuple[float, float]:
+    """And its standard error; a sample of weight 2 counts as two."""
+    share = weight / weight.sum()
+    mean = float(share @ log_density)
+    return -mean, float(np.sqrt(share @ (log_density - mean) ** 2 / weight.sum()))
+
+
+def _with_ridges(
+    sparse: Fit,
+    labels: Array,
+    sample_weight: Array,
+    left_out: Array,
+    known: Mapping[str, State] | None,
+) -> CorrelatedFit:
+    """The average of a sparse fit and ridges; only those that are `known`, from where these are, if any."""
+    standardized, columns = sparse.standardized, sparse.columns
+    solver = GAMP(variances="per-coordinate")
+    problem = assemble(standardized, labels, sample_weight, columns, Logistic(), left_out)
+    n_free = int(np.count_nonzero(~standardized.constant)) - len(columns.always_kept)
+    states: dict[str, State] = {}
+    candidates = [_class_frequencies(labels, sample_weight, left_out, None, columns.n_features)]
+    candidates += _ridges(LARGE_RIDGES, problem, solver, columns, max(n_free, 1), None, states, known)
+    if sparse.solution.outcome.trustworthy:
+        candidates.append(_of_solution(SPARSE, sparse.solution, columns, None))
+    return _averaged(sparse, candidates, states, labels, sample_weight)
 
 
 def _dense_lead(candidates: list[Candidate], labels: Array, sample_weight: Array) -> float:
@@ -303,17 +433,26 @@ def _ridges(
     columns: Columns,
     n_free: int,
     group: NDArray[np.intp] | None,
+    states: dict[str, State],
+    known: Mapping[str, State] | None = None,
 ) -> list[Candidate]:
-    """Gaussian priors of several widths."""
+    """Gaussian priors of several widths; `states` is told where they end.
+
+    If some are `known` to matter, only these, from where other rows have taken them.
+    """
     found = []
     assert isinstance(problem.prior, Blocks)
     stopping = Stopping(tol=1e-3, max_iter=RIDGE_MAX_ITER, patience=PATIENCE)
     for recipe in recipes:
+        if known is not None and recipe.name not in known:
+            continue
         prior: Prior = Gaussian(recipe.score_variance / n_free)
         here = problem.but(channel=recipe.channel, prior=replace(problem.prior, base=prior))
-        solution = solve(here, solver, stopping=stopping)
+        state = None if known is None else solver.grown(here, known[recipe.name])
+        solution = solve(here, solver, stopping=stopping, state=state)
         if solution.outcome.trustworthy:
             found.append(_of_solution(recipe.name, solution, columns, group))
+            states[recipe.name] = solution.state
     return found
 
 
@@ -324,7 +463,7 @@ def _of_solution(
     loo_mean, loo_var = posterior.loo_mean, posterior.loo_var
     if group is not None:
         loo_mean, loo_var = left_out_groups(solution.problem, solution.state, group)
-    channel = solution.problem.channel
+    channel = solution.problem.channel.predictive()
 
     def linear() -> Linear:
         mean, var = posterior.mean, posterior.var

@@ -29,7 +29,7 @@ from foldless.tuning.generative import (
     unblended,
 )
 from foldless.tuning.loo import loo_log_loss
-from foldless.tuning.sample import rows_to_search_with
+from foldless.tuning.sample import parts_of
 from foldless.tuning.start import class_means, starting_prior
 
 # Wide beside any log-odds of class sizes, and narrow enough to be proper.
@@ -140,13 +140,26 @@ def fit(
     *,
     left_out: Array | None = None,
     warm: Any = None,
+    sample: Fit | None = None,
     watch: Watch | None = None,
 ) -> Fit:
-    """Fit, tuned, without folds. `left_out` is the weight that leave-one-out takes out of each sample."""
+    """Fit, tuned, without folds. `left_out` is the weight that leave-one-out takes out of each sample.
+
+    Of very many rows some are fitted first, unless a fit of a `sample` of them is there.
+    """
     search = choices.generative_weight is None and can_blend(choices.channel)
-    sample = None
-    if search and warm is None:
-        sample = _fit_of_a_sample(standardized, labels, sample_weight, columns, choices, left_out, watch)
+    parts = parts_of(labels, sample_weight) if search and warm is None and sample is None else None
+    if parts is not None:
+        sample = fit_of_rows(
+            parts.search,
+            standardized,
+            labels,
+            sample_weight,
+            columns,
+            choices,
+            left_out=left_out,
+            watch=watch,
+        )
     if sample is not None:
         choices = replace(choices, prior=sample.prior, channel=sample.channel)
     problem = assemble(standardized, labels, sample_weight, columns, choices.channel, left_out)
@@ -229,19 +242,20 @@ def fit(
     )
 
 
-def _fit_of_a_sample(
+def fit_of_rows(
+    rows: NDArray[np.intp],
     standardized: Standardized,
     labels: Array,
     sample_weight: Array,
     columns: Columns,
     choices: Choices,
-    left_out: Array | None,
-    watch: Watch | None,
+    *,
+    left_out: Array | None = None,
+    watch: Watch | None = None,
 ) -> Fit | None:
-    """A rough fit of some of very many rows, to search with; None where that would not help."""
-    rows = rows_to_search_with(labels, sample_weight)
-    part = None if rows is None else standardized.some_rows(rows)
-    if rows is None or part is None:
+    """A rough fit of some rows, to start all of them from; None if they cannot be had, or it diverges."""
+    part = standardized.some_rows(rows)
+    if part is None:
         return None
     stopping = replace(choices.stopping, tol=max(SCAN_TOLERANCE, choices.stopping.tol))
     found = fit(

@@ -3,9 +3,13 @@
 What a search decides is a handful of numbers: how many features matter, how much, how many labels are wrong,
 how far class means are to be trusted. Some ten thousand samples determine them far better than needed, and
 give weights to start all samples from. What the whole table answers is then found from there, by all samples.
+
+Samples beyond that part are new to what was fitted to it: they say whether its leave-one-out is honest.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,15 +22,23 @@ ROWS = 20_000
 LARGEST_SHARE = 0.25
 
 
-def rows_to_search_with(labels: Array, sample_weight: Array) -> NDArray[np.intp] | None:
-    """Positions of rows, drawn within each class and the same every time; None if there are too few."""
+class Parts(NamedTuple):
+    """Positions of rows to search with, and of as many others to check on."""
+
+    search: NDArray[np.intp]
+    check: NDArray[np.intp]
+
+
+def parts_of(labels: Array, sample_weight: Array) -> Parts | None:
+    """Rows drawn within each class, the same every time; None if there are too few for it to be worth it."""
     in_use = np.flatnonzero(sample_weight > 0)
     if in_use.size * LARGEST_SHARE < ROWS:
         return None
     rng = np.random.default_rng(0)
-    chosen = []
+    search, check = [], []
     for label in np.unique(labels[in_use]):
-        of_class = in_use[labels[in_use] == label]
+        of_class = rng.permutation(in_use[labels[in_use] == label])
         share = max(round(ROWS * of_class.size / in_use.size), 1)
-        chosen.append(rng.choice(of_class, share, replace=False))
-    return np.sort(np.concatenate(chosen))
+        search.append(of_class[:share])
+        check.append(of_class[share : 2 * share])
+    return Parts(np.sort(np.concatenate(search)), np.sort(np.concatenate(check)))
