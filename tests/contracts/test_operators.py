@@ -431,6 +431,19 @@ def test_dense_tiles_match_the_explicit_matrix(pair: tuple[Operator, np.ndarray]
         )
 
 
+def test_presence_is_the_share_of_rows_that_are_not_zero(pair: tuple[Operator, np.ndarray]) -> None:
+    operator, _ = pair
+    inner: Any = operator
+    while isinstance(inner, (Standardized, Journaled)):
+        inner = inner.operator
+    weight = np.arange(operator.shape[0]) % 3.0
+    present = np.ones(operator.shape[1])
+    if isinstance(inner, (Dense, Sparse)):
+        whole = slice(0, inner.shape[0]), slice(0, inner.shape[1])
+        present = weight / weight.sum() @ (inner.dense_tile(*whole) != 0)
+    assert_allclose(operator.presence(weight), present, atol=1e-14)
+
+
 def test_some_rows_are_an_operator_of_their_own_where_rows_are_in_memory(
     pair: tuple[Operator, np.ndarray],
 ) -> None:

@@ -90,6 +90,10 @@ class Operator(ABC):
         A sample of weight 2 counts as two equal rows: variance = Σ p (x - mean)² with p = weight / Σ weight.
         """
 
+    def presence(self, sample_weight: Array) -> Array:
+        """The share of rows, counted by their weight, in which each column is not zero; 1 where unknown."""
+        return np.ones(self.shape[1])
+
     @abstractmethod
     def columns(self, indices: ArrayLike) -> NDArray[np.float64]:
         """A dense float64 copy of a few columns, for plots and diagnostics."""

@@ -142,6 +142,10 @@ class Standardized(Operator):
         mean, variance = self.operator.column_moments(sample_weight)
         return (mean - self.center) / self.scale, variance / self.scale / self.scale
 
+    def presence(self, sample_weight: Array) -> Array:
+        """Of X before it was centred."""
+        return self.operator.presence(sample_weight)
+
     def squared_norms(self, sample_weight: Array) -> tuple[Array, Array]:
         if self._fitted_weight is None or not np.array_equal(sample_weight, self._fitted_weight):
             return super().squared_norms(sample_weight)

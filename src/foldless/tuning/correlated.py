@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,7 @@ from foldless.problem import Problem
 from foldless.solution import History, Outcome, Solution
 from foldless.solvers import EP, GAMP, Stopping, solve
 from foldless.solvers.base import Solver, State
+from foldless.solvers.gamp import GAMPState
 from foldless.solvers.gaussian_layer import Tiles
 from foldless.solvers.groups import left_out_groups
 from foldless.solvers.solve import Watch
@@ -70,6 +71,11 @@ RIDGES = (
 )
 # For tables too large for exact covariances, where a sweep for each must do.
 LARGE_RIDGES = tuple(Recipe(0, score_variance, 0.0) for score_variance in (1.0, 10.0, 100.0, 1000.0))
+# Prior variances of these follow how often a column is not zero, half-way between one size of weights per
+# standard deviation and one per occurrence. With the former alone, documents would be described by words that
+# hardly any other has; diagonal covariances cannot leave such words out with their document, so that
+# leave-one-out promises what new documents do not keep. Columns without zeros are all alike.
+PRESENCE_POWER = 0.5
 SPARSE = "sparse"
 # An average in which a model has a smaller weight than this is hardly another without it.
 WORTH_ALL_SAMPLES = 0.1
@@ -142,11 +148,11 @@ def fit_correlated(
     if not free.any():
         pass
     elif not exact:
-        candidates += _ridges(LARGE_RIDGES, problem, solver, columns, int(free.sum()), None, states)
+        candidates += _large_ridges(standardized, labels, sample_weight, columns, free, left_out, states)
     elif standardized.shape[1] > sample_weight.sum():
         candidates += _bank(standardized, labels, sample_weight, columns, free, left_out, group)
     else:
-        candidates += _ridges(RIDGES, problem, solver, columns, int(free.sum()), group, states)
+        candidates += _ridges(problem, solver, columns, int(free.sum()), group)
     if plain.outcome.trustworthy:
         candidates.append(_of_solution(SPARSE, plain, columns, group))
     sparse = _as_fit(tuned, standardized, columns)
@@ -242,12 +248,14 @@ def _with_ridges(
 ) -> CorrelatedFit:
     """The average of a sparse fit and ridges; only those that are `known`, from where these are, if any."""
     standardized, columns = sparse.standardized, sparse.columns
-    solver = GAMP(variances="per-coordinate")
-    problem = assemble(standardized, labels, sample_weight, columns, Logistic(), left_out)
-    n_free = int(np.count_nonzero(~standardized.constant)) - len(columns.always_kept)
+    free = ~standardized.constant
+    free[list(columns.always_kept)] = False
     states: dict[str, State] = {}
     candidates = [_class_frequencies(labels, sample_weight, left_out, None, columns.n_features)]
-    candidates += _ridges(LARGE_RIDGES, problem, solver, columns, max(n_free, 1), None, states, known)
+    if free.any():
+        candidates += _large_ridges(
+            standardized, labels, sample_weight, columns, free, left_out, states, known
+        )
     if sparse.solution.outcome.trustworthy:
         candidates.append(_of_solution(SPARSE, sparse.solution, columns, None))
     return _averaged(sparse, candidates, states, labels, sample_weight)
@@ -427,38 +435,72 @@ def _bank(
 
 
 def _ridges(
-    recipes: tuple[Recipe, ...],
     problem: Problem,
     solver: Solver[Any],
     columns: Columns,
     n_free: int,
     group: NDArray[np.intp] | None,
-    states: dict[str, State],
-    known: Mapping[str, State] | None = None,
 ) -> list[Candidate]:
-    """Gaussian priors of several widths; `states` is told where they end.
-
-    If some are `known` to matter, only these, from where other rows have taken them.
-    """
+    """Gaussian priors of several widths, for at most as many features as samples."""
     found = []
     assert isinstance(problem.prior, Blocks)
     stopping = Stopping(tol=1e-3, max_iter=RIDGE_MAX_ITER, patience=PATIENCE)
-    for recipe in recipes:
-        if known is not None and recipe.name not in known:
-            continue
+    for recipe in RIDGES:
         prior: Prior = Gaussian(recipe.score_variance / n_free)
         here = problem.but(channel=recipe.channel, prior=replace(problem.prior, base=prior))
-        state = None if known is None else solver.grown(here, known[recipe.name])
-        solution = solve(here, solver, stopping=stopping, state=state)
+        solution = solve(here, solver, stopping=stopping)
         if solution.outcome.trustworthy:
             found.append(_of_solution(recipe.name, solution, columns, group))
+    return found
+
+
+def _large_ridges(
+    standardized: Standardized,
+    labels: Array,
+    sample_weight: Array,
+    columns: Columns,
+    free: NDArray[np.bool_],
+    left_out: Array,
+    states: dict[str, State],
+    known: Mapping[str, State] | None = None,
+) -> list[Candidate]:
+    """Gaussian priors of several widths for tables too large for exact covariances.
+
+    Variances follow how often a column is not zero (`PRESENCE_POWER`). That is another unit for each column,
+    in which all weights have one prior. `states` is told where they end. If some are `known` to matter, only
+    these, from where other rows have taken them.
+    """
+    presence = np.maximum(standardized.presence(sample_weight), 1.0 / labels.size)
+    unit = np.where(free, presence ** (PRESENCE_POWER / 2), 1.0)
+    unit[free] /= np.sqrt(np.mean(unit[free] ** 2))
+    tempered = Standardized(
+        standardized.operator, standardized.center, standardized.scale / unit, standardized.constant
+    )
+    problem = assemble(tempered, labels, sample_weight, columns, Logistic(), left_out)
+    assert isinstance(problem.prior, Blocks)
+    solver, found = GAMP(variances="per-coordinate"), []
+    stopping = Stopping(tol=1e-3, max_iter=RIDGE_MAX_ITER, patience=PATIENCE)
+    for recipe in LARGE_RIDGES:
+        if known is not None and recipe.name not in known:
+            continue
+        prior: Prior = Gaussian(recipe.score_variance / int(free.sum()))
+        here = problem.but(channel=recipe.channel, prior=replace(problem.prior, base=prior))
+        state = None if known is None else solver.grown(here, cast(GAMPState, known[recipe.name]))
+        solution = solve(here, solver, stopping=stopping, state=state)
+        if solution.outcome.trustworthy:
+            found.append(_of_solution(recipe.name, solution, columns, None, unit))
             states[recipe.name] = solution.state
     return found
 
 
 def _of_solution(
-    name: str, solution: Solution, columns: Columns, group: NDArray[np.intp] | None
+    name: str,
+    solution: Solution,
+    columns: Columns,
+    group: NDArray[np.intp] | None,
+    unit: Array | float = 1.0,
 ) -> Candidate:
+    """`unit` is what columns were multiplied by before the solver saw them."""
     posterior, n = solution.posterior, columns.n_features
     loo_mean, loo_var = posterior.loo_mean, posterior.loo_var
     if group is not None:
@@ -466,8 +508,8 @@ def _of_solution(
     channel = solution.problem.channel.predictive()
 
     def linear() -> Linear:
-        mean, var = posterior.mean, posterior.var
-        return Linear(mean[:n], var[:n], float(mean[-1]), float(var[-1]), var[:n])
+        mean, var = unit * posterior.mean[:n], unit**2 * posterior.var[:n]
+        return Linear(mean, var, float(posterior.mean[-1]), float(posterior.var[-1]), var)
 
     return Candidate(name, channel, loo_mean, loo_var, linear)
 
