@@ -142,7 +142,7 @@ def fit_correlated(
     problem = assemble(standardized, labels, sample_weight, columns, choices.channel, left_out)
     free = ~standardized.constant
     free[list(columns.always_kept)] = False
-    plain, tuned = _sparse(problem, solver, free, choices, watch)
+    plain, tuned = _sparse(problem, solver, free, choices, watch, exact=exact)
     states: dict[str, State] = {}
     candidates = [_class_frequencies(labels, sample_weight, left_out, group, columns.n_features)]
     if not free.any():
@@ -302,6 +302,8 @@ def _sparse(
     free: NDArray[np.bool_],
     choices: Choices,
     watch: Watch | None,
+    *,
+    exact: bool,
 ) -> tuple[Solution, Solution]:
     """The spike-and-slab model, plain, and with parameters tuned as far as that goes well."""
     assert isinstance(problem.prior, Blocks)
@@ -309,7 +311,11 @@ def _sparse(
     if isinstance(choices.prior, Prior):
         start = choices.prior
     problem = problem.but(prior=replace(problem.prior, base=start))
-    return settled_and_tuned(problem, solver, free, choices.stopping, choices.hyper, watch)
+    # With exact covariances other parameters may settle what these do not. Without, it is correlations that
+    # keep it moving, whatever the parameters, and EM would follow cavities that mean nothing.
+    return settled_and_tuned(
+        problem, solver, free, choices.stopping, choices.hyper, watch, tune_unsettled=exact
+    )
 
 
 def settled_and_tuned(
@@ -321,6 +327,7 @@ def settled_and_tuned(
     watch: Watch | None,
     *,
     em_iterations: int = EM_ITERATIONS,
+    tune_unsettled: bool = True,
 ) -> tuple[Solution, Solution]:
     """The solution at these parameters, and at those that EM finds from there as far as that goes well.
 
@@ -335,6 +342,8 @@ def settled_and_tuned(
     )
     plain = solve(problem, solver, stopping=stopping, watch=watch)
     if em_iterations == 0 or plain.outcome is Outcome.INTERRUPTED or not _something_found(plain, free):
+        return plain, plain
+    if not (tune_unsettled or plain.outcome.trustworthy):
         return plain, plain
     tuner = EM(tunable_names(problem), hyper=hyper, delay=0, every=EM_PERIOD)
     tuned = solve(
