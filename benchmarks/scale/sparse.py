@@ -1,12 +1,13 @@
 """Sparse tables: an iteration against the two products it cannot do without, a tuned fit against its rivals.
 
-python -m benchmarks.scale.sparse [--large] [--only iteration fit]
+python -m benchmarks.scale.sparse [--large] [--only iteration fit] [--ours]
 
 Documents are simulated: a Zipf vocabulary, log-normal lengths, tf-idf, rows of unit length, and labels from a
 sparse logistic model of the standardised columns. `--large` adds 677 000 documents (50 M entries), as many as
 RCV1 has. Everything is measured with the fast extra (numba, as many threads as NUMBA_NUM_THREADS allows) and
 without, in one run. Products and iterations take turns, and each counts with its least time: on a busy
-machine, the one that waited least.
+machine, the one that waited least. `--ours` measures fits of foldless only, and leaves the rivals' rows as
+they were.
 """
 
 from __future__ import annotations
@@ -78,8 +79,10 @@ def main(argv: Sequence[str] | None = None) -> Path:
     parser = common.options(__doc__ or "", trials=20)
     parser.add_argument("--large", action="store_true", help=f"also {LARGE} documents")
     parser.add_argument("--only", nargs="*", choices=("iteration", "fit"), default=("iteration", "fit"))
+    parser.add_argument("--ours", action="store_true", help="no fits of rivals: their rows stay")
     args = parser.parse_args(argv)
     folder = common.output_folder(args.out, SCALE, args.quick)
+    measured_before = rivals_of(folder / "sparse_fit.csv") if args.ours else {}
     sizes = [200] if args.quick else [SMALL, LARGE] if args.large else [SMALL]
     n_words = 300 if args.quick else N_WORDS
     for part, columns in (("iteration", ITERATION_COLUMNS), ("fit", FIT_COLUMNS)):
@@ -88,10 +91,12 @@ def main(argv: Sequence[str] | None = None) -> Path:
         with common.Results(folder, columns, f"sparse_{part}.csv") as results:
             for n_documents in sizes:
                 text = make_text(n_documents, 200 if args.quick else N_TEST, n_words, seed=0)
-                rows = iterations(text, args.trials) if part == "iteration" else fits(text)
+                rows = iterations(text, args.trials) if part == "iteration" else fits(text, args.ours)
                 for row in rows:
                     results.add(documents=n_documents, **row)
                     print(n_documents, row, flush=True)
+                for row in measured_before.get(n_documents, []) if part == "fit" else []:
+                    results.add(documents=n_documents, **row)
     report(folder)
     return folder
 
@@ -201,12 +206,23 @@ def least_seconds(calls: dict[str, Callable[[], Any]], trials: int) -> tuple[dic
     return least
 
 
-def fits(text: Text) -> Iterator[dict[str, Any]]:
+def rivals_of(path: Path) -> dict[int, list[dict[str, Any]]]:
+    """Rows of other methods in an earlier table, by the number of documents."""
+    rows = pd.read_csv(path, keep_default_na=False)
+    rows = rows[~rows.method.str.startswith("foldless")]
+    return {
+        int(n): part.drop(columns="documents").to_dict("records") for n, part in rows.groupby("documents")
+    }
+
+
+def fits(text: Text, ours_only: bool = False) -> Iterator[dict[str, Any]]:
     for form in forms():
         # What numba compiles is compiled once per installation, before the clock starts.
         if form != "NumPy":
             common.timed(lambda: SparseClassifier(max_iter=2).fit(text.X, text.y))
         yield measured(f"foldless ({form})", SparseClassifier(), text)
+    if ours_only:
+        return
     yield measured("SGD, L1, grid", sgd_cv(text), text)
     if has_celer():
         yield measured("celer, grid", celer_cv(text), text)

@@ -27,7 +27,7 @@ from foldless.channels import (
     SupportsMaxSum,
     channel_from,
 )
-from foldless.channels.flipped_labels import FLIP_PRIOR_FLIPPED, FLIP_PRIOR_RIGHT
+from foldless.channels.flipped_labels import FLIP_PRIOR_FLIPPED, FLIP_PRIOR_RIGHT, with_flip_prob
 from foldless.channels.sigmoid_averages import sigmoid_power_response
 
 EVERY_CHANNEL: list[Channel] = [
@@ -515,6 +515,39 @@ def test_mislabel_probability_follows_bayes():
     # Far out, where 1 - p rounds to zero, the odds are still right.
     tiny = channel.mislabel_probability(20.0, 1.0, 1.0)
     assert tiny == pytest.approx(0.1 / 0.9 * np.exp(norm.logsf(20 / np.sqrt(2))), rel=1e-10)
+
+
+@pytest.mark.parametrize("flip_prob", [1e-6, 0.01, 0.3])
+def test_flips_follow_from_what_the_channel_has_answered(flip_prob):
+    channel = FlippedLabels(Logistic(), flip_prob)
+    mean, var, label = sample(channel, np.random.default_rng(9), n=300, spread=8.0)
+    log_z = channel.respond(mean, var, label).log_z
+    flipped, names = channel.flipped_by_evidence(log_z), frozenset({"flip_prob"})
+    assert_allclose(flipped, channel.mislabel_probability(mean, var, label), atol=1e-9)
+    weight = np.random.default_rng(10).uniform(0.0, 2.0, 300)
+    expected = channel.em_update(mean, var, label, weight=weight, names=names)
+    updated = channel.em_by_flips(flipped, label, weight=weight, names=names)
+    assert updated.flip_prob == pytest.approx(expected.flip_prob, rel=1e-8)
+    assert updated.flip_prob != flip_prob
+    # The scale is not among what flips determine.
+    assert channel.em_by_flips(flipped, label, names=frozenset({"flip_prob", "base__scale"})) is None
+    assert channel.em_by_flips(flipped, label, names=frozenset()) == channel
+    assert FlippedLabels(Hinge(), flip_prob).flipped_by_evidence(log_z) is None
+    # Rows that are no samples do not count.
+    pinned, more = Pinned(channel), np.append(log_z, [-700.0, 0.0])
+    with_pins = pinned.em_by_flips(
+        pinned.flipped_by_evidence(more),
+        np.append(label, [0.0, 0.0]),
+        weight=np.append(weight, [1.0, 1.0]),
+        names=frozenset({"base__flip_prob"}),
+    )
+    assert with_pins.base.flip_prob == pytest.approx(expected.flip_prob, rel=1e-8)
+
+
+def test_another_flip_probability_multiplies_the_odds_of_flips():
+    mean, var, label = sample(Logistic(), np.random.default_rng(9), n=100, spread=8.0)
+    before, after = (FlippedLabels(Blended(), g).mislabel_probability(mean, var, label) for g in (0.01, 0.2))
+    assert_allclose(with_flip_prob(before, 0.01, 0.2), after, rtol=1e-10)
 
 
 # --- (h) weights -------------------------------------------------------------------------------------

@@ -431,6 +431,34 @@ def test_dense_tiles_match_the_explicit_matrix(pair: tuple[Operator, np.ndarray]
         )
 
 
+def test_presence_is_the_share_of_rows_that_are_not_zero(pair: tuple[Operator, np.ndarray]) -> None:
+    operator, _ = pair
+    inner: Any = operator
+    while isinstance(inner, (Standardized, Journaled)):
+        inner = inner.operator
+    weight = np.arange(operator.shape[0]) % 3.0
+    present = np.ones(operator.shape[1])
+    if isinstance(inner, (Dense, Sparse)):
+        whole = slice(0, inner.shape[0]), slice(0, inner.shape[1])
+        present = weight / weight.sum() @ (inner.dense_tile(*whole) != 0)
+    assert_allclose(operator.presence(weight), present, atol=1e-14)
+
+
+def test_some_rows_are_an_operator_of_their_own_where_rows_are_in_memory(
+    pair: tuple[Operator, np.ndarray],
+) -> None:
+    operator, A = pair
+    chosen = np.array([0, 2, 3, 11, 20])
+    part = operator.some_rows(chosen)
+    inner: Any = operator
+    while isinstance(inner, (Standardized, Journaled)):
+        inner = inner.operator
+    assert (part is None) == (not isinstance(inner, (Dense, Sparse)))
+    if part is not None:
+        assert part.dtype == operator.dtype
+        assert_close(part.dense_tile(slice(0, 5), slice(0, A.shape[1])), A[chosen], operator)
+
+
 def test_dense_tiles_of_an_operator_that_only_knows_columns(pair: tuple[Operator, np.ndarray]) -> None:
     operator, A = pair
     tile = Operator.dense_tile(operator, slice(1, 4), slice(0, 5))

@@ -21,8 +21,20 @@ def test_stacking_weights_are_stationary():
     sample_weight = rng.uniform(0.5, 2.0, 200)
     weights = stacking_weights(np.log(density), sample_weight)
     gradient = density @ (sample_weight / (weights @ density)) + PSEUDO_SAMPLES / 6 / weights
-    assert_allclose(gradient, sample_weight.sum() + PSEUDO_SAMPLES, rtol=1e-2)
+    assert_allclose(gradient, sample_weight.sum() + PSEUDO_SAMPLES, rtol=1e-7)
     assert weights.argmax() == 2
+
+
+def test_stacking_weights_survive_densities_of_any_size():
+    """One model that is right about everything, and others that rule out what happens, or know nothing."""
+    log_density = np.array([np.full(50, -1e-9), np.full(50, -800.0), np.full(50, np.log(0.5))])
+    log_density[1, :25] = -1e-9
+    weights = stacking_weights(log_density, np.ones(50))
+    assert_allclose(weights.sum(), 1.0)
+    assert np.all(weights > 0)
+    # What the prior leaves to a model that adds nothing: α over the total, and a little more for half of it.
+    assert weights[0] > 0.9
+    assert_allclose(weights[1], PSEUDO_SAMPLES / 3 / (25 + PSEUDO_SAMPLES), rtol=0.1)
 
 
 def test_the_better_model_gets_the_weight_and_equal_models_share_it():

@@ -17,6 +17,7 @@ from foldless.priors import Blocks, Gaussian, Laplace, Ridged, SpikeAndSlab
 from foldless.solution import Outcome
 from foldless.solvers import GAMP, Stopping, solve
 from foldless.solvers.gamp import VARIANCES
+from foldless.tuning import generative
 from foldless.tuning.em import EM, tunable_names
 from foldless.tuning.fit import Columns, assemble
 from foldless.tuning.generative import BlendTuner, blended, can_blend, unblended
@@ -266,3 +267,40 @@ def test_class_means_are_trusted_where_they_are_right(seed):
     assert data.test_error(chosen.coef_, chosen.intercept_[0]) < data.test_error(
         plain.coef_, plain.intercept_[0]
     )
+
+
+def told(n_samples, inclusion, prior=None):
+    """A solution with so many samples of a table with 1000 features, as far as `descend` looks at it."""
+    X = np.random.default_rng(0).standard_normal((n_samples, 1000))
+    labels = np.where(np.arange(n_samples) % 2 == 0, 1.0, -1.0)
+    prior = prior or SpikeAndSlab(Gaussian(1.0), inclusion)
+    problem = blend_problem(X, labels, prior=prior)[0]
+    return solve(problem, GAMP(), stopping=Stopping(max_iter=1))
+
+
+@pytest.mark.parametrize(
+    ("n_samples", "inclusion", "prior", "expected"),
+    [
+        # 5 of 1000 features are named in 31 nats, 50 of them in 199. Labels here say 0.2 nats each.
+        (400, 0.005, None, 1),
+        (700, 0.005, None, 0),
+        (700, 0.05, None, 1),
+        # Nobody names features of a dense prior.
+        (700, 0.0, Gaussian(1.0), 1),
+    ],
+)
+def test_a_second_opinion_is_asked_where_labels_might_mean_other_features(
+    monkeypatch, n_samples, inclusion, prior, expected
+):
+    solution = told(n_samples, inclusion, prior)
+    losses = {1.0: 0.65, 0.0: np.log(2) - 0.2}
+    asked = []
+
+    def solve_at(weight, previous, glance):
+        asked.append((weight, previous is None))
+        return replace(solution, outcome=Outcome.CONVERGED)
+
+    monkeypatch.setattr(generative, "loo_log_loss", lambda _: losses[asked[-1][0]])
+    chosen = generative.descend(solve_at, float(np.log(2)), grid=(1.0, 0.0))[0]
+    assert chosen == 0.0
+    assert asked == [(1.0, True), (0.0, False)] + expected * [(0.0, True)]

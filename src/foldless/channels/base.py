@@ -72,3 +72,21 @@ class SupportsEM(Protocol):
         names: frozenset[str] | None = None,
     ) -> Self:
         """One EM step for the named tunable parameters (None: all), samples counted with `weight`."""
+
+
+@runtime_checkable
+class SupportsEMByFlips(Protocol):
+    """EM without asking for any integral again, where it is about flipped labels only."""
+
+    def flipped_by_evidence(self, log_z: Array) -> Array | None:
+        """Probabilities that labels are flipped, from the log normalisers of `respond` if these suffice."""
+
+    def em_by_flips(
+        self,
+        flipped: Array,
+        labels: Array,
+        *,
+        weight: Array | float = 1.0,
+        names: frozenset[str] | None = None,
+    ) -> Self | None:
+        """`em_update` for labels flipped with these probabilities; None where it takes more than these."""

@@ -121,6 +121,35 @@ class FlippedLabels(Channel):
             updated = updated.with_params(flip_prob=flip_prob_update(flipped, w))
         return updated
 
+    def flipped_by_evidence(self, log_z: Array) -> Array | None:
+        """`mislabel_probability` from the log normalisers of `respond`, over a normalised base.
+
+        With g + (1 - 2g) Z at hand a label is flipped with probability  g (1 - Z) / [g + (1 - 2g) Z]. Its
+        error is that of rounding, which sums over samples do not see, but the odds of single ones would.
+        """
+        if not self.base.normalised:
+            return None
+        g, total = float(self.flip_prob), np.exp(np.asarray(log_z, dtype=np.float64))
+        flipped = np.maximum((1.0 - g) - total, 0.0)
+        flipped *= g / (1.0 - 2.0 * g)
+        flipped /= total
+        return flipped
+
+    def em_by_flips(
+        self,
+        flipped: Array,
+        labels: Array,
+        *,
+        weight: Array | float = 1.0,
+        names: frozenset[str] | None = None,
+    ) -> Self | None:
+        base_names = inner_names(names, "base")
+        if (base_names is None or base_names) and isinstance(self.base, SupportsEM):
+            return None
+        if not wants(names, "flip_prob"):
+            return self
+        return self.with_params(flip_prob=flip_prob_update(flipped, weight))
+
     @property
     def proximal(self) -> Callable[[Array, Array, Array], Response]:
         """Max-sum, if the base has it; a property, so that `hasattr` tells the truth about what is inside."""
@@ -240,6 +269,15 @@ def flip_posterior(log_z_given: Array, log_z_flipped: Array, flip_prob: float) -
     log_given = np.log1p(-flip_prob) + log_z_given
     log_flipped = _log_or_minus_inf(flip_prob) + log_z_flipped
     return np.asarray(np.exp(log_flipped - np.logaddexp(log_given, log_flipped)))
+
+
+def with_flip_prob(flipped: Array, before: float, after: float) -> Array:
+    """Probabilities that labels are flipped, as another flip probability makes them: odds are multiplied.
+
+    Both probabilities lie strictly between 0 and 1.
+    """
+    factor = after / (1.0 - after) / (before / (1.0 - before))
+    return flipped * factor / (1.0 - flipped + flipped * factor)
 
 
 def flip_prob_update(flipped: Array, weight: Array | float) -> float:

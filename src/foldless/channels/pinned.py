@@ -9,7 +9,7 @@ from typing import Self, cast
 import numpy as np
 
 from foldless.beliefs import Array, Response
-from foldless.channels.base import Channel, SupportsEM, SupportsMaxSum
+from foldless.channels.base import Channel, SupportsEM, SupportsEMByFlips, SupportsMaxSum
 from foldless.component import inner_names
 from foldless.special import log_normal_density
 
@@ -72,6 +72,28 @@ class Pinned(Channel):
             names=inner_names(names, "base"),
         )
         return self.with_params(base=base)
+
+    def flipped_by_evidence(self, log_z: Array) -> Array | None:
+        return self.base.flipped_by_evidence(log_z) if isinstance(self.base, SupportsEMByFlips) else None
+
+    def em_by_flips(
+        self,
+        flipped: Array,
+        labels: Array,
+        *,
+        weight: Array | float = 1.0,
+        names: frozenset[str] | None = None,
+    ) -> Self | None:
+        if not isinstance(self.base, SupportsEMByFlips):
+            return None
+        labelled = labels != 0
+        base = self.base.em_by_flips(
+            flipped[labelled],
+            labels[labelled],
+            weight=np.broadcast_to(weight, labels.shape)[labelled],
+            names=inner_names(names, "base"),
+        )
+        return None if base is None else self.with_params(base=base)
 
     def _split(
         self, rule: Callable[[Array, Array, Array], Response], mean: Array, var: Array, labels: Array

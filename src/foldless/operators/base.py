@@ -90,6 +90,10 @@ class Operator(ABC):
         A sample of weight 2 counts as two equal rows: variance = Σ p (x - mean)² with p = weight / Σ weight.
         """
 
+    def presence(self, sample_weight: Array) -> Array:
+        """The share of rows, counted by their weight, in which each column is not zero; 1 where unknown."""
+        return np.ones(self.shape[1])
+
     @abstractmethod
     def columns(self, indices: ArrayLike) -> NDArray[np.float64]:
         """A dense float64 copy of a few columns, for plots and diagnostics."""
@@ -103,6 +107,10 @@ class Operator(ABC):
         some = sorted({0, n_rows // 2, n_rows - 1}) if n_rows else []
         tiles = (self.dense_tile(slice(i, i + 1), slice(0, n_columns)) for i in some)
         return f"rows of checksum {checksum(tiles):08x}"
+
+    def some_rows(self, rows: NDArray[np.intp]) -> Operator | None:
+        """A copy of these rows as an operator of their own; None where rows are not in memory."""
+        return None
 
     def dense_tile(self, rows: slice, columns: slice) -> NDArray[np.float64]:
         """A dense float64 copy of some rows of some columns, the caller's to overwrite.

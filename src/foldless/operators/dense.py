@@ -67,6 +67,9 @@ class Dense(Tiled):
         self._column_tiles = slices(n_columns, columns)
         self._tile_entries = min(rows, n_rows) * min(columns, n_columns)
 
+    def some_rows(self, rows: NDArray[np.intp]) -> Dense:
+        return type(self)(self.X[rows], block_bytes=self.block_bytes)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (type(self), self.X, self.block_bytes)
 

@@ -89,6 +89,9 @@ class Sparse(Tiled):
                 for columns in self._column_tiles
             }
 
+    def some_rows(self, rows: NDArray[np.intp]) -> Sparse:
+        return type(self)(self.X[rows], block_bytes=self.block_bytes)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (type(self), self.X, self.block_bytes)
 

@@ -28,6 +28,8 @@ class State(Protocol):
     def score_cavity_mean(self) -> Array: ...
     @property
     def score_cavity_var(self) -> Array: ...
+    @property
+    def label_log_z(self) -> Array | None: ...
 
 
 S = TypeVar("S", bound=State)
@@ -56,6 +58,10 @@ class Solver(Component, Generic[S]):
     @abstractmethod
     def transferred(self, problem: Problem, state: S) -> S:
         """The state as a warm start for other data of the same shape: what derives from data is redone."""
+
+    def grown(self, problem: Problem, state: S) -> S | None:
+        """The state as a start for a problem with other rows and the same columns; None if there is none."""
+        return None
 
     def plausible(self, problem: Problem, state: S) -> bool:
         """Whether the state can be an answer at all; an iteration may run away and yet stand still."""

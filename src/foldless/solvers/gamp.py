@@ -165,7 +165,7 @@ class GAMP(MessagePassing[GAMPState]):
     def step(self, problem: Problem, state: GAMPState) -> GAMPState:
         # The first slopes replace an empty state: there is nothing yet to damp towards.
         step = 1.0 if state.iteration == 0 else state.step
-        samples = _SampleSide(problem, state, self._respond(problem), step, self._exact)
+        samples = _SampleSide(problem, state, self._respond(problem), step, self.rule, self._exact)
         sweep = problem.operator.sweep(
             state.weights, state.weight_var if self._exact else None, samples.row_step
         )
@@ -222,10 +222,20 @@ class GAMP(MessagePassing[GAMPState]):
             iteration=state.iteration + 1,
             pace=pace,
             log_evidence=samples.log_evidence + weight_evidence(tilted, cavity_mean, cavity_var),
+            label_log_z=samples.log_z,
         )
 
     def transferred(self, problem: Problem, state: GAMPState) -> GAMPState:
         return replace(self.resumed(state), norms=self.squared_norms(problem))
+
+    def grown(self, problem: Problem, state: GAMPState) -> GAMPState:
+        """Beliefs about weights are kept; new labels have not spoken yet."""
+        return replace(
+            self.init(problem),
+            weights=state.weights,
+            weight_var=state.weight_var,
+            damped_weights=state.weights,
+        )
 
     def plausible(self, problem: Problem, state: GAMPState) -> bool:
         # Max-sum has no probability to go by.
@@ -296,6 +306,7 @@ class _SampleSide:
         state: GAMPState,
         respond: Callable[[Array, Array, Array], Response],
         step: float,
+        rule: Rule,
         exact: bool,
     ) -> None:
         self.labels, self.weight = problem.labels, problem.sample_weight
@@ -306,6 +317,8 @@ class _SampleSide:
         self.cavity_mean = np.empty_like(state.slopes)
         self.slopes = np.empty_like(state.slopes)
         self.curvatures = np.empty_like(state.slopes)
+        # Max-sum has maxima in their place.
+        self.log_z = np.empty(self.labels.size) if rule == "sum-product" else None
         self.log_evidence = 0.0
 
     def row_step(self, rows: slice, scores: Array, score_var: Array | None) -> tuple[Array, Array | None]:
@@ -320,6 +333,8 @@ class _SampleSide:
         slope = old_slope + self.step * (slope - old_slope)
         curvature = old_curvature + self.step * (curvature - old_curvature)
 
+        if self.log_z is not None:
+            self.log_z[rows] = log_z
         self.cavity_mean[rows] = cavity_mean
         self.slopes[rows] = slope
         self.curvatures[rows] = curvature

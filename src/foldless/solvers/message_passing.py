@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import numpy as np
@@ -23,6 +23,8 @@ class PacedState:
     pace: Pace
     iteration: int
     log_evidence: float
+    # Log normalisers of labels at their cavities, where a solver keeps them: a tuner need not ask again.
+    label_log_z: Array | None = field(default=None, kw_only=True)
 
     @property
     def change(self) -> float:

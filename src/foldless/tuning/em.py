@@ -16,7 +16,10 @@ from typing import Any
 import numpy as np
 from scipy.special import expit, logit
 
+from foldless.beliefs import Array
+from foldless.channels import Channel
 from foldless.channels.base import SupportsEM as ChannelSupportsEM
+from foldless.channels.base import SupportsEMByFlips
 from foldless.component import inner_names
 from foldless.priors.base import HyperPrior
 from foldless.priors.base import SupportsEM as PriorSupportsEM
@@ -64,7 +67,8 @@ class EM:
     _resume_at: int = 0
     _last_update: int = -1
 
-    def update(self, problem: Problem, state: State, iteration: int) -> Problem:
+    def update(self, problem: Problem, state: State, iteration: int, flipped: Array | None = None) -> Problem:
+        """`flipped` are probabilities of flipped labels at the present cavities, if somebody has them."""
         if not self._due(state, iteration):
             return problem
         self._last_update = iteration
@@ -72,14 +76,8 @@ class EM:
         prior_names, channel_names = inner_names(self.names, "prior"), inner_names(self.names, "channel")
         if prior_names and isinstance(prior, PriorSupportsEM):
             prior = prior.em_update(state.cavity_mean, state.cavity_var, names=prior_names, hyper=self.hyper)
-        if channel_names and isinstance(channel, ChannelSupportsEM):
-            channel = channel.em_update(
-                state.score_cavity_mean,
-                state.score_cavity_var,
-                problem.labels,
-                weight=problem.sample_weight,
-                names=channel_names,
-            )
+        if channel_names:
+            channel = _channel_update(problem, state, channel_names, flipped)
         return self._extrapolated(problem.but(prior=prior, channel=channel), iteration)
 
     def _extrapolated(self, problem: Problem, iteration: int) -> Problem:
@@ -125,6 +123,24 @@ class EM:
 
     def tuned(self, problem: Problem) -> dict[str, Any]:
         return {name: _value(problem, name) for name in sorted(self.names)}
+
+
+def _channel_update(problem: Problem, state: State, names: frozenset[str], flipped: Array | None) -> Channel:
+    """The channel after its EM step; from what it has answered in the iteration, if that is enough."""
+    channel, weight = problem.channel, problem.sample_weight
+    if isinstance(channel, SupportsEMByFlips):
+        if flipped is None and state.label_log_z is not None:
+            flipped = channel.flipped_by_evidence(state.label_log_z)
+        if flipped is not None:
+            updated = channel.em_by_flips(flipped, problem.labels, weight=weight, names=names)
+            if updated is not None:
+                assert isinstance(updated, Channel)
+                return updated
+    if not isinstance(channel, ChannelSupportsEM):
+        return channel
+    return channel.em_update(
+        state.score_cavity_mean, state.score_cavity_var, problem.labels, weight=weight, names=names
+    )
 
 
 def tunable_names(problem: Problem) -> frozenset[str]:

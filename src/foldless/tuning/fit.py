@@ -19,8 +19,17 @@ from foldless.solvers import GAMP, Stopping, solve
 from foldless.solvers.base import Solver
 from foldless.solvers.solve import Watch
 from foldless.tuning.em import EM, checked_names, tunable_names
-from foldless.tuning.generative import BlendTuner, Candidate, blended, can_blend, descend, unblended
+from foldless.tuning.generative import (
+    GRID,
+    BlendTuner,
+    Candidate,
+    blended,
+    can_blend,
+    descend,
+    unblended,
+)
 from foldless.tuning.loo import loo_log_loss
+from foldless.tuning.sample import parts_of
 from foldless.tuning.start import class_means, starting_prior
 
 # Wide beside any log-odds of class sizes, and narrow enough to be proper.
@@ -131,9 +140,28 @@ def fit(
     *,
     left_out: Array | None = None,
     warm: Any = None,
+    sample: Fit | None = None,
     watch: Watch | None = None,
 ) -> Fit:
-    """Fit, tuned, without folds. `left_out` is the weight that leave-one-out takes out of each sample."""
+    """Fit, tuned, without folds. `left_out` is the weight that leave-one-out takes out of each sample.
+
+    Of very many rows some are fitted first, unless a fit of a `sample` of them is there.
+    """
+    search = choices.generative_weight is None and can_blend(choices.channel)
+    parts = parts_of(labels, sample_weight) if search and warm is None and sample is None else None
+    if parts is not None:
+        sample = fit_of_rows(
+            parts.search,
+            standardized,
+            labels,
+            sample_weight,
+            columns,
+            choices,
+            left_out=left_out,
+            watch=watch,
+        )
+    if sample is not None:
+        choices = replace(choices, prior=sample.prior, channel=sample.channel)
     problem = assemble(standardized, labels, sample_weight, columns, choices.channel, left_out)
     means = class_means(standardized, labels, sample_weight)
     prior = choices.prior
@@ -145,7 +173,7 @@ def fit(
     means = replace(means.padded(problem.operator.shape[1], standardized.dtype), difference=np.zeros(0))
     assert isinstance(problem.prior, Blocks)
     problem = problem.but(prior=replace(problem.prior, base=prior))
-    solver, n_iter = choices.solver, 0
+    solver, n_iter = choices.solver, 0 if sample is None else sample.n_iter
     max_sum = isinstance(solver, GAMP) and solver.rule == "max-sum"
 
     def solve_at(weight: float, previous: Solution | None, stopping: Stopping) -> Solution:
@@ -156,6 +184,8 @@ def fit(
         state = None if previous is None else solver.resumed(previous.state)
         if state is None and warm is not None:
             state = solver.transferred(problem, warm)
+        if state is None and sample is not None:
+            state = solver.grown(at_weight, sample.solution.state)
         tuner = EM(
             _names(choices.tune, at_weight),
             hyper=choices.hyper,
@@ -168,17 +198,23 @@ def fit(
         n_iter += len(solution.history)
         return solution
 
-    weight = choices.generative_weight
-    if weight is None and not can_blend(choices.channel):
-        weight = 0.0
-    if weight is None:
+    if search:
         scan = replace(choices.stopping, tol=max(SCAN_TOLERANCE, choices.stopping.tol), min_iter=2)
         frequency = (1 + means.label_mean) / 2
         ignorance = float(entr(frequency) + entr(1 - frequency))
         glance = replace(scan, max_iter=min(GLANCE, scan.max_iter))
+        grid: tuple[float, ...] = GRID
+        if sample is not None:
+            # More samples trust class means less, never more. The sample has had its second opinion.
+            grid, ignorance = tuple(w for w in GRID if w <= sample.generative_weight), np.inf
+        if sample is not None and sample.solution.outcome is Outcome.INTERRUPTED:
+            scan = glance = replace(scan, max_iter=1)
+            grid = grid[:1]
         weight, rough, candidates = descend(
-            lambda w, previous, glancing: solve_at(w, previous, glance if glancing else scan), ignorance
+            lambda w, previous, glancing: solve_at(w, previous, glance if glancing else scan), ignorance, grid
         )
+        if sample is not None and sample.solution.outcome is Outcome.INTERRUPTED:
+            rough = replace(rough, outcome=Outcome.INTERRUPTED)
         solution = rough
         if rough.outcome is not Outcome.INTERRUPTED:
             polished = solve_at(weight, rough, choices.stopping)
@@ -186,6 +222,7 @@ def fit(
             if polished.outcome is not Outcome.DIVERGED or rough.outcome is Outcome.DIVERGED:
                 solution = polished
     else:
+        weight = choices.generative_weight or 0.0
         solution = solve_at(weight, None, choices.stopping)
         candidates = [Candidate(weight, loo_log_loss(solution), solution.outcome)]
 
@@ -203,6 +240,34 @@ def fit(
         n_iter,
         max_sum,
     )
+
+
+def fit_of_rows(
+    rows: NDArray[np.intp],
+    standardized: Standardized,
+    labels: Array,
+    sample_weight: Array,
+    columns: Columns,
+    choices: Choices,
+    *,
+    left_out: Array | None = None,
+    watch: Watch | None = None,
+) -> Fit | None:
+    """A rough fit of some rows, to start all of them from; None if they cannot be had, or it diverges."""
+    part = standardized.some_rows(rows)
+    if part is None:
+        return None
+    stopping = replace(choices.stopping, tol=max(SCAN_TOLERANCE, choices.stopping.tol))
+    found = fit(
+        part,
+        labels[rows],
+        sample_weight[rows],
+        columns,
+        replace(choices, stopping=stopping),
+        left_out=None if left_out is None else left_out[rows],
+        watch=watch,
+    )
+    return found if found.solution.outcome is not Outcome.DIVERGED else None
 
 
 def _names(tune: frozenset[str] | None, problem: Problem) -> frozenset[str]:

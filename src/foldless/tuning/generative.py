@@ -25,9 +25,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy.special import entr
 
 from foldless.beliefs import Array
 from foldless.channels import Blended, Channel, FlippedLabels, Logistic, Pinned
+from foldless.channels.flipped_labels import with_flip_prob
 from foldless.priors import Blocks, Ridged
 from foldless.problem import Problem
 from foldless.solution import Outcome, Solution
@@ -43,6 +45,9 @@ WORSE_IN_A_ROW = 2
 CLEAR_STANDARD_ERRORS = 2.0
 # A leave-one-out loss below this share of that of class frequencies alone needs no second opinion.
 GOOD_SHARE_OF_IGNORANCE = 0.5
+# Nor does a discriminative fit whose labels have said this many times what it takes to name its features:
+# message passing needs some times the labels that any method would need.
+AMPLE = 4.0
 
 
 def can_blend(channel: Channel) -> bool:
@@ -121,10 +126,29 @@ def descend(
             break
         # A diverged fit is no place to start from.
         previous = previous if solution.outcome is Outcome.DIVERGED else solution
-    if tried[_best_of(tried)].loo_log_loss > GOOD_SHARE_OF_IGNORANCE * ignorance:
+    chosen = tried[_best_of(tried)]
+    assert best is not None
+    doubtful = chosen.loo_log_loss > GOOD_SHARE_OF_IGNORANCE * ignorance
+    if doubtful and not (chosen.weight == 0 and _support_is_told(best, ignorance - chosen.loo_log_loss)):
         attempt(0.0, None)
     assert best is not None
     return tried[_best_of(tried)].weight, best, tried
+
+
+def _support_is_told(solution: Solution, gain: float) -> bool:
+    """Whether left-out labels have said far more than which features matter.
+
+    `gain` is the loss that features save for each label, in nats. To name a share π of N features takes
+    N (entr π + entr(1 - π)) of them. Where labels say several times as much there is one support that fits
+    them, and a fit without class means finds it from wherever it starts.
+    """
+    prior = solution.problem.prior
+    base = prior.base if isinstance(prior, Blocks) else prior
+    inclusion = getattr(base, "inclusion", None)
+    if inclusion is None:  # no features are named, and nothing is known of other places to end at
+        return False
+    naming = solution.problem.operator.shape[1] * float(entr(inclusion) + entr(1.0 - inclusion))
+    return solution.problem.n_samples * gain > AMPLE * naming
 
 
 def _best_of(tried: list[Candidate]) -> int:
@@ -152,13 +176,17 @@ class BlendTuner:
     means: ClassMeans
 
     def update(self, problem: Problem, state: State, iteration: int) -> Problem:
-        problem = self.em.update(problem, state, iteration)
-        channel = problem.channel.base if isinstance(problem.channel, Pinned) else problem.channel
+        channel = _without_pins(problem.channel)
         if not (isinstance(channel, FlippedLabels) and isinstance(channel.base, Blended)):
-            return problem
+            return self.em.update(problem, state, iteration)
+        if channel.flip_prob == 0:  # none is suspected, whatever the scores
+            return _with_ridge(self.em.update(problem, state, iteration), self.means, 0.0)
+        # Of a blend these are two integrals, so they are made once for both.
         flipped = channel.mislabel_probability(
             state.score_cavity_mean, state.score_cavity_var, problem.labels
         )
+        problem = self.em.update(problem, state, iteration, flipped)
+        flipped = with_flip_prob(flipped, channel.flip_prob, _noise_of(problem.channel))
         return _with_ridge(problem, self.means, flipped)
 
     def settled(self, iteration: int) -> bool:
@@ -181,6 +209,10 @@ def _with_ridge(problem: Problem, means: ClassMeans, flipped: Array | float) -> 
     assert isinstance(prior, Blocks)
     assert isinstance(prior.base, Ridged)
     return problem.but(channel=channel, prior=replace(prior, base=replace(prior.base, precision=ridge)))
+
+
+def _without_pins(channel: Channel) -> Channel:
+    return channel.base if isinstance(channel, Pinned) else channel
 
 
 def _noise_of(channel: Channel) -> float:
