@@ -47,13 +47,13 @@ class Accompanied(MovedCavity):
         sums = np.zeros((3, 2 * last + 1))
         for start in range(0, r.size, PIECE):
             piece = slice(start, start + PIECE)
-            mean, var = r[piece][absent[piece]], tau[piece][absent[piece]]
-            bins = np.clip(mean * (BINS_PER_STANDARD_DEVIATION / np.sqrt(var)), -last, last)
-            positions = np.rint(bins, out=bins).astype(np.intp) + last
-            for total, values in zip(sums, (None, mean, var), strict=True):
-                total += np.bincount(positions, values, minlength=total.size)
-        count, means, variances = sums[:, sums[0] > 0]
-        return cls(base, means / count, variances / count, count)
+            var = tau[piece][absent[piece]]
+            z = r[piece][absent[piece]] / np.sqrt(var)
+            bins = np.rint(np.clip(BINS_PER_STANDARD_DEVIATION * z, -last, last)).astype(np.intp) + last
+            for total, values in zip(sums, (None, z, var), strict=True):
+                total += np.bincount(bins, values, minlength=total.size)
+        count, z, var = sums[:, sums[0] > 0]
+        return cls(base, z / count * np.sqrt(var / count), var / count, count)
 
     def absent_total(self) -> float:
         """What the variances of all absent weights add up to."""
@@ -80,12 +80,16 @@ class Accompanied(MovedCavity):
     ) -> Self:
         """One EM step of the base over present and absent weights together."""
         r, tau = as_cavity(cavity_mean, cavity_var)
-        # In double precision, since few are present and the absent ones are sums.
-        present = np.broadcast_to(np.asarray(weight, dtype=np.float64), r.shape)
+        present = (np.broadcast_to(np.asarray(each), r.shape).ravel() for each in (r, tau, weight))
+        # In double precision: few are present, and what the absent ones count by may be millions.
+        mean, var, count = (
+            np.concatenate(both, dtype=np.float64)
+            for both in zip(present, (self.absent_mean, self.absent_var, self.count), strict=True)
+        )
         base = self.base.em_update(  # type: ignore[attr-defined]
-            np.concatenate([r, self.absent_mean], dtype=np.float64),
-            np.concatenate([np.broadcast_to(tau, r.shape), self.absent_var], dtype=np.float64),
-            weight=np.concatenate([present, self.count]),
+            mean,
+            var,
+            weight=count,
             names=inner_names(names, "base"),
             hyper=hyper,
         )

@@ -244,7 +244,7 @@ class _Rounds:
             self.problem.but(operator=PartlyVisited(operator, *gathered, rest)),
             self.solver,
             stopping=replace(self.stopping, max_iter=1, min_iter=1),
-            tuner=self.tuner_for(self.problem, learn=False),
+            tuner=_Resting(self.tuner_for(self.problem, learn=False), self.tuner_for(self.problem)),
             state=state,
             watch=self._told(),
         )
@@ -307,6 +307,22 @@ class _Following:
             name.replace(f"{path}__base__", f"{path}__", 1): value
             for name, value in self.tuner.tuned(problem).items()
         }
+
+
+class _Resting(NamedTuple):
+    """A tuner that learns nothing, but tells what another one has learnt."""
+
+    tuner: Tuner
+    learning: Tuner
+
+    def update(self, problem: Problem, state: State, iteration: int) -> Problem:
+        return self.tuner.update(problem, state, iteration)
+
+    def settled(self, iteration: int) -> bool:
+        return self.tuner.settled(iteration)
+
+    def tuned(self, problem: Problem) -> dict[str, Any]:
+        return self.learning.tuned(problem)
 
 
 def _small_problem(problem: Problem, state: GAMPState, gathered: _Gathered, scores: Array) -> Problem:
