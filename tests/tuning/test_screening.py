@@ -13,19 +13,20 @@ from scipy.special import expit
 
 from foldless import GAMPClassifier, SparseClassifier, open_rows
 from foldless.channels import Logistic, Multinomial
-from foldless.operators import Dense, Standardized
+from foldless.operators import Dense, Standardized, WithIntercept
 from foldless.operators.partly_visited import PartlyVisited
 from foldless.priors import Blocks, Gaussian, Pruned, Ridged, SpikeAndSlab
 from foldless.priors.accompanied import Accompanied
 from foldless.problem import Problem
 from foldless.solution import Outcome
 from foldless.solvers import GAMP, Stopping, solve
+from foldless.tuning import screening
 from foldless.tuning.em import EM, tunable_names
 from foldless.tuning.fit import Columns, assemble
 from foldless.tuning.screening import Screening, _Gathered, _small_problem, solve_screened
 
 # As for millions of features, but that a few thousand are the many, of which a larger share is few.
-SCREENING = Screening(least_weights=1000, largest_share=0.3)
+SCREENING = Screening(least_weights=1000, largest_share=0.3, largest_length=40)
 NEVER = Screening(least_weights=10**12)
 
 
@@ -208,6 +209,33 @@ def test_the_small_share_of_columns_is_meant() -> None:
     model, other = (kind(generative_weight=0.5).fit(X, y) for kind in (Stingy, Whole))
     assert visited(model) == []
     assert_array_equal(model.coef_, other.coef_)
+
+
+def test_copies_are_small_beside_what_is_in_memory(tmp_path: Any) -> None:
+    X, _ = study()
+    n_samples, n_features = X.shape
+    stored, read = Standardized.fit(Dense(X)), Standardized.fit(on_disk(X, tmp_path))
+    rule = Screening(largest_share=0.3, largest_length=20)
+    assert rule.may_gather(stored, int(0.3 * n_features))
+    assert not rule.may_gather(stored, int(0.3 * n_features) + 1)
+    # Of the rows on disk nothing is in memory but vectors over features.
+    most = 20 * n_features // n_samples
+    for operator in (read, WithIntercept(read)):
+        assert rule.may_gather(operator, most)
+        assert not rule.may_gather(operator, most + 1)
+    assert rule.may_gather(WithIntercept(stored), most + 1)
+
+
+@pytest.mark.parametrize("at_once", [1, 10**4, 10**9])
+def test_columns_are_gathered_alike_in_any_number_of_pieces(at_once: int, monkeypatch: Any) -> None:
+    X, _ = study(n_features=1000)
+    operator, columns = Standardized.fit(Dense(X.astype(np.float32))), np.arange(3, 900, 7)
+    monkeypatch.setattr(screening, "GATHERED_AT_ONCE", at_once)
+    gathered = _Gathered.of(operator, columns)
+    assert gathered.operator.dtype == np.float32
+    assert_array_equal(
+        gathered.operator.columns(np.arange(columns.size)), operator.columns(columns).astype("f4")
+    )
 
 
 def problem_of(X: np.ndarray, y: np.ndarray, **changes: Any) -> Problem:
