@@ -79,15 +79,20 @@ def slope(group: pd.DataFrame) -> float:
 
 def wide(rows: pd.DataFrame) -> str:
     return common.markdown(
-        ("", "seconds", "CPU seconds", "memory beyond its X / 4-byte X", "of 10 found", "kept"),
+        (
+            *("", "seconds", "CPU seconds", "iterations", "over all features"),
+            *("memory beyond its X / 4-byte X", "of 10 found", "kept", "leave-one-out loss"),
+        ),
         [
             (
                 row.what,
                 f"{row.seconds:.1f}",
                 f"{row.cpu_seconds:.1f}",
+                *("" if np.isnan(n) else f"{n:.0f}" for n in (row.n_iter, row.n_whole)),
                 f"{row.extra:.2f}",
                 f"{row.found:.0f}",
                 f"{row.kept:.0f}",
+                "" if np.isnan(row.loo_log_loss) else f"{row.loo_log_loss:.4f}",
             )
             for row in rows.itertuples()
             if np.isfinite(row.seconds)

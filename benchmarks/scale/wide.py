@@ -1,4 +1,4 @@
-"""Two million features of 200 samples: the time and memory of a fit, beside celer's.
+"""Two million features of 200 samples: the time and memory of a fit, screened and not, beside celer's.
 
 python -m benchmarks.scale.wide
 """
@@ -10,6 +10,7 @@ import resource
 import time
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,16 @@ from benchmarks.scale.growth import table
 from benchmarks.studies import _common as common
 from benchmarks.studies._isolated import isolated
 from benchmarks.studies._rivals import has_celer, penalty_grid
+from foldless import SparseClassifier
+from foldless.solution import Iteration
+from foldless.tuning.fit import Choices
+from foldless.tuning.screening import Screening
 
 HERE = Path(__file__).parent
 N_SAMPLES = 200
 COLUMNS = (
     *("what", "samples", "features", "seconds", "cpu_seconds", "bytes_of_X"),
-    *("extra", "found", "kept", "n_iter", "peak_mb", "stopped"),
+    *("extra", "found", "kept", "n_iter", "n_whole", "loo_log_loss", "peak_mb", "stopped"),
 )
 
 
@@ -37,7 +42,10 @@ def main(argv: Sequence[str] | None = None) -> Path:
     arguments = parser.parse_args(argv)
     n_features = 20_000 if arguments.quick else arguments.features
     arguments.out.mkdir(parents=True, exist_ok=True)
-    measures = {"SparseClassifier, tuned": foldless_fit}
+    measures = {
+        "SparseClassifier, tuned": screened_fit,
+        "SparseClassifier, tuned, without screening": whole_fit,
+    }
     if has_celer() and not arguments.without_celer:
         measures["celer, one path of 10 penalties, not tuned"] = celer_path
         measures["celer, the same with 5 folds"] = celer_folds
@@ -49,15 +57,31 @@ def main(argv: Sequence[str] | None = None) -> Path:
     return arguments.out
 
 
-def foldless_fit(n_features: int) -> dict[str, Any]:
-    from foldless import SparseClassifier
+def screened_fit(n_features: int) -> dict[str, Any]:
+    screening = Screening()
+    if n_features < screening.least_weights:  # a quick run, which shows no gain but that everything runs
+        screening = Screening(least_weights=n_features, largest_share=0.3)
+    return foldless_fit(n_features, screening)
+
+
+def whole_fit(n_features: int) -> dict[str, Any]:
+    return foldless_fit(n_features, Screening(least_weights=n_features + 2))
+
+
+def foldless_fit(n_features: int, screening: Screening) -> dict[str, Any]:
+    class Classifier(SparseClassifier):
+        def _choices(self) -> Choices:
+            return replace(super()._choices(), screening=screening)
 
     X, y = table(N_SAMPLES, n_features)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         SparseClassifier().fit(X[:, :2000].copy(), y)  # loads what is loaded late
+    lines: list[Iteration] = []
+    model = Classifier()
+    model._on_iteration = lambda n, line: lines.append(line)
     before, begun, processor = _peak(), time.perf_counter(), time.process_time()
-    model = SparseClassifier().fit(X, y)
+    model.fit(X, y)
     seconds, cpu = time.perf_counter() - begun, time.process_time() - processor
     kept = model.get_support(indices=True)
     return {
@@ -68,6 +92,8 @@ def foldless_fit(n_features: int) -> dict[str, Any]:
         "found": int(np.sum(kept < 10)),
         "kept": kept.size,
         "n_iter": model.n_iter_,
+        "n_whole": sum(line.visited is None for line in lines),
+        "loo_log_loss": model.loo_log_loss_,
     }
 
 

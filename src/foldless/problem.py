@@ -22,9 +22,34 @@ class KeptColumns:
     positions: NDArray[np.intp]
     values: Array  # (rows, kept columns)
 
+    def among(self, columns: NDArray[np.intp]) -> KeptColumns:
+        """Where they are among some columns, in order, that have all of them."""
+        return KeptColumns(np.searchsorted(columns, self.positions), self.values)
+
     @cached_property
     def squares(self) -> Array:
         return self.values**2
+
+
+@dataclass(frozen=True, eq=False)
+class AbsentWeights:
+    """What weights that a problem leaves out say of it: their part of scores' cavities, and of the evidence.
+
+    A part of a cavity does not hold what the sample's own label said, so it stays what it is while labels and
+    the other weights come to terms.
+    """
+
+    cavity_mean: Array
+    cavity_var: Array
+    log_evidence: float
+    # Of these weights, since they were last looked at.
+    scale: float = 1.0
+
+    def scaled(self, scale: float) -> AbsentWeights:
+        """As it is where these weights and their variances are so many times as large."""
+        return replace(
+            self, cavity_mean=scale * self.cavity_mean, cavity_var=scale * self.cavity_var, scale=scale
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +68,8 @@ class Problem:
     kept: KeptColumns | None = None
     # How much of a sample's weight leave-one-out takes out; one row by default: weight 2 is two rows.
     left_out: Array | None = None
+    # Weights whose columns the operator has not (`tuning/screening.py`).
+    absent: AbsentWeights | None = None
 
     def but(self, **changes: Any) -> Problem:
         """The same problem with some parts replaced."""

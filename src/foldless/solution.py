@@ -69,6 +69,7 @@ class Iteration(NamedTuple):
     step: float  # the damping step in force: 1 is undamped
     log_evidence: float
     tuned: dict[str, Any]  # the tuned parameters after this iteration
+    visited: int | None = None  # how many weights, where it was not all of them
 
 
 @dataclass

@@ -35,9 +35,13 @@ from foldless.priors import (
     prior_from,
 )
 from foldless.priors._common import PIECE
+from foldless.priors.accompanied import Accompanied
 
 ONE_SIDED = GaussianMixture(weights=(0.6, 0.3, 0.1), variances=(0.05, 1.0, 9.0), means=(-1.0, 0.5, 2.0))
 INTERCEPT = (slice(-1, None), Gaussian(variance=100.0))
+
+# Absent weights are EM's business alone: tests/tuning/test_screening.py.
+NOBODY = np.zeros(0)
 
 # Adding a prior: one line here, and its density in `log_density` and `raw_moments` below.
 ELEMENTARY: dict[str, Prior] = {
@@ -64,6 +68,7 @@ ELEMENTARY: dict[str, Prior] = {
     "ridged-elastic-net": Ridged(ElasticNet(), precision=2.0),
     "ridged-mixture": Ridged(GaussianMixture(), precision=7.0),
     "ridged-ridged": Ridged(Ridged(SpikeAndSlab(), precision=1.0), precision=2.0),
+    "accompanied": Accompanied(SpikeAndSlab(Gaussian(2.0), 0.2), NOBODY, NOBODY, NOBODY),
     "spike-ridged": SpikeAndSlab(Ridged(Laplace(), precision=2.0), inclusion=0.3),
 }
 BLOCKED: dict[str, Prior] = {
@@ -124,6 +129,8 @@ def log_density(prior: Any, w: np.ndarray) -> tuple[float, np.ndarray]:
         case SpikeAndSlab():
             spike, slab = log_density(prior.slab, w)
             return (1 - prior.inclusion) + prior.inclusion * spike, slab + np.log(prior.inclusion)
+        case Accompanied():
+            return log_density(prior.base, w)
         case Ridged():
             spike, rest = log_density(prior.base, w)
             return spike, rest - 0.5 * prior.precision * w**2
@@ -186,6 +193,8 @@ def raw_moments(prior: Any, r: Any, tau: Any, precision: Any = 0) -> list[Any]:
             p = mp.mpf(prior.inclusion)
             i0, i1, i2 = (p * x for x in raw_moments(prior.slab, r, tau, precision))
             return [i0 + (1 - p) * cavity, i1, i2]
+        case Accompanied():
+            return raw_moments(prior.base, r, tau, precision)
         case Ridged():
             return raw_moments(prior.base, r, tau, mp.mpf(precision) + mp.mpf(prior.precision))
     raise NotImplementedError(prior)
@@ -663,6 +672,27 @@ def test_a_ridge_per_feature_is_a_ridge_for_each() -> None:
     for whole, part in zip(Ridged(Laplace(), 0.0).tilted(r, tau), Laplace().tilted(r, tau), strict=True):
         assert_allclose(whole, part, rtol=1e-13, atol=1e-14)
     assert together.tilted(r.astype(np.float32), tau.astype(np.float32)).mean.dtype == np.float32
+
+
+A_RIDGE_EACH = Ridged(SpikeAndSlab(), np.arange(8.0))
+DIFFERING: dict[str, Prior] = {
+    "a ridge each": A_RIDGE_EACH,
+    "a ridge each, and blocks": Blocks(A_RIDGE_EACH, others=((np.array([5, -3]), Laplace()), INTERCEPT)),
+    "a ridge each in a block": Blocks(
+        Gaussian(), others=((np.array([6, 1, 3]), Ridged(Laplace(), np.array([1.0, 2.0, 3.0]))),)
+    ),
+    "a ridge for each slab": SpikeAndSlab(A_RIDGE_EACH.with_params(base=Gaussian())),
+}
+
+
+@every(EVERY_PRIOR | DIFFERING)
+@pytest.mark.parametrize("columns", [[0, 3, 6, 7], [2], [5, 3, 1], np.arange(8)], ids=repr)
+def test_the_prior_of_some_columns_answers_as_it_does_among_all(prior: Prior, columns: Any) -> None:
+    r, tau = np.linspace(-2.0, 3.0, 8), np.linspace(0.5, 1.5, 8)
+    columns = np.asarray(columns)
+    some = prior.of_columns(columns, 8).tilted(r[columns], tau[columns])
+    for part, whole in zip(some, prior.tilted(r, tau), strict=True):
+        assert_allclose(part, whole[columns], rtol=1e-13)
 
 
 def test_blocks_give_each_column_its_own_prior_and_tune_it_apart() -> None:

@@ -33,9 +33,12 @@ def test_a_fit_where_nothing_can_be_written():
 def test_many_features(tmp_path, monkeypatch):
     monkeypatch.setattr(wide, "has_celer", lambda: False)
     wide.main(["--quick", "--out", str(tmp_path)])
-    row = pd.read_csv(tmp_path / "wide.csv").iloc[0]
-    assert row.found == 10
-    assert row.bytes_of_X == 4 * 200 * 20_000
+    screened, whole = pd.read_csv(tmp_path / "wide.csv").itertuples()
+    for row in (screened, whole):
+        assert row.found == 10
+        assert row.bytes_of_X == 4 * 200 * 20_000
+    assert whole.n_whole == whole.n_iter
+    assert screened.n_whole < whole.n_whole
 
 
 def test_tuned_models_beside_rivals(tmp_path):

@@ -248,7 +248,8 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
 
         def report(iteration: int, line: Iteration) -> None:
             name = type(self).__name__
-            print(f"[{name}] iteration {iteration:4d}  change {line.change:.2e}  step {line.step:.2f}")
+            some = "" if line.visited is None else f"  {line.visited} weights visited"
+            print(f"[{name}] iteration {iteration:4d}  change {line.change:.2e}  step {line.step:.2f}{some}")
             if self._on_iteration is not None:
                 self._on_iteration(iteration, line)
 

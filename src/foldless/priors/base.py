@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol, Self, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from foldless.beliefs import Array, Tilted
 from foldless.component import Component
@@ -34,6 +35,10 @@ class Prior(Component):
         Such a prior (`Pruned`) states averages over all weights, counted by `weight`, and finds here what
         meets them.
         """
+        return self
+
+    def of_columns(self, columns: NDArray[np.intp], n_weights: int) -> Prior:
+        """The prior of some of `n_weights` weights: itself, unless it differs between columns."""
         return self
 
     @abstractmethod

@@ -75,6 +75,18 @@ class Blocks(Prior):
             base_weight[columns] = 0.0
         return replace(self, base=self.base.constrained(r, tau, base_weight))
 
+    def of_columns(self, columns: NDArray[np.intp], n_weights: int) -> Prior:
+        """With every block where its columns are among these; `columns` are positions, none twice."""
+        others: list[tuple[Columns, Prior]] = []
+        for block, prior in self.others:
+            theirs = positions_of(block, n_weights)
+            here = np.flatnonzero(np.isin(columns, theirs))
+            if here.size:
+                order = np.argsort(theirs)
+                own = order[np.searchsorted(theirs, columns[here], sorter=order)]
+                others.append((here, prior.of_columns(own, theirs.size)))
+        return replace(self, base=self.base.of_columns(columns, n_weights), others=tuple(others))
+
     def tilted(self, cavity_mean: Array, cavity_var: Array) -> Tilted:
         """Each prior's answer on its own columns."""
         if self.joint:
@@ -188,6 +200,13 @@ class Blocks(Prior):
         differs = cavity_var != shared
         differs &= free
         return cavity_var if differs.any() else np.asarray(shared)
+
+
+def positions_of(columns: Columns, n_weights: int) -> NDArray[np.intp]:
+    """Columns as non-negative positions."""
+    if isinstance(columns, slice):
+        return np.arange(*columns.indices(n_weights), dtype=np.intp)
+    return np.asarray(columns, dtype=np.intp) % n_weights
 
 
 def _full_cavity(cavity_mean: Array, cavity_var: Array) -> tuple[Array, Array]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from foldless.beliefs import Array, Tilted
 from foldless.priors._common import Denoiser, MovedCavity, as_cavity, proximal_of
 from foldless.priors._slab import SlabEvidence, slab_evidence_of
+from foldless.priors.base import Prior
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +38,11 @@ class Ridged(MovedCavity):
                 "Ridged(precision=...) must be finite and >= 0, a number or one per feature; "
                 f"got {self.precision!r}. A precision of 0 is no ridge."
             )
+
+    def of_columns(self, columns: NDArray[np.intp], n_weights: int) -> Prior:
+        precision = np.asarray(self.precision)
+        own = precision[columns] if precision.ndim and precision.shape[0] == n_weights else self.precision
+        return replace(self, base=self.base.of_columns(columns, n_weights), precision=own)
 
     def tilted(self, cavity_mean: Array, cavity_var: Array) -> Tilted:
         """The base at the inner cavity (r', τ'); with κ the precision

@@ -7,6 +7,7 @@ from math import log, log1p
 from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from foldless.beliefs import Array, Tilted
 from foldless.component import inner_names, wants
@@ -88,6 +89,9 @@ class SpikeAndSlab(Prior):
         # Where the inclusion underflows the weight is zero for certain; its variance must remain positive.
         var = np.maximum(var, np.finfo(r.dtype).tiny)
         return Tilted(*(np.asarray(a, dtype=r.dtype) for a in (mean, var, log_z)))
+
+    def of_columns(self, columns: NDArray[np.intp], n_weights: int) -> Prior:
+        return replace(self, slab=self.slab.of_columns(columns, n_weights))
 
     def inclusion_probability(self, cavity_mean: Array, cavity_var: Array) -> Array:
         """Posterior probability that the weight is not exactly zero."""

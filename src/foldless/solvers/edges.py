@@ -98,6 +98,7 @@ class EdgeMessages(GAMP):
             weight=state.norms.column,
             total=problem.n_samples,
         )
+        of_weights = weight_evidence(tilted, r, tau)
         return EdgeState(
             weights=tilted.mean,
             weight_var=np.maximum(tilted.var, MIN_VARIANCE),
@@ -112,8 +113,8 @@ class EdgeMessages(GAMP):
             norms=state.norms,
             iteration=state.iteration + 1,
             pace=pace,
-            log_evidence=float(weight @ (log_z + 0.5 * cavity_var * slopes**2))
-            + weight_evidence(tilted, r, tau),
+            log_evidence=float(weight @ (log_z + 0.5 * cavity_var * slopes**2)) + of_weights,
+            weight_evidence=of_weights,
             X=state.X,
             edge_weights=edge_weights,
             edge_slopes=edge_slopes,

@@ -21,12 +21,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, cast
+from typing import Any, Literal, Self, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from foldless.beliefs import Array, Posterior, Response, Tilted
 from foldless.channels.base import SupportsMaxSum as ChannelSupportsMaxSum
+from foldless.priors.base import Prior
 from foldless.priors.base import SupportsMaxSum as PriorSupportsMaxSum
 from foldless.problem import Problem
 from foldless.solvers.damping import AdaptiveDamping, Damping, Pace
@@ -45,6 +47,10 @@ MIN_CURVATURE = 1e-12
 MIN_VARIANCE = 1e-30
 # Weights whose evidence is summed at a time, so that no temporary is of the features' length.
 PIECE = 8192
+# What a state has of every weight, and what of it is in proportion to a weight; what it has of every sample.
+SCALED = ("weights", "damped_weights", "weight_var")
+OF_WEIGHTS = (*SCALED, "cavity_mean", "cavity_var")
+OF_SAMPLES = ("slopes", "curvatures", "score_cavity_mean", "score_cavity_var")
 # A start with scores vaguer than this (log-odds squared) makes the first labels look uninformative.
 VAGUEST_START = 10.0
 
@@ -108,6 +114,32 @@ class GAMPState(PacedState):
     score_cavity_var: Array
     kept: KeptEvidence | None
     norms: SquaredNorms
+    # The weights' share of the log evidence, those included that a problem leaves out.
+    weight_evidence: float
+
+    def of_columns(self, columns: NDArray[np.intp]) -> Self:
+        """The state of some of the weights; how the last move compares with others is forgotten."""
+        own: dict[str, Any] = {name: getattr(self, name)[columns] for name in OF_WEIGHTS}
+        own["norms"] = replace(self.norms, column=self.norms.column[columns])
+        own["pace"] = replace(self.pace, move=self.pace.move[columns], square=0.0)
+        return replace(self, **own)
+
+    def with_part(self, columns: NDArray[np.intp], part: GAMPState, scale: float) -> Self:
+        """All weights, some of them and all of the samples as another state has them, the others scaled."""
+        whole: dict[str, Any] = {name: getattr(part, name) for name in OF_SAMPLES}
+        for name in OF_WEIGHTS:
+            values = getattr(self, name).copy()
+            if name in SCALED:
+                values *= scale
+            values[columns] = getattr(part, name)
+            whole[name] = values
+        whole["pace"] = replace(part.pace, move=self.pace.move, square=0.0)
+        return replace(self, **whole, kept=part.kept, iteration=part.iteration)
+
+    def evidence_under(self, prior: Prior) -> float:
+        """The weights' share of the log evidence."""
+        tilted = prior.tilted(self.cavity_mean, self.cavity_var)
+        return weight_evidence(tilted, self.cavity_mean, self.cavity_var)
 
 
 @dataclass(frozen=True)
@@ -160,6 +192,7 @@ class GAMP(MessagePassing[GAMPState]):
             iteration=0,
             pace=Pace.first(self.damping, weights.shape),
             log_evidence=-np.inf,
+            weight_evidence=0.0,
         )
 
     def step(self, problem: Problem, state: GAMPState) -> GAMPState:
@@ -207,6 +240,9 @@ class GAMP(MessagePassing[GAMPState]):
             weight=state.norms.column,
             total=problem.n_samples,
         )
+        evidence = weight_evidence(tilted, cavity_mean, cavity_var)
+        if problem.absent is not None:
+            evidence += problem.absent.log_evidence
         return GAMPState(
             weights=tilted.mean,
             weight_var=np.maximum(tilted.var, MIN_VARIANCE, out=tilted.var),
@@ -221,7 +257,8 @@ class GAMP(MessagePassing[GAMPState]):
             norms=state.norms,
             iteration=state.iteration + 1,
             pace=pace,
-            log_evidence=samples.log_evidence + weight_evidence(tilted, cavity_mean, cavity_var),
+            log_evidence=samples.log_evidence + evidence,
+            weight_evidence=evidence,
             label_log_z=samples.log_z,
         )
 
@@ -311,7 +348,7 @@ class _SampleSide:
     ) -> None:
         self.labels, self.weight = problem.labels, problem.sample_weight
         self.respond, self.step, self.exact = respond, step, exact
-        self.previous = state
+        self.previous, self.absent = state, problem.absent
         self.cavity_var = np.empty_like(state.slopes) if exact else state.norms.score_var(state.weight_var)
         self.cavity_var = np.maximum(self.cavity_var, MIN_VARIANCE)
         self.cavity_mean = np.empty_like(state.slopes)
@@ -327,8 +364,10 @@ class _SampleSide:
         cavity_var = self.cavity_var[rows]
         old_slope, old_curvature = self.previous.slopes[rows], self.previous.curvatures[rows]
 
-        correction = cavity_var * old_slope
-        cavity_mean = scores - correction
+        cavity_mean = scores - cavity_var * old_slope
+        if self.absent is not None:
+            cavity_mean += self.absent.cavity_mean[rows]
+            cavity_var += self.absent.cavity_var[rows]
         log_z, slope, curvature = self.respond(cavity_mean, cavity_var, self.labels[rows])
         slope = old_slope + self.step * (slope - old_slope)
         curvature = old_curvature + self.step * (curvature - old_curvature)
@@ -338,7 +377,7 @@ class _SampleSide:
         self.cavity_mean[rows] = cavity_mean
         self.slopes[rows] = slope
         self.curvatures[rows] = curvature
-        joint = 0.5 * correction * old_slope
+        joint = 0.5 * (cavity_var * old_slope) * old_slope
         self.log_evidence += float(
             self.weight[rows] @ (log_z + (joint if joint.ndim == 1 else joint.sum(axis=1)))
         )

@@ -30,6 +30,7 @@ from foldless.tuning.generative import (
 )
 from foldless.tuning.loo import loo_log_loss
 from foldless.tuning.sample import parts_of
+from foldless.tuning.screening import Screening, solve_screened
 from foldless.tuning.start import class_means, starting_prior
 
 # Wide beside any log-odds of class sizes, and narrow enough to be proper.
@@ -65,6 +66,7 @@ class Choices:
     generative_weight: float | None  # None: by leave-one-out
     stopping: Stopping
     hyper: HyperPrior
+    screening: Screening = field(default_factory=Screening)
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,15 +188,37 @@ def fit(
             state = solver.transferred(problem, warm)
         if state is None and sample is not None:
             state = solver.grown(at_weight, sample.solution.state)
-        tuner = EM(
-            _names(choices.tune, at_weight),
-            hyper=choices.hyper,
-            delay=1 if state is None else 0,
-            every=MAX_SUM_EM_PERIOD if max_sum else 1,
-        )
-        solution = solve(
-            at_weight, solver, stopping=stopping, tuner=BlendTuner(tuner, means), state=state, watch=watch
-        )
+
+        def tuner_for(
+            problem: Problem,
+            columns: NDArray[np.intp] | None = None,
+            *,
+            delay: int = 0,
+            learn: bool = True,
+        ) -> BlendTuner:
+            em = EM(
+                _names(choices.tune, problem) if learn else frozenset(),
+                hyper=choices.hyper,
+                delay=delay,
+                every=MAX_SUM_EM_PERIOD if max_sum else 1,
+            )
+            own = means if columns is None else replace(means, within_var=means.within_var[columns])
+            return BlendTuner(em, own)
+
+        if choices.screening.applies(at_weight, solver):
+            solution = solve_screened(
+                at_weight,
+                solver,
+                choices.screening,
+                stopping=stopping,
+                small_stopping=choices.stopping,
+                tuner_for=tuner_for,
+                state=state,
+                watch=watch,
+            )
+        else:
+            tuner = tuner_for(at_weight, delay=1 if state is None else 0)
+            solution = solve(at_weight, solver, stopping=stopping, tuner=tuner, state=state, watch=watch)
         n_iter += len(solution.history)
         return solution
 

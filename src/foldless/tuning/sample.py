@@ -18,8 +18,8 @@ from foldless.beliefs import Array
 
 # With so many, a proportion is known to a third of a per cent.
 ROWS = 20_000
-# A part as large as a quarter would save little, and its copy be large beside the table.
-LARGEST_SHARE = 0.25
+# Beside the table the copies of a part, and of as many others to check on, must be small.
+LARGEST_SHARE = 0.1
 
 
 class Parts(NamedTuple):

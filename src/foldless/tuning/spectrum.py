@@ -25,7 +25,7 @@ def spectral_excess(standardized: Standardized, labels: Array, sample_weight: Ar
     vector /= np.linalg.norm(vector)
     largest = 0.0
     for _ in range(SWEEPS):
-        back = _transposed(standardized, root * vector)
+        back = standardized.adjoint(root * vector)
         back[standardized.constant] = 0.0
         image = root * standardized.scores(back) / max(n_features, 1)
         largest = float(np.linalg.norm(image))
@@ -34,9 +34,3 @@ def spectral_excess(standardized: Standardized, labels: Array, sample_weight: Ar
         vector = image / largest
     edge = (1.0 + np.sqrt(float(sample_weight.sum()) / max(n_features, 1))) ** 2
     return largest / edge
-
-
-def _transposed(operator: Standardized, vector: Array) -> Array:
-    """Xᵀ times a vector: a sweep whose slopes are given."""
-    nothing = np.zeros(operator.shape[1])
-    return operator.sweep(nothing, None, lambda rows, scores, score_var: (vector[rows], None)).slopes

@@ -50,10 +50,7 @@ def class_means(standardized: Operator, labels: Array, sample_weight: Array) -> 
     label_mean = float(sample_weight @ labels) / n_samples
     information = n_samples * (1 - label_mean**2) / 4
     contrast = sample_weight * (labels - label_mean) / 2
-    sweep = operator.sweep(
-        np.zeros(operator.shape[1]), None, lambda rows, scores, score_var: (contrast[rows], None)
-    )
-    difference = sweep.slopes / information
+    difference = operator.adjoint(contrast) / information
     # The total variance is one: within the classes plus between them.
     between = (1 - label_mean**2) / 4 * difference**2
     return ClassMeans(difference, np.clip(1 - between, 1 / n_samples, 1.0), information, label_mean)
