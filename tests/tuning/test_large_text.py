@@ -10,7 +10,7 @@ from scipy.special import expit
 from foldless import SparseClassifier
 from foldless.estimators import classifier
 from foldless.operators import Standardized, operator_from
-from foldless.tuning import correlated
+from foldless.tuning import large
 
 
 def documents(n_documents, n_words, seed):
@@ -38,8 +38,8 @@ def test_rare_words_do_not_make_leave_one_out_promise_too_much(monkeypatch, seed
     X, y = documents(1500, 2000, seed)
     train, test = slice(0, 500), slice(500, None)
     losses = []
-    for power in (correlated.PRESENCE_POWER, 0.0):
-        monkeypatch.setattr(correlated, "PRESENCE_POWER", power)
+    for power in (large.PRESENCE_POWER, 0.0):
+        monkeypatch.setattr(large, "PRESENCE_POWER", power)
         model = SparseClassifier().fit(X[train], y[train])
         probability = model.predict_proba(X[test])[:, 1]
         loss = -np.mean(np.log(np.where(y[test] > 0, probability, 1 - probability)))

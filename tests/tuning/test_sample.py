@@ -11,9 +11,9 @@ from foldless import GAMPClassifier, SparseClassifier
 from foldless.estimators import classifier
 from foldless.operators import Dense, Standardized
 from foldless.solution import Outcome
-from foldless.tuning import correlated, sample
-from foldless.tuning.correlated import foretells
+from foldless.tuning import large, sample
 from foldless.tuning.fit import Choices, Columns, fit
+from foldless.tuning.large import foretells
 from foldless.tuning.sample import parts_of
 
 
@@ -126,20 +126,20 @@ def test_many_samples_of_correlated_columns_fit_what_a_sample_has_found_worthwhi
     monkeypatch.setattr(classifier, "LARGEST_EXACT_COST", 0.0)
     X, y = with_a_factor(2600, 0.1)
     fitted = []
-    solve = correlated.solve
+    solve = large.solve
 
     def watched(problem, solver, **options):
         solution = solve(problem, solver, **options)
         fitted.append((problem.operator.shape[0], options.get("state") is not None))
         return solution
 
-    monkeypatch.setattr(correlated, "solve", watched)
+    monkeypatch.setattr(large, "solve", watched)
     model = SparseClassifier().fit(X[:1600], y[:1600])
     # Ridges of a sample, from scratch; none of them is worth fitting to all samples.
     assert fitted == 4 * [(400, False)]
     assert [name for name, weight in model.models_ if weight > 0.1] == ["sparse"]
     whole = SparseClassifier()
-    monkeypatch.setattr(correlated, "parts_of", lambda labels, weight: None)
+    monkeypatch.setattr(large, "parts_of", lambda labels, weight: None)
     whole.fit(X[:1600], y[:1600])
     assert model.loo_log_loss_ <= whole.loo_log_loss_ + 1e-3
     error, expected = (np.mean(m.predict(X[1600:]) != y[1600:]) for m in (model, whole))
@@ -153,13 +153,13 @@ def test_dense_models_of_a_sample_go_on_with_all_samples(small_parts, monkeypatc
     X = rng.standard_normal((2000, 200)) + 0.12 * rng.standard_normal((2000, 1))
     y = np.where(rng.random(2000) < expit(X @ rng.standard_normal(200) / 6), 1, -1)
     seen = []
-    solve = correlated.solve
+    solve = large.solve
 
     def watched(problem, solver, **options):
         seen.append((problem.operator.shape[0], options.get("state") is not None))
         return solve(problem, solver, **options)
 
-    monkeypatch.setattr(correlated, "solve", watched)
+    monkeypatch.setattr(large, "solve", watched)
     model = SparseClassifier().fit(X, y)
     assert (2000, True) in seen
     assert (2000, False) not in seen

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,6 +26,7 @@ from foldless.solvers import GAMP
 from foldless.tuning.average import Average
 from foldless.tuning.correlated import exact_cost, fit_correlated
 from foldless.tuning.fit import Choices, Columns, Fit
+from foldless.tuning.large import fit_large
 from foldless.tuning.many_classes import Choices as ManyChoices
 from foldless.tuning.many_classes import fit as fit_many
 from foldless.tuning.many_correlated import average_of_one, fit_many_correlated
@@ -241,17 +243,8 @@ class SparseClassifier(ManyClassesClassifier):
             self.solver_ = "GAMP"
             super()._solve(standardized, labels, weight, columns, choices, left_out)
             return
-        result = fit_correlated(
-            standardized,
-            labels,
-            weight,
-            columns,
-            choices,
-            left_out=left_out,
-            exact=affordable,
-            group=groups,
-            watch=self._watch(),
-        )
+        fit = partial(fit_correlated, group=groups) if affordable else fit_large
+        result = fit(standardized, labels, weight, columns, choices, left_out=left_out, watch=self._watch())
         self.solver_ = "EP" if affordable else "GAMP"
         self._publish(result.sparse, standardized.dtype)
         self._publish_average(result.average, labels, standardized.dtype)
