@@ -298,6 +298,32 @@ def test_an_interrupt_in_a_small_problem_leaves_all_weights() -> None:
     assert np.all(np.isfinite(solution.posterior.mean))
 
 
+class InterruptedScores(Dense):
+    """Ctrl-C in the pass that makes scores of all columns, the second time."""
+
+    left = 2
+
+    def scores(self, weights: Any) -> Any:
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+        return super().scores(weights)
+
+
+def test_an_interrupt_between_iterations_leaves_all_weights() -> None:
+    X, y = study()
+    problem = problem_of(X, y)
+    whole = problem.operator
+    assert isinstance(whole, WithIntercept)
+    inner = whole.operator
+    assert isinstance(inner, Standardized)
+    slow = WithIntercept(Standardized(InterruptedScores(X), inner.center, inner.scale))
+    solution = solved(X, y, Stopping(), problem=problem.but(operator=slow))
+    assert solution.outcome is Outcome.INTERRUPTED
+    assert solution.posterior.mean.size == X.shape[1] + 1
+    assert solution.history.iterations[-1].visited is None
+
+
 def test_the_same_bits_twice() -> None:
     X, y = study()
     first, second = (Screened().fit(X, y) for _ in range(2))
@@ -350,9 +376,11 @@ def tuner_for(problem: Problem, columns: Any = None, *, delay: int = 0, learn: b
     return EM(tunable_names(problem) if learn else frozenset(), delay=delay)
 
 
-def solved(X: np.ndarray, y: np.ndarray, stopping: Stopping, watch: Any = None) -> Any:
+def solved(
+    X: np.ndarray, y: np.ndarray, stopping: Stopping, watch: Any = None, problem: Problem | None = None
+) -> Any:
     return solve_screened(
-        problem_of(X, y),
+        problem_of(X, y) if problem is None else problem,
         GAMP(),
         SCREENING,
         stopping=stopping,

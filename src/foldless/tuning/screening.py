@@ -187,18 +187,30 @@ class _Rounds:
     tuner_for: TunerFor
     watch: Watch | None
     history: History = field(default_factory=History)
-    # Iterations over all weights, which `stopping` is about.
+    # Iterations over all weights, which `stopping` is about, and what the last of them left.
     n_whole: int = 0
+    state: GAMPState | None = None
 
     def run(self, state: GAMPState | None) -> Solution:
-        if state is None:
+        self.state = state
+        try:
+            return self._run()
+        except KeyboardInterrupt:
+            # Between iterations, where columns are gathered and scores are made.
+            if self.state is None:
+                raise
+            return self._interrupted(self.state)
+
+    def _run(self) -> Solution:
+        if self.state is None:
             opening = self._whole(None, self.screening.opening)
             if opening.outcome in ENDS or self.n_whole >= self.stopping.max_iter:
                 return self._ended(opening, opening.outcome)
-            self.problem, state = opening.problem, opening.state
+            self.problem, self.state = opening.problem, opening.state
+        state: GAMPState = self.state
         gathered: _Gathered | None = None
+        scores: Array | None = None
         closest, setbacks = np.inf, 0
-        scores = self.problem.operator.scores(state.weights)
         while setbacks <= LARGEST_SETBACKS:
             columns = self.screening.may_move(self.problem, state)
             if not self.screening.may_gather(self.problem.operator, columns.size):
@@ -206,24 +218,26 @@ class _Rounds:
             if gathered is None or not gathered.covers(columns):
                 gathered = None  # free before the next is made
                 gathered = _Gathered.of(self.problem.operator, columns)
+            if scores is None:
+                scores = self.problem.operator.scores(state.weights)
             small = self._small(state, gathered, scores)
             if small.outcome is Outcome.DIVERGED:
                 break
             self._learn_from(small)
             state, absent = _whole_state(state, small, gathered.columns)
             if small.outcome is Outcome.INTERRUPTED:
-                posterior = self.solver.posterior(self.problem, state)
-                return Solution(self.problem, posterior, small.outcome, self.history, state)
+                return self._interrupted(state)
             visit = self._visit(state, gathered, absent)
-            state = visit.state
             if visit.outcome is Outcome.INTERRUPTED:
                 return self._ended(visit, visit.outcome)
+            self.state = state = visit.state
             scores = self.problem.operator.scores(state.weights)
             distance = max(state.change, _drift(state, scores))
             if visit.outcome is Outcome.CONVERGED and distance <= self.stopping.tol:
                 return self._ended(visit, visit.outcome)
             if self.n_whole >= self.stopping.max_iter:
-                return self._ended(visit, Outcome.BUDGET)
+                diverged = visit.outcome is Outcome.DIVERGED
+                return self._ended(visit, Outcome.DIVERGED if diverged else Outcome.BUDGET)
             closest, setbacks = min(distance, closest), setbacks + (distance >= closest)
         rest = self._whole(state, self.stopping.max_iter - self.n_whole)
         return self._ended(rest, rest.outcome)
@@ -296,6 +310,10 @@ class _Rounds:
     def _note(self, lines: list[Iteration], *, whole: bool = False) -> None:
         self.history.iterations.extend(lines)
         self.n_whole += len(lines) if whole else 0
+
+    def _interrupted(self, state: GAMPState) -> Solution:
+        posterior = self.solver.posterior(self.problem, state)
+        return Solution(self.problem, posterior, Outcome.INTERRUPTED, self.history, state)
 
     def _ended(self, solution: Solution, outcome: Outcome) -> Solution:
         return replace(solution, outcome=outcome, history=self.history)
