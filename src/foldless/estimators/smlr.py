@@ -65,9 +65,9 @@ class SMLRClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, Bas
         only); by the smallest PAC-Bayes bound (two classes and 'l1' only; for thousands of samples); by
         cross-validated log loss.
     kernel : None, str or callable, default=None
-        None fits the features. Otherwise the basis functions are k(x, xₘ) for every training sample xₘ, of
-        which few are kept: 'rbf', 'poly', 'sigmoid', 'linear' or any other name that scikit-learn's
-        ``pairwise_kernels`` knows, or a function of two samples, a Mercer kernel or not.
+        None fits the features. Otherwise the basis functions are k(x, xₘ) for every training sample xₘ (equal
+        ones once), of which few are kept: 'rbf', 'poly', 'sigmoid', 'linear' or any other name that
+        scikit-learn's ``pairwise_kernels`` knows, or a function of two samples, a Mercer kernel or not.
     gamma, degree, coef0
         Parameters of kernels; gamma is 1/(n_features · variance of X) if None.
     algorithm : {'auto', 'component-wise', 'block'}, default='auto'
@@ -79,6 +79,7 @@ class SMLRClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, Bas
         Gives this class no weights of its own, as in the paper. By default all classes of three or more
         have weights, so that no class is special. Two classes have one set of weights either way.
     class_weight : dict or 'balanced', optional
+        What an error of each class costs, in the fit and in the choice of its rate.
     n_rates : int, default=50
         Rates on the path that 'alo', 'bound' and 'cv' choose from.
     n_folds : int, default=10
@@ -101,8 +102,8 @@ class SMLRClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, Bas
         Loss plus penalty; how far above the minimum it can be; the largest violation of the optimality
         conditions over all weights.
     loo_proba_, loo_error_, loo_log_loss_
-        Class probabilities of each training sample from all others (approximately), their error and mean
-        log loss. NaN where the approximation breaks down.
+        Class probabilities of each training sample from all others (approximately; for 'l1' checked by refits
+        where it matters), their error and mean log loss. NaN where the approximation breaks down.
     outcome_, n_iter_, classes_, n_features_in_, feature_names_in_
 
     Examples
