@@ -230,6 +230,8 @@ def test_a_kernel_is_linear_regression_on_its_columns():
     columns = rbf_kernel(X, X, gamma=1.0)
     by_columns = SMLRClassifier(rate=0.5).fit(columns, y)
     assert_allclose(by_kernel.decision_function(X), by_columns.decision_function(columns), rtol=1e-8)
+    # Nothing of a kernel outlives it.
+    assert not hasattr(by_kernel.set_params(kernel=None).fit(X, y), "basis_")
 
 
 def test_the_reference_class_has_no_weights(iris):

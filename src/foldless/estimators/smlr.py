@@ -274,6 +274,9 @@ class SMLRClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, Bas
     def _fitted_basis(self, X: Any, weight: Array, count: Array) -> Operator:
         """The columns that carry weights, standardised by the training samples."""
         operator = operator_from(X)
+        # An earlier fit may have had a kernel.
+        for name in ("basis_", "basis_indices_"):
+            vars(self).pop(name, None)
         if self.kernel is not None:
             self._kernel_gamma = self._default_gamma(operator, count)
             # A row that is there twice, or not at all, is no reason for another basis function.
