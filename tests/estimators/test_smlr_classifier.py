@@ -40,9 +40,9 @@ def wide():
 @pytest.mark.parametrize(
     "model",
     [
-        SMLRClassifier(n_rates=8),
+        SMLRClassifier(n_rates=4),
         SMLRClassifier(penalty="group", rate=1.0),
-        SMLRClassifier(kernel="rbf", n_rates=8),
+        SMLRClassifier(kernel="rbf", n_rates=4),
     ],
     ids=repr,
 )

@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> Path:
     parser.add_argument("--only", nargs="*", default=SETS, help="data sets, if not all")
     parser.add_argument("--bins", type=int, default=128, help="of the final histograms (default 128)")
     args = parser.parse_args(argv)
-    source = data_folder(args.data, FILES)
+    source = data_folder(args.data, [f"{name}.npz" for name in args.only])
     folder = common.output_folder(args.out, STUDY, args.quick)
     n_splits = 1 if args.quick else args.trials
     common.write_machine(folder, splits=n_splits, bins=args.bins, fold_bins=FOLD_BINS)
