@@ -276,7 +276,8 @@ class SMLRClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, Bas
         operator = operator_from(X)
         # An earlier fit may have had a kernel.
         for name in ("basis_", "basis_indices_"):
-            vars(self).pop(name, None)
+            if hasattr(self, name):
+                delattr(self, name)
         if self.kernel is not None:
             self._kernel_gamma = self._default_gamma(operator, count)
             # A row that is there twice, or not at all, is no reason for another basis function.
