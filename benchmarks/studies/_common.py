@@ -92,7 +92,7 @@ def write_machine(folder: Path, **settings: Any) -> None:
     """machine.json beside the results: whose seconds these are."""
     about = {
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "command": " ".join(["python", "-m", _module_name(), *sys.argv[1:]]),
+        "command": " ".join(["python", "-m", _module_name(), *map(_anywhere, sys.argv[1:])]),
         "cpu": _cpu_name(),
         "cores": os.cpu_count(),
         # Seconds of a busy machine are not comparable; the load before the start shows whether it was.
@@ -104,6 +104,11 @@ def write_machine(folder: Path, **settings: Any) -> None:
         "settings": settings,
     }
     (folder / "machine.json").write_text(json.dumps(about, indent=2) + "\n")
+
+
+def _anywhere(argument: str) -> str:
+    """Folders of one machine mean nothing on another."""
+    return "DIR" if os.sep in argument else argument
 
 
 def _module_name() -> str:
