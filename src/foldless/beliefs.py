@@ -54,3 +54,5 @@ class Posterior:
     loo_mean: Array
     loo_var: Array
     log_evidence: float
+    # log P(label) of every sample from all others, where solving has made it and it need not be asked again.
+    loo_log_density: Array | None = None

@@ -59,6 +59,24 @@ def at_most(n_threads: int) -> Iterator[None]:
         _bound.reset(token)
 
 
+_whole: ContextVar[int] = ContextVar("foldless_whole", default=0)
+
+
+@contextmanager
+def part_of(n_numbers: int) -> Iterator[None]:
+    """A context in which arrays are parts of one of so many numbers, and loops are worth it if it is."""
+    token = _whole.set(n_numbers)
+    try:
+        yield
+    finally:
+        _whole.reset(token)
+
+
+def whole(n_numbers: int) -> int:
+    """How many numbers there are to go through, for one who sees so many of them."""
+    return max(n_numbers, _whole.get())
+
+
 def n_cores() -> int:
     """Of the machine, as far as this process may use them."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -49,6 +49,11 @@ class Channel(Component):
         """The same channel where fitting does not temper the likelihood; self for most."""
         return self
 
+    def respond_both(self, cavity_mean: Array, cavity_var: Array, labels: Array) -> tuple[Response, Response]:
+        """`respond`, tempered, and untempered at the same cavities: what the two share is made once."""
+        tempered = self.respond(cavity_mean, cavity_var, labels)
+        return tempered, self.untempered().respond(cavity_mean, cavity_var, labels)
+
     def predictive(self) -> Channel:
         """The channel of a new label."""
         return self.untempered()

@@ -30,7 +30,7 @@ from scipy.special import expit, gammaln
 
 from foldless import fast
 from foldless.beliefs import Array, Response
-from foldless.channels.softened import WIDEST, Widths, as_arguments
+from foldless.channels.softened import WIDEST, Softened, Widths, as_arguments
 
 # The aim is 1e-3 in slopes times standard deviations, a tenth of what anything downstream could notice:
 # message passing damps and iterates. An integrand this far below its maximum (in logarithms) is negligible.
@@ -38,8 +38,8 @@ NEGLIGIBLE = 10.0
 # And on the left, where derivatives of the factors are large.
 NEGLIGIBLE_LEFT = 12.0
 # Steps of the sum over levels, in units of the sharpest factor's width. For sharp factors the errors are
-# those of the Gamma function, |Γ(1 + 2πi/step)| ~ 1e-6 in log_z and |Γ(3 + 2πi/step)| ~ 1e-4 in curvatures.
-LEVEL_STEP = 0.6
+# those of the Gamma function, |Γ(1 + 2πi/step)| ~ 2e-6 in log_z and |Γ(3 + 2πi/step)| ~ 2e-4 in curvatures.
+LEVEL_STEP = 0.65
 # The product of many wide factors is narrower than any of them. In units of its own standard deviation; for a
 # Gaussian, errors would be 2 exp(-2π²/step²), and what there are is of skewness.
 PRODUCT_STEP = 0.9
@@ -49,9 +49,11 @@ SHORTEST_STEP = 1 / 6
 # Integrands are narrower than this many steps on either side, but for a few that are lost in a tail.
 MOST_LEVELS = 300
 # Where the tail on the right begins, in widths of the widest factor.
-TAIL_BEGINS = 3.0
+TAIL_BEGINS = 5.0
+# And how fast it falls there, whatever the power, in the variable of the sum.
+TAIL_FALLS = 4.0
 # Newton steps to where the sum begins. The mode is found in six; the sum does not need it.
-START_STEPS = 2
+START_STEPS = 1
 # Scores handled at a time by NumPy; a dozen arrays of them should stay in the cache.
 PIECE = 1 << 12
 # And so many levels at a time, at most.
@@ -67,29 +69,41 @@ def gumbel_response(mean: Array, var: Array, classes: NDArray[np.intp], power: f
 
     mean and var are (samples, D); log_z is (samples,).
     """
+    return gumbel_responses(mean, var, classes, (power,))[0]
+
+
+def gumbel_responses(
+    mean: Array, var: Array, classes: NDArray[np.intp], powers: tuple[float, ...]
+) -> list[Response]:
+    """The same for several powers, the smallest first: nearly all of the work is the factors they share."""
     if var.max(initial=0.0) > 1.01 * WIDEST:
-        return _in_larger_units(mean, var, classes, power)
+        return [_in_larger_units(mean, var, classes, power) for power in powers]
     var = np.minimum(var, WIDEST)
-    n_samples = mean.shape[0]
-    out = Response(np.empty(n_samples), np.empty(mean.shape), np.empty(mean.shape))
-    own, power = (np.arange(n_samples), classes), float(power)
+    n_samples, n_classes = mean.shape
+    shape = (n_samples, len(powers), n_classes)
+    out = Response(np.empty(shape[:2]), np.empty(shape), np.empty(shape))
+    own = np.arange(n_samples), classes
     shifted = mean.copy()
     shifted[own] += var[own]
     loops = _loops_for(mean.size)
     if loops is not None:
+        exponents = np.array(powers, dtype=np.float64)
         var, table, rule = np.ascontiguousarray(var), as_arguments(), _rule()
         tasks = [
-            (shifted[rows], var[rows], classes[rows], power, table, rule, *(part[rows] for part in out))
-            for rows in _pieces(n_samples, max(SCORES_PER_THREAD // mean.shape[1], 1))
+            (shifted[rows], var[rows], classes[rows], exponents, table, rule, *(part[rows] for part in out))
+            for rows in _pieces(n_samples, max(SCORES_PER_THREAD // n_classes, 1))
         ]
         fast.in_threads(loops.response_rows, tasks)
     else:
-        for rows in _pieces(n_samples, max(PIECE // mean.shape[1], 1)):
-            part = _over_levels(shifted[rows], var[rows], classes[rows], power)
-            for whole, values in zip(out, part, strict=True):
-                whole[rows] = values
-    out.log_z[...] += mean[own] + 0.5 * var[own] - gammaln(power)
-    return out
+        for rows in _pieces(n_samples, max(PIECE // n_classes, 1)):
+            found = _over_levels(shifted[rows], var[rows], classes[rows], powers)
+            for number, response in enumerate(found):
+                for whole, values in zip(out, response, strict=True):
+                    whole[rows, number] = values
+    out.log_z[...] += (mean[own] + 0.5 * var[own])[:, np.newaxis] - gammaln(powers)
+    return [
+        Response(*(np.ascontiguousarray(part[:, number]) for part in out)) for number in range(len(powers))
+    ]
 
 
 def _in_larger_units(mean: Array, var: Array, classes: NDArray[np.intp], power: float) -> Response:
@@ -109,11 +123,13 @@ def _in_larger_units(mean: Array, var: Array, classes: NDArray[np.intp], power: 
 def _rule() -> tuple[float, ...]:
     """How levels are summed over, as compiled loops take it."""
     ends = NEGLIGIBLE, NEGLIGIBLE_LEFT, float(START_STEPS), float(MOST_LEVELS)
-    return (LEVEL_STEP, PRODUCT_STEP, SHORTEST_STEP, TAIL_BEGINS, *ends)
+    return (LEVEL_STEP, PRODUCT_STEP, SHORTEST_STEP, TAIL_BEGINS, TAIL_FALLS, *ends)
 
 
 def _loops_for(n_scores: int) -> Any:
-    return fast.loops("foldless.channels.gumbel_loops") if n_scores >= LEAST_SCORES_COMPILED else None
+    if fast.whole(n_scores) < LEAST_SCORES_COMPILED:
+        return None
+    return fast.loops("foldless.channels.gumbel_loops")
 
 
 def _pieces(n_rows: int, at_once: int) -> list[slice]:
@@ -121,30 +137,64 @@ def _pieces(n_rows: int, at_once: int) -> list[slice]:
     return [slice(begin, end) for begin, end in pairwise(cuts)]
 
 
-def _over_levels(mean: Array, var: Array, classes: NDArray[np.intp], power: float) -> Response:
+def _over_levels(
+    mean: Array, var: Array, classes: NDArray[np.intp], powers: tuple[float, ...]
+) -> list[Response]:
     """The trapezoidal sum over levels, from the start to the right and then to the left."""
     every, widths = np.arange(mean.shape[0]), Widths.of(var)
-    start, bend = _start_of_levels(mean, var, widths, power)
+    # Integrands of larger powers lie to the left, and may be more bent.
+    start, bend = _start_of_levels(mean, var, widths, powers[0])
+    for power in powers[1:]:
+        bend = np.maximum(bend, _start_of_levels(mean, var, widths, power)[1])
     step, widest = _step_of_levels(var, bend), np.sqrt(1.0 + var.max(axis=1))
-    sums = _Sums.none(mean.shape)
+    sums = [_Sums.none(mean.shape) for _ in powers]
     # With few rows, a step in Python takes longer than its sums, so several levels are taken in one.
     at_once = int(np.clip(PIECE // max(mean.size, 1), 1, MOST_AT_ONCE))
     for side, begin, negligible in ((1.0, 0, NEGLIGIBLE), (-1.0, 1, NEGLIGIBLE_LEFT)):
         rows, inside = every, widths
         for number in range(begin, MOST_LEVELS, at_once):
             along = np.multiply.outer(side * step[rows], np.arange(number, number + at_once))
-            level, stretch = _stretched(along, start[rows, np.newaxis], widest[rows, np.newaxis], power)
-            log_f, f, df = inside.at_levels(mean[rows, np.newaxis] - level[:, :, np.newaxis])
-            log_weight = log_f.sum(axis=2) - power * level + np.log(stretch)
-            largest = np.maximum.accumulate(np.maximum(log_weight, sums.largest[rows, np.newaxis]), axis=1)
+            level, stretch = _stretched(along, start[rows, np.newaxis], widest[rows, np.newaxis], powers[0])
+            factors = _Factors.of(
+                inside.at_levels(mean[rows, np.newaxis] - level[:, :, np.newaxis]), classes[rows]
+            )
+            log_product = factors.log_product + np.log(stretch)
+            going = np.zeros(level.shape, dtype=bool)
+            log_weights = [log_product - power * level for power in powers]
+            for log_weight, of_power in zip(log_weights, sums, strict=True):
+                largest = np.maximum(log_weight, of_power.largest[rows, np.newaxis])
+                going |= log_weight >= np.maximum.accumulate(largest, axis=1) - negligible
             # Up to the first that is negligible, whatever comes after it.
-            going = np.logical_and.accumulate(log_weight >= largest - negligible, axis=1)
-            sums.add(np.where(going, log_weight, -np.inf), f, df, rows, classes[rows])
+            going = np.logical_and.accumulate(going, axis=1)
+            for log_weight, of_power in zip(log_weights, sums, strict=True):
+                of_power.add(np.where(going, log_weight, -np.inf), factors, rows)
             if not going[:, -1].all():
                 rows, inside = rows[going[:, -1]], inside.of_rows(going[:, -1])
                 if rows.size == 0:
                     break
-    return sums.response(step, classes, power)
+    return [of_power.response(step, classes, power) for of_power, power in zip(sums, powers, strict=True)]
+
+
+class _Factors(NamedTuple):
+    """Of all classes, at several levels of some rows: what weights are made of, and what they average."""
+
+    log_product: Array  # (rows, levels)
+    first: Array  # f_k, (rows, levels, D)
+    second: Array  # ∂f_k + f_k²
+    own: Array  # f_y, (rows, levels)
+    others: Array  # Σ_(k≠y) f_k
+
+    @classmethod
+    def of(cls, softened: Softened, classes: NDArray[np.intp]) -> _Factors:
+        log_f, f, df = softened
+        df += f * f
+        at = np.arange(classes.size), slice(None), classes
+        own = f[at]
+        # Not all less one's own, which would cancel.
+        f[at] = 0.0
+        others = f.sum(axis=2)
+        f[at] = own
+        return cls(log_f.sum(axis=2), f, df, own, others)
 
 
 class _Sums(NamedTuple):
@@ -166,10 +216,8 @@ class _Sums(NamedTuple):
             *(np.zeros(shape) for _ in range(2)),
         )
 
-    def add(
-        self, log_weight: Array, f: Array, df: Array, rows: NDArray[np.intp], classes: NDArray[np.intp]
-    ) -> None:
-        """Weights (rows, levels) and derivatives (rows, levels, D), which are overwritten."""
+    def add(self, log_weight: Array, factors: _Factors, rows: NDArray[np.intp]) -> None:
+        """Levels of some rows with weights (rows, levels)."""
         largest = np.maximum(self.largest[rows], log_weight.max(axis=1))
         higher = np.flatnonzero(largest > self.largest[rows])
         if higher.size:
@@ -180,15 +228,11 @@ class _Sums(NamedTuple):
                 part[rows[higher]] *= shrunk if part.ndim == 1 else shrunk[:, np.newaxis]
         weight = np.exp(log_weight - largest[:, np.newaxis])
         self.total[rows] += weight.sum(axis=1)
-        self.first[rows] += np.einsum("ml,mlk->mk", weight, f)
-        df += f * f
-        self.second[rows] += np.einsum("ml,mlk->mk", weight, df)
-        own = np.arange(rows.size), slice(None), classes
-        of_own = f[own]
-        f[own] = 0.0
-        of_others = weight * f.sum(axis=2)
+        self.first[rows] += np.einsum("ml,mlk->mk", weight, factors.first)
+        self.second[rows] += np.einsum("ml,mlk->mk", weight, factors.second)
+        of_others = weight * factors.others
         self.others[rows] += of_others.sum(axis=1)
-        self.product[rows] += np.einsum("ml,ml->m", of_others, of_own)
+        self.product[rows] += np.einsum("ml,ml->m", of_others, factors.own)
 
     def response(self, step: Array, classes: NDArray[np.intp], power: float) -> Response:
         """With ⟨·⟩ the average under the weights, and f = ∂ log F:
@@ -238,7 +282,7 @@ def _stretched(along: Array, start: Array, widest: Array, power: float) -> tuple
 
     So many widths of the widest factor from the mode the integrand is that and little else.
     """
-    more = 1.0 / power - 1.0
+    more = TAIL_FALLS / power - 1.0
     beyond = along / widest - TAIL_BEGINS
     return start + along + more * widest * np.logaddexp(0.0, beyond), 1.0 + more * expit(beyond)
 

@@ -60,100 +60,126 @@ def _softened(
     return total
 
 
+@inlined
+def _start(
+    mean: Array, var: Array, power: float, start_steps: int, patches: Array, offset: float, over_unit: Array,
+    position: Array, begin: Any, last: Any, f: Array, df: Array,
+) -> tuple[float, float]:  # fmt: skip
+    """`_start_of_levels`, for one row."""
+    highest = -np.inf
+    for k in range(mean.size):
+        highest = max(highest, mean[k] - power * var[k])
+    total = 0.0
+    for k in range(mean.size):
+        f[k] = np.exp(mean[k] - power * var[k] - highest)
+        total += f[k]
+    highest = -np.inf
+    for k in range(mean.size):
+        f[k] = mean[k] - power * f[k] / total * var[k]
+        highest = max(highest, f[k])
+    total = 0.0
+    for k in range(mean.size):
+        total += np.exp(f[k] - highest)
+    level, turn = highest + np.log(total) - np.log(power), 1.0
+    for _ in range(start_steps):
+        _softened(mean, level, patches, offset, over_unit, position, begin, last, f, df)
+        pull, turn = -f.sum(), -df.sum()
+        level += np.log(pull / power) * pull / turn
+    return level, turn
+
+
 @njit
 def response_rows(
-    mean: Array, var: Array, classes: Any, power: float, table: Any, rule: Any,
+    mean: Array, var: Array, classes: Any, powers: Array, table: Any, rule: Any,
     log_z: Array, slope: Array, curvature: Array,
 ) -> None:  # fmt: skip
-    """`_over_levels`; the rule is `_rule`."""
+    """`_over_levels`; the rule is `_rule`, and what is returned has an axis of powers after that of rows."""
     patches, begins, smallest_width, width_step, score_step, left_end = table
-    level_step, product_step, shortest_step, tail_begins, negligible, negligible_left = rule[:6]
-    start_steps, most_levels = int(rule[6]), int(rule[7])
-    n_classes = mean.shape[1]
+    level_step, product_step, shortest_step, tail_begins, tail_falls, negligible, negligible_left = rule[:7]
+    start_steps, most_levels = int(rule[7]), int(rule[8])
+    n_classes, n_powers = mean.shape[1], powers.size
     offset = left_end / score_step
-    more = 1.0 / power - 1.0
+    more = tail_falls / powers[0] - 1.0
     over_unit, position = np.empty(n_classes), np.empty(n_classes)
     begin, last = np.empty(n_classes, np.int64), np.empty(n_classes, np.int64)
     f, df = np.empty(n_classes), np.empty(n_classes)
-    first, bend = np.empty(n_classes), np.empty(n_classes)
+    total, others, product = np.empty(n_powers), np.empty(n_powers), np.empty(n_powers)
+    largest = np.empty(n_powers)
+    first, bend = np.empty((n_powers, n_classes)), np.empty((n_powers, n_classes))  # of f, and of f² + ∂f
     for m in range(mean.shape[0]):
         _place(var[m], begins, smallest_width, width_step, score_step, over_unit, position, begin, last)
         sharpest, widest = var[m, 0], var[m, 0]
-        highest = -np.inf
         for k in range(n_classes):
             sharpest, widest = min(sharpest, var[m, k]), max(widest, var[m, k])
-            highest = max(highest, mean[m, k] - power * var[m, k])
         widest = np.sqrt(1.0 + widest)
-        total = 0.0
-        for k in range(n_classes):
-            f[k] = np.exp(mean[m, k] - power * var[m, k] - highest)
-            total += f[k]
-        highest = -np.inf
-        for k in range(n_classes):
-            f[k] = mean[m, k] - power * f[k] / total * var[m, k]
-            highest = max(highest, f[k])
-        total = 0.0
-        for k in range(n_classes):
-            total += np.exp(f[k] - highest)
-        start, turn = highest + np.log(total) - np.log(power), 1.0
-        for _ in range(start_steps):
-            _softened(mean[m], start, patches, offset, over_unit, position, begin, last, f, df)
-            pull, turn = -f.sum(), -df.sum()
-            start += np.log(pull / power) * pull / turn
+        start, turn = _start(
+            mean[m], var[m], powers[0], start_steps, patches, offset, over_unit, position, begin, last, f, df
+        )
+        for n in range(1, n_powers):
+            _, other = _start(
+                mean[m], var[m], powers[n], start_steps, patches, offset, over_unit, position, begin, last,
+                f, df,
+            )  # fmt: skip
+            turn = max(turn, other)
         width = 1.0 / np.sqrt(turn)
         step = max(min(level_step * np.sqrt(1.0 + sharpest), product_step * width), shortest_step * width)
 
         own_class = classes[m]
-        total, others, product, largest = 0.0, 0.0, 0.0, -np.inf
-        first[:] = 0.0
-        bend[:] = 0.0  # of f² + ∂f
+        total[:], others[:], product[:], largest[:] = 0.0, 0.0, 0.0, -np.inf
+        first[:], bend[:] = 0.0, 0.0
         for side in range(2):
             for number in range(side, most_levels):
                 along = number * step if side == 0 else -number * step
-                level, log_stretch = start + along, 0.0
-                if more != 0.0:
-                    beyond = along / widest - tail_begins
-                    size = np.exp(-abs(beyond))
-                    level += more * widest * (max(beyond, 0.0) + np.log1p(size))
-                    log_stretch = np.log(1.0 + more * ((1.0 if beyond >= 0.0 else size) / (1.0 + size)))
-                log_weight = _softened(
+                beyond = along / widest - tail_begins
+                size = np.exp(-abs(beyond))
+                level = start + along + more * widest * (max(beyond, 0.0) + np.log1p(size))
+                log_product = np.log(1.0 + more * ((1.0 if beyond >= 0.0 else size) / (1.0 + size)))
+                log_product += _softened(
                     mean[m], level, patches, offset, over_unit, position, begin, last, f, df
                 )
-                log_weight += log_stretch - power * level
-                if log_weight > largest:
-                    shrink = np.exp(largest - log_weight)
-                    largest = log_weight
-                    total *= shrink
-                    others *= shrink
-                    product *= shrink
-                    for k in range(n_classes):
-                        first[k] *= shrink
-                        bend[k] *= shrink
-                # What is not a number ends here, too.
-                if not log_weight >= largest - (negligible if side == 0 else negligible_left):
+                going = False
+                for n in range(n_powers):
+                    log_weight = log_product - powers[n] * level
+                    if log_weight > largest[n]:
+                        shrink = np.exp(largest[n] - log_weight)
+                        largest[n] = log_weight
+                        total[n] *= shrink
+                        others[n] *= shrink
+                        product[n] *= shrink
+                        for k in range(n_classes):
+                            first[n, k] *= shrink
+                            bend[n, k] *= shrink
+                    # What is not a number ends here, too.
+                    if log_weight >= largest[n] - (negligible if side == 0 else negligible_left):
+                        going = True
+                if not going:
                     break
-                weight = np.exp(log_weight - largest)
                 of_others = 0.0
                 for k in range(n_classes):
+                    df[k] += f[k] * f[k]
                     if k != own_class:
                         of_others += f[k]
-                    first[k] += weight * f[k]
-                    bend[k] += weight * (df[k] + f[k] * f[k])
-                total += weight
-                others += weight * of_others
-                product += weight * of_others * f[own_class]
-        log_z[m] = largest + np.log(total * step)
-        over = 1.0 / total
-        sum_of_others = 0.0
-        for k in range(n_classes):
-            average = over * first[k]
-            if k == own_class:
-                curvature[m, k] = max(over * (product - average * others), 0.0)
-            else:
-                slope[m, k] = average
-                sum_of_others += average
-                curvature[m, k] = max(average * average - over * bend[k], 0.0)
-        slope[m, own_class] = (1.0 - power) - sum_of_others
+                for n in range(n_powers):
+                    weight = np.exp(log_product - powers[n] * level - largest[n])
+                    for k in range(n_classes):
+                        first[n, k] += weight * f[k]
+                        bend[n, k] += weight * df[k]
+                    total[n] += weight
+                    others[n] += weight * of_others
+                    product[n] += weight * of_others * f[own_class]
+        for n in range(n_powers):
+            log_z[m, n] = largest[n] + np.log(total[n] * step)
+            over = 1.0 / total[n]
+            sum_of_others = 0.0
+            for k in range(n_classes):
+                average = over * first[n, k]
+                if k == own_class:
+                    curvature[m, n, k] = max(over * (product[n] - average * others[n]), 0.0)
+                else:
+                    slope[m, n, k] = average
+                    sum_of_others += average
+                    curvature[m, n, k] = max(average * average - over * bend[n, k], 0.0)
+            slope[m, n, own_class] = (1.0 - powers[n]) - sum_of_others
 
 
 @njit

@@ -18,7 +18,7 @@ from scipy.special import logsumexp, ndtri, softmax
 
 from foldless.beliefs import Array, Response
 from foldless.channels.base import Channel
-from foldless.channels.gumbel import gumbel_log_proba, gumbel_response
+from foldless.channels.gumbel import gumbel_log_proba, gumbel_response, gumbel_responses
 from foldless.channels.lambert import balance_level, pulls_at
 from foldless.channels.margin import SMALLEST_VAR, cast, require_between, score_dtype
 from foldless.channels.softmax_estimators import (
@@ -185,6 +185,14 @@ class BlendedMultinomial(Channel):
     def at_score(self, score: Array, labels: Array) -> Response:
         z = np.asarray(score, dtype=np.float64)
         return cast(_at_score(z, self.base.codes(labels), self._power), score_dtype(score))
+
+    def respond_both(self, cavity_mean: Array, cavity_var: Array, labels: Array) -> tuple[Response, Response]:
+        if self._power in (0.0, 1.0):
+            return super().respond_both(cavity_mean, cavity_var, labels)
+        mean, var, classes = self.base._read(cavity_mean, cavity_var, labels)
+        tempered, plain = gumbel_responses(mean, var, classes, (self._power, 1.0))
+        dtype = score_dtype(cavity_mean)
+        return cast(tempered, dtype), cast(plain, dtype)
 
     def untempered(self) -> Channel:
         return self.base

@@ -60,7 +60,7 @@ class EdgeMessages(GAMP):
     def step(self, problem: Problem, state: GAMPState) -> EdgeState:
         assert isinstance(state, EdgeState)
         step = 1.0 if state.iteration == 0 else state.step
-        respond, labels = self._respond(problem), problem.labels
+        respond, labels = problem.channel.respond, problem.labels
         weight = problem.sample_weight
 
         score_var = state.X**2 @ state.weight_var if self._exact else state.norms.score_var(state.weight_var)

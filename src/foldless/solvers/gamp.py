@@ -19,13 +19,13 @@ only the channel, and a prior that wants to, look at several scores together.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from foldless import fast
 from foldless.beliefs import Array, Posterior, Response, Tilted
 from foldless.channels.base import SupportsMaxSum as ChannelSupportsMaxSum
 from foldless.priors.base import Prior
@@ -88,6 +88,7 @@ class KeptEvidence:
 
     slopes: Array
     curvatures: Array
+    label_log_z: Array
 
     def replaced_in(self, slopes: Array, precision: Array, problem: Problem) -> tuple[Array, Array]:
         """Evidence for all weights, with that for the kept columns replaced, in place, by this."""
@@ -198,10 +199,12 @@ class GAMP(MessagePassing[GAMPState]):
     def step(self, problem: Problem, state: GAMPState) -> GAMPState:
         # The first slopes replace an empty state: there is nothing yet to damp towards.
         step = 1.0 if state.iteration == 0 else state.step
-        samples = _SampleSide(problem, state, self._respond(problem), step, self.rule, self._exact)
-        sweep = problem.operator.sweep(
-            state.weights, state.weight_var if self._exact else None, samples.row_step
-        )
+        samples = _SampleSide(problem, state, step, self.rule, self._exact)
+        # Rows come block by block, and a channel that sees one of them should know of the others.
+        with fast.part_of(state.slopes.size):
+            sweep = problem.operator.sweep(
+                state.weights, state.weight_var if self._exact else None, samples.row_step
+            )
 
         precision = (
             sweep.curvatures
@@ -210,8 +213,7 @@ class GAMP(MessagePassing[GAMPState]):
                 along_scores(problem.sample_weight, samples.curvatures) * samples.curvatures
             )
         )
-        kept = _kept_evidence(problem, state, samples, step)
-        slopes = sweep.slopes
+        kept, slopes = samples.kept, sweep.slopes
         if kept is not None:
             slopes, precision = kept.replaced_in(slopes, precision, problem)
         least = MIN_CURVATURE * np.maximum(state.norms.column, 1.0)
@@ -289,6 +291,7 @@ class GAMP(MessagePassing[GAMPState]):
             loo_mean=state.score_cavity_mean + rows_kept * state.score_cavity_var * state.slopes,
             loo_var=state.score_cavity_var,
             log_evidence=state.log_evidence,
+            loo_log_density=_loo_log_density(problem, state),
         )
 
     @property
@@ -305,12 +308,6 @@ class GAMP(MessagePassing[GAMPState]):
             row = np.full_like(row, total / problem.n_samples)
             column = np.full_like(column, total / column.size)
         return SquaredNorms(row, column, total)
-
-    def _respond(self, problem: Problem) -> Callable[[Array, Array, Array], Response]:
-        channel = problem.channel
-        if self.rule == "sum-product":
-            return channel.respond
-        return cast(ChannelSupportsMaxSum, channel).proximal  # `init` has checked
 
     def _tilt(self, problem: Problem, cavity_mean: Array, cavity_var: Array) -> Tilted:
         # A prior that constrains all weights together (`Pruned`) meets its constraints here, every time.
@@ -341,13 +338,12 @@ class _SampleSide:
         self,
         problem: Problem,
         state: GAMPState,
-        respond: Callable[[Array, Array, Array], Response],
         step: float,
         rule: Rule,
         exact: bool,
     ) -> None:
-        self.labels, self.weight = problem.labels, problem.sample_weight
-        self.respond, self.step, self.exact = respond, step, exact
+        self.labels, self.weight, self.channel = problem.labels, problem.sample_weight, problem.channel
+        self.rule, self.step, self.exact = rule, step, exact
         self.previous, self.absent = state, problem.absent
         self.cavity_var = np.empty_like(state.slopes) if exact else state.norms.score_var(state.weight_var)
         self.cavity_var = np.maximum(self.cavity_var, MIN_VARIANCE)
@@ -357,6 +353,10 @@ class _SampleSide:
         # Max-sum has maxima in their place.
         self.log_z = np.empty(self.labels.size) if rule == "sum-product" else None
         self.log_evidence = 0.0
+        self.kept: KeptEvidence | None = None
+        if problem.kept is not None and _is_tempered(problem):
+            empty = np.empty_like
+            self.kept = KeptEvidence(empty(state.slopes), empty(state.slopes), np.empty(self.labels.size))
 
     def row_step(self, rows: slice, scores: Array, score_var: Array | None) -> tuple[Array, Array | None]:
         if score_var is not None:
@@ -368,7 +368,7 @@ class _SampleSide:
         if self.absent is not None:
             cavity_mean += self.absent.cavity_mean[rows]
             cavity_var += self.absent.cavity_var[rows]
-        log_z, slope, curvature = self.respond(cavity_mean, cavity_var, self.labels[rows])
+        log_z, slope, curvature = self._response(rows, cavity_mean, cavity_var)
         slope = old_slope + self.step * (slope - old_slope)
         curvature = old_curvature + self.step * (curvature - old_curvature)
 
@@ -386,6 +386,28 @@ class _SampleSide:
         # average over samples, but alone it would make the precision of a weight negative.
         return weight * slope, (weight * np.maximum(curvature, 0.0) if self.exact else None)
 
+    def _response(self, rows: slice, cavity_mean: Array, cavity_var: Array) -> Response:
+        """The channel's; and untempered for the columns that are kept, damped like all others."""
+        channel, at = self.channel, (cavity_mean, cavity_var, self.labels[rows])
+        if self.kept is None:
+            if self.rule == "sum-product":
+                return channel.respond(*at)
+            return cast(ChannelSupportsMaxSum, channel).proximal(*at)  # `init` has checked
+        if self.rule == "sum-product":
+            response, plain = channel.respond_both(*at)
+        else:
+            response = cast(ChannelSupportsMaxSum, channel).proximal(*at)
+            plain = channel.untempered().respond(*at)
+        log_z, slope, curvature = plain
+        before = self.previous.kept
+        if before is not None:
+            slope = before.slopes[rows] + self.step * (slope - before.slopes[rows])
+            curvature = before.curvatures[rows] + self.step * (curvature - before.curvatures[rows])
+        self.kept.label_log_z[rows] = log_z
+        self.kept.slopes[rows] = slope
+        self.kept.curvatures[rows] = curvature
+        return response
+
 
 def _innermost(component: object) -> str:
     """The name of what wrappers wrap: what a user chose."""
@@ -394,18 +416,20 @@ def _innermost(component: object) -> str:
     return type(component).__name__
 
 
-def _kept_evidence(
-    problem: Problem, state: GAMPState, samples: _SampleSide, step: float
-) -> KeptEvidence | None:
-    """The untempered channel's slopes and curvatures at the present cavities, damped like all others."""
-    untempered = problem.channel.untempered()
-    if problem.kept is None or untempered == problem.channel:
+def _is_tempered(problem: Problem) -> bool:
+    return problem.channel.untempered() != problem.channel
+
+
+def _loo_log_density(problem: Problem, state: GAMPState) -> Array | None:
+    """Log probabilities of labels at their cavities, known already if leave-one-out takes out whole rows.
+
+    Of many classes only: for two, label noise and likelihoods that are not normalised come between.
+    """
+    if not problem.channel.score_shape or np.any(problem.loo_weight != 1.0):
         return None
-    _, slopes, curvatures = untempered.respond(samples.cavity_mean, samples.cavity_var, problem.labels)
     if state.kept is not None:
-        slopes = state.kept.slopes + step * (slopes - state.kept.slopes)
-        curvatures = state.kept.curvatures + step * (curvatures - state.kept.curvatures)
-    return KeptEvidence(slopes, curvatures)
+        return state.kept.label_log_z
+    return None if _is_tempered(problem) else state.label_log_z
 
 
 def _centred(tilted: Tilted, problem: Problem) -> Tilted:
