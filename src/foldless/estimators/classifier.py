@@ -29,7 +29,9 @@ from foldless.tuning.fit import Choices, Columns, Fit
 from foldless.tuning.large import fit_large
 from foldless.tuning.many_classes import Choices as ManyChoices
 from foldless.tuning.many_classes import fit as fit_many
-from foldless.tuning.many_correlated import average_of_one, fit_many_correlated
+from foldless.tuning.many_correlated import fit_many_correlated
+from foldless.tuning.many_large import fit_many_large
+from foldless.tuning.many_models import ManyCorrelatedFit, ManyTable, average_of_one
 from foldless.tuning.parameters import integrated
 from foldless.tuning.polish import polished
 from foldless.tuning.spectrum import spectral_excess
@@ -235,9 +237,16 @@ class SparseClassifier(ManyClassesClassifier):
             # The blend with class means is for more features than samples; otherwise exact ones are cheap.
             n_samples, n_features = standardized.shape
             exact = affordable and (not independent or n_features <= n_samples)
-            self._solve_many(standardized, labels, weight, columns, choices, left_out, exact=exact)
-            if excess > TOLERATED_EXCESS and not affordable:
-                self.flags_.append(TOO_LARGE_FOR_ITS_CORRELATIONS)
+            self._solve_many(
+                standardized,
+                labels,
+                weight,
+                columns,
+                choices,
+                left_out,
+                exact=exact,
+                correlated=excess > TOLERATED_EXCESS,
+            )
             return
         if independent:
             self.solver_ = "GAMP"
@@ -266,6 +275,7 @@ class SparseClassifier(ManyClassesClassifier):
         left_out: Array,
         *,
         exact: bool,
+        correlated: bool,
     ) -> None:
         """The same for more than two classes: SHyGAMP, or EP with exact covariances within each class."""
         channel = Multinomial(self.classes_.size)
@@ -273,26 +283,21 @@ class SparseClassifier(ManyClassesClassifier):
             "row-sparse", channel, GAMP(), choices.generative_weight, choices.stopping, choices.hyper
         )
         kept, watch = columns.always_kept, self._watch()
+        table = ManyTable(standardized, labels, weight, left_out, kept, channel)
+        self.solver_ = "EP" if exact else "GAMP"
         if exact:
-            result = fit_many_correlated(
-                standardized,
-                labels,
-                weight,
-                kept,
-                many,
-                left_out=left_out,
-                group=getattr(self, "_groups", None),
-                watch=watch,
-            )
-            sparse, average = result.sparse, result.average
-            if result.dense_lead > CLEAR_STANDARD_ERRORS:
-                self.flags_.append(NOT_SPARSE)
+            result = fit_many_correlated(table, many, group=getattr(self, "_groups", None), watch=watch)
+        elif correlated or table.mostly_zeros:
+            result = fit_many_large(table, many, correlated=correlated, watch=watch)
+            if correlated:
+                self.flags_.append(TOO_LARGE_FOR_ITS_CORRELATIONS)
         else:
             sparse = fit_many(standardized, labels, weight, kept, many, left_out=left_out, watch=watch)
-            average = average_of_one(sparse)
-        self.solver_ = "EP" if exact else "GAMP"
-        self._publish_many(sparse, average, standardized.dtype)
-        self._tell(sparse)
+            result = ManyCorrelatedFit(sparse, average_of_one(sparse), 0.0)
+        if result.dense_lead > CLEAR_STANDARD_ERRORS:
+            self.flags_.append(NOT_SPARSE)
+        self._publish_many(result.sparse, result.average, standardized.dtype)
+        self._tell(result.sparse)
 
     def _finished(self, result: Fit) -> Fit:
         cost = exact_cost(*result.standardized.shape)

@@ -40,13 +40,11 @@ from foldless.tuning.correlated import (
 )
 from foldless.tuning.fit import Choices, Columns, Fit, assemble, fit, fit_of_rows
 from foldless.tuning.loo import loo_log_densities
+from foldless.tuning.presence import in_units, presence_units
 from foldless.tuning.sample import parts_of
 
 RIDGES = tuple(Recipe(0, score_variance, 0.0) for score_variance in (1.0, 10.0, 100.0, 1000.0))
-# Prior variances of these follow how often a column is not zero, half-way between one size of weights per
-# standard deviation and one per occurrence. With the former alone, documents would be described by words that
-# hardly any other has; diagonal covariances cannot leave such words out with their document, so that
-# leave-one-out promises what new documents do not keep. Columns without zeros are all alike.
+# Prior variances of ridges follow how often a column is not zero (`presence`), half-way.
 PRESENCE_POWER = 0.5
 # An average in which a model has a smaller weight than this is hardly another without it.
 WORTH_ALL_SAMPLES = 0.1
@@ -202,20 +200,21 @@ def _with_ridges(table: _Table, sparse: Fit, known: States | None = None) -> tup
 def _ridges(table: _Table, known: States | None = None) -> tuple[list[Candidate], States]:
     """Gaussian priors of several widths, and where they end.
 
-    Variances follow how often a column is not zero (`PRESENCE_POWER`). That is another unit for each column,
-    in which all weights have one prior. If some are `known` to matter, only these, from where other rows have
-    taken them.
+    Variances follow how often a column is not zero (`presence`). If some are `known` to matter, only these,
+    from where other rows have taken them.
     """
     free, standardized = table.free, table.standardized
     if not free.any() or known == {}:
         return [], {}
-    presence = np.maximum(standardized.presence(table.sample_weight), 1.0 / table.labels.size)
-    unit = np.where(free, presence ** (PRESENCE_POWER / 2), 1.0)
-    unit[free] /= np.sqrt(np.mean(unit[free] ** 2))
-    in_units = Standardized(
-        standardized.operator, standardized.center, standardized.scale / unit, standardized.constant
+    unit = presence_units(standardized, table.sample_weight, free, PRESENCE_POWER)
+    problem = assemble(
+        in_units(standardized, unit),
+        table.labels,
+        table.sample_weight,
+        table.columns,
+        Logistic(),
+        table.left_out,
     )
-    problem = assemble(in_units, table.labels, table.sample_weight, table.columns, Logistic(), table.left_out)
     assert isinstance(problem.prior, Blocks)
     solver = GAMP(variances="per-coordinate")
     stopping = Stopping(tol=1e-3, max_iter=RIDGE_MAX_ITER, patience=PATIENCE)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +23,9 @@ from foldless.solvers.multinomial_ridge import leave_groups_out, leave_one_out, 
 from foldless.tuning.fit import COVARIATE_VARIANCE, INTERCEPT_VARIANCE
 
 # Prior variances of the scores of samples, in squared log-odds: from weak signals to separated classes. The
-# search begins with those in the middle.
+# search begins in the middle.
 SCORE_VARIANCES = (0.1, 1.0, 10.0, 100.0, 1000.0, 10000.0)
-FIRST = (1, 2, 3)
+FIRST = 2
 # Directions whose variance is below this share of the largest are rounding of the products X Xᵀ.
 SMALLEST_VARIANCE = 1e-12
 
@@ -45,6 +45,21 @@ class RidgeModel:
     loo_scores: Array  # (samples, D)
     loo_loss: float  # the sum of log losses
     linear: Callable[[], RidgeWeights]
+
+
+class HasLoss(Protocol):
+    @property
+    def loo_loss(self) -> float: ...
+
+
+M = TypeVar("M", bound=HasLoss)
+
+
+def loo_cost(n_samples: int, n_coordinates: int, n_classes: int) -> float:
+    """Operations of leaving samples out one by one, at one strength."""
+    if n_coordinates * n_classes <= n_samples:
+        return float(n_coordinates * n_classes) ** 2 * (n_samples + n_coordinates * n_classes)
+    return 3.0 * n_classes * float(n_samples) ** 2 * n_coordinates
 
 
 def ridge_path(
@@ -97,26 +112,27 @@ def ridge_path(
         linear = _linear(space, spread, kept_spread, always_kept, fitted.weights)
         return RidgeModel(score_variance, scores, loss, linear)
 
-    return _searched(fitted_at)
+    return searched(fitted_at)
 
 
-def _searched(fitted_at: Callable[[float], RidgeModel | None]) -> list[RidgeModel]:
-    """The best strength and its neighbours: from the first ones on, for as long as the outermost is the best.
+def searched(fitted_at: Callable[[float], M | None]) -> list[M]:
+    """The best strength and its neighbours, found by going from neighbour to neighbour.
 
     Strengths further off say little that these do not, and say it with the wrong certainty.
     """
-    found = {n: fitted_at(SCORE_VARIANCES[n]) for n in FIRST}
+    found = {FIRST: fitted_at(SCORE_VARIANCES[FIRST])}
 
     def loss(n: int) -> float:
         model = found[n]
         return np.inf if model is None else model.loo_loss
 
-    for direction in (-1, 1):
-        n = (min if direction < 0 else max)(found)
-        while loss(n) == min(map(loss, found)) < np.inf and 0 <= n + direction < len(SCORE_VARIANCES):
-            n += direction
-            found[n] = fitted_at(SCORE_VARIANCES[n])
-    best = min(found, key=loss)
+    while True:
+        best = min(found, key=loss)
+        around = [n for n in (best + 1, best - 1) if 0 <= n < len(SCORE_VARIANCES)]
+        unknown = [n for n in around if n not in found]
+        if not unknown:
+            break
+        found[unknown[0]] = fitted_at(SCORE_VARIANCES[unknown[0]])
     return [model for n, model in sorted(found.items()) if model is not None and abs(n - best) <= 1]
 
 

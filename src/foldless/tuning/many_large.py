@@ -1,0 +1,200 @@
+"""Many classes in a table too large for exact covariances: of correlated columns, or of mostly zeros.
+
+The models are those of `many_correlated`. The sparse one is solved by SHyGAMP, where columns are correlated
+from two sides: tuned and blended with class means, which is quick, and at plain parameters from labels alone,
+which class means that correlations have bent cannot mislead; left-out labels decide between the two.
+Multinomial ridges are exact as long as one side of the table is short, and found by message passing beyond.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foldless.beliefs import Array
+from foldless.operators import Standardized
+from foldless.priors import Blocks, Gaussian, HyperPrior, Prior, RowSparse
+from foldless.solution import Outcome, Solution
+from foldless.solvers import GAMP, Stopping, solve
+from foldless.solvers.base import Solver
+from foldless.solvers.solve import Watch
+from foldless.tuning.correlated import (
+    EXPECTED_ACTIVE,
+    PATIENCE,
+    PLAIN_SLAB_VARIANCE,
+    RIDGE_MAX_ITER,
+    SPARSE,
+    settled_and_tuned,
+)
+from foldless.tuning.generative import Candidate as Blend
+from foldless.tuning.loo import loo_log_loss
+from foldless.tuning.many_average import ManyCandidate
+from foldless.tuning.many_classes import Choices, Fit, assemble
+from foldless.tuning.many_classes import fit as fit_blended
+from foldless.tuning.many_models import (
+    ManyCorrelatedFit,
+    ManyTable,
+    averaged_fit,
+    class_frequencies,
+    of_ridge,
+    of_solution,
+    ridge_name,
+)
+from foldless.tuning.presence import in_units, presence_units
+from foldless.tuning.ridge_path import loo_cost, ridge_path, searched
+
+# Relative change of scores at which the sparse model has settled. Sites of several classes circle about their
+# fixed point for as long again before they come nearer (on visual objects from 3e-3 to 1e-3 in 30 of 69
+# iterations), by a fraction of a nat of evidence.
+TOLERANCE = 5e-3
+# Prior variances of ridges follow how often a column is not zero (`presence`), all the way: with D weights
+# for every word, documents are described by their own words the sooner.
+PRESENCE_POWER = 1.0
+# Operations of a ridge's exact leave-one-out; up to here, about ten seconds.
+LARGEST_LOO_COST = 2e11
+# And of one of its Newton steps, about two: what is too costly to leave out one by one is left out in parts.
+LARGEST_STEP_COST = 4e10
+N_PARTS = 10
+
+
+def fit_many_large(
+    table: ManyTable, choices: Choices, *, correlated: bool, watch: Watch | None = None
+) -> ManyCorrelatedFit:
+    """Select and predict; columns that are not `correlated` are fitted as though they were independent."""
+    sparse = by_messages(table, choices, watch) if correlated else _blended(table, choices, watch)
+    ridges = [] if sparse.solution.outcome is Outcome.INTERRUPTED else _ridges(table)
+    candidates = [class_frequencies(table), *ridges]
+    # What has not settled may promise anything, but something must be said.
+    if sparse.solution.outcome.trustworthy or not ridges:
+        candidates.append(of_solution(SPARSE, sparse.solution))
+    return averaged_fit(table, sparse, candidates)
+
+
+def by_messages(table: ManyTable, choices: Choices, watch: Watch | None) -> Fit:
+    """The sparse model by SHyGAMP, from the side that predicts left-out labels better."""
+    patient = replace(choices, stopping=replace(choices.stopping, patience=PATIENCE))
+    blended = _blended(table, patient, watch)
+    if blended.solution.outcome is Outcome.INTERRUPTED:
+        return blended
+    plain, _ = at_plain_parameters(table, choices, GAMP(), watch, em_iterations=0)
+    found = [fit for fit in (blended, plain) if fit.solution.outcome.trustworthy]
+    n_iter = blended.n_iter + plain.n_iter
+    return replace(min(found or [blended], key=lambda fit: loo_log_loss(fit.solution)), n_iter=n_iter)
+
+
+def at_plain_parameters(
+    table: ManyTable, choices: Choices, solver: Solver[Any], watch: Watch | None, *, em_iterations: int
+) -> tuple[Fit, Fit]:
+    """The row-sparse model with few features expected; and as EM, for so many iterations, tunes it then."""
+    problem, _ = assemble(
+        table.standardized, table.labels, table.sample_weight, table.always_kept, choices, table.left_out
+    )
+    assert isinstance(problem.prior, Blocks)
+    inclusion = min(EXPECTED_ACTIVE / max(int(table.free.sum()), 1), 0.5)
+    start: Prior = RowSparse(Gaussian(PLAIN_SLAB_VARIANCE), inclusion)
+    plain, tuned = settled_and_tuned(
+        problem.but(prior=replace(problem.prior, base=start)),
+        solver,
+        table.free,
+        replace(choices.stopping, tol=max(choices.stopping.tol, TOLERANCE)),
+        choices.hyper,
+        watch,
+        em_iterations=em_iterations,
+    )
+    return _as_fit(plain, table), _as_fit(tuned, table)
+
+
+def _blended(table: ManyTable, choices: Choices, watch: Watch | None) -> Fit:
+    return fit_blended(
+        table.standardized,
+        table.labels,
+        table.sample_weight,
+        table.always_kept,
+        choices,
+        left_out=table.left_out,
+        watch=watch,
+    )
+
+
+def _as_fit(solution: Solution, table: ManyTable) -> Fit:
+    prior = solution.problem.prior
+    assert isinstance(prior, Blocks)
+    return Fit(
+        solution,
+        table.standardized,
+        table.always_kept,
+        prior.base,
+        table.channel,
+        0.0,
+        [Blend(0.0, loo_log_loss(solution), solution.outcome)],
+        len(solution.history),
+        max_sum=False,
+    )
+
+
+def _ridges(table: ManyTable) -> list[ManyCandidate]:
+    """Ridges of several strengths, in units that follow how often a column is not zero."""
+    free = table.free
+    if not free.any():
+        return []
+    unit = presence_units(table.standardized, table.sample_weight, free, PRESENCE_POWER)
+    counted = in_units(table.standardized, unit)
+    n_samples, n_free = table.labels.size, int(free.sum())
+    short = min(n_samples, n_free)
+    step_cost = float(short) ** 2 * max(n_samples, n_free)
+    if step_cost > LARGEST_STEP_COST:
+        return _ridges_by_messages(table, counted, unit)
+    exact = loo_cost(n_samples, short, table.channel.n_classes) <= LARGEST_LOO_COST
+    parts = None if exact else parts_of(table)
+    path = ridge_path(counted, table.indicator, table.sample_weight, table.left_out, table.kept, parts)
+    return [of_ridge(model, unit) for model in path]
+
+
+def parts_of(table: ManyTable) -> NDArray[np.intp]:
+    """Parts to be left out in turn: alike in classes and sizes of rows, and the same in any order of rows."""
+    size = table.standardized.squared_norms(table.sample_weight)[0]
+    part = np.empty(table.labels.size, dtype=np.intp)
+    part[np.lexsort((size, table.labels))] = np.arange(part.size) % N_PARTS
+    return part
+
+
+@dataclass(frozen=True, eq=False)
+class _Settled:
+    """A ridge of message passing, as a search over strengths sees it."""
+
+    score_variance: float
+    solution: Solution
+    loo_loss: float
+
+
+def _ridges_by_messages(table: ManyTable, counted: Standardized, unit: Array) -> list[ManyCandidate]:
+    n_free = int(table.free.sum())
+    choices = Choices(
+        Gaussian(1.0 / n_free), table.channel, GAMP(), 0.0, Stopping(), HyperPrior(), tune=False
+    )
+    problem, _ = assemble(
+        counted, table.labels, table.sample_weight, table.always_kept, choices, table.left_out
+    )
+    assert isinstance(problem.prior, Blocks)
+    blocks, solver = problem.prior, GAMP(variances="per-coordinate")
+    stopping = Stopping(tol=TOLERANCE, max_iter=RIDGE_MAX_ITER, patience=PATIENCE)
+
+    last: Solution | None = None
+
+    def settled_at(score_variance: float) -> _Settled | None:
+        nonlocal last
+        here = problem.but(prior=replace(blocks, base=Gaussian(score_variance / n_free)))
+        state = None if last is None else solver.resumed(last.state)
+        solution = solve(here, solver, stopping=stopping, state=state)
+        if not solution.outcome.trustworthy:
+            return None
+        last = solution
+        return _Settled(score_variance, solution, loo_log_loss(solution))
+
+    return [
+        of_solution(ridge_name(found.score_variance), found.solution, unit=unit)
+        for found in searched(settled_at)
+    ]
