@@ -119,6 +119,18 @@ def test_the_sum_over_levels_is_as_accurate_as_it_says(monkeypatch, n_classes, p
     assert_allclose(found.curvature * std**2, truth.curvature * std**2, atol=2e-3)
 
 
+@pytest.mark.parametrize("n_classes", [2, 5, 40])
+def test_powers_that_share_factors_are_those_summed_alone(n_classes):
+    """Also where scores are so wide that one integrand lies many of its widths beside the other."""
+    rows = rows_of_all_kinds(150, n_classes)
+    std = np.sqrt(rows[1])
+    for power, found in zip((0.2, 1.0), gumbel.gumbel_responses(*rows, (0.2, 1.0)), strict=True):
+        alone = gumbel.gumbel_response(*rows, power)
+        assert_allclose(found.log_z, alone.log_z, atol=2e-4, rtol=1e-9)
+        assert_allclose(found.slope * std, alone.slope * std, atol=1e-3)
+        assert_allclose(found.curvature * std**2, alone.curvature * std**2, atol=2e-3)
+
+
 def test_rows_do_not_depend_on_their_company_beyond_rounding():
     mean, var, classes = rows_of_all_kinds(300, 7)
     together = gumbel.gumbel_response(mean, var, classes, 0.6)
@@ -162,6 +174,31 @@ def test_compiled_rows_are_those_of_numpy(monkeypatch, power):
     with fast.at_most(1):
         for alone, together in zip(gumbel.gumbel_response(*rows, power), found, strict=True):
             assert_array_equal(alone, together)
+
+
+@pytest.mark.usefixtures("compiled")
+def test_compiled_rows_of_several_powers_are_those_of_numpy(monkeypatch):
+    rows = rows_of_all_kinds(200, 6)
+    monkeypatch.setattr(gumbel, "LEAST_SCORES_COMPILED", 10**9)
+    expected = gumbel.gumbel_responses(*rows, (0.3, 1.0))
+    monkeypatch.setattr(gumbel, "LEAST_SCORES_COMPILED", 0)
+    for got, true in zip(gumbel.gumbel_responses(*rows, (0.3, 1.0)), expected, strict=True):
+        assert_allclose(got.log_z, true.log_z, rtol=1e-11, atol=1e-11)
+        assert_allclose(got.slope, true.slope, rtol=1e-9, atol=1e-12)
+        assert_allclose(got.curvature, true.curvature, rtol=1e-8, atol=1e-12)
+
+
+def test_a_part_is_compiled_if_the_whole_is_worth_it(monkeypatch):
+    asked = []
+    monkeypatch.setattr(gumbel.fast, "loops", asked.append)
+    rows = rows_of_all_kinds(10, 3)
+    gumbel.gumbel_response(*rows)
+    assert not asked
+    with fast.part_of(gumbel.LEAST_SCORES_COMPILED):
+        gumbel.gumbel_response(*rows)
+    assert asked == ["foldless.channels.gumbel_loops"]
+    gumbel.gumbel_response(*rows)
+    assert len(asked) == 1
 
 
 @pytest.mark.usefixtures("compiled")

@@ -105,6 +105,18 @@ def test_slope_and_curvature_are_derivatives_of_log_z(power, var):
     assert (response.curvature >= 0).all()
 
 
+@pytest.mark.parametrize("weight", [0.0, 0.4, 1.0])
+def test_both_responses_are_the_tempered_and_the_plain_one(weight):
+    mean, q, labels = cavities(0.7)
+    channel = BlendedMultinomial(Multinomial(N_CLASSES), weight)
+    both = channel.respond_both(mean, q, labels)
+    for got, alone in zip(both, (channel, channel.untempered()), strict=True):
+        for part, expected in zip(got, alone.respond(mean, q, labels), strict=True):
+            assert_allclose(part, expected, atol=1e-4)
+    single = channel.respond_both(mean.astype(np.float32), q, labels)
+    assert all(part.dtype == np.float32 for response in single for part in response)
+
+
 def test_two_classes_are_the_logistic_channel():
     for var in (1e-3, 0.1, 1.0, 10.0, 300.0):
         mean, q, labels = cavities(var, n=100, n_classes=2)

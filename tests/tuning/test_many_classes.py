@@ -151,3 +151,19 @@ def test_sure_by_sorting_is_the_minimum_and_the_mixture_is_near():
     assert squared_error(mixture_threshold(r, q)) <= 1.01 * least
     assert squared_error(best) <= 1.02 * least
     assert sure_threshold(rng.standard_normal(4000), 1.0) == pytest.approx(universal)
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.5])
+def test_leave_one_out_densities_are_known_from_solving(weight):
+    X, y = shifted_classes()
+    ones = np.ones(y.size)
+    standardized = Standardized.fit(operator_from(X), ones)
+    choices = Choices("row-sparse", Multinomial(3), GAMP(), weight, Stopping(tol=1e-3), HyperPrior())
+    solution = fit(standardized, y + 1.0, ones, (), choices).solution
+    posterior = solution.posterior
+    asked_again = Multinomial(3).respond(posterior.loo_mean, posterior.loo_var, y + 1.0).log_z
+    assert posterior.loo_log_density is not None
+    assert_allclose(posterior.loo_log_density, asked_again, atol=1e-4)
+    # Where only a part of a row is left out, its cavity is another.
+    halves = fit(standardized, y + 1.0, ones, (), choices, left_out=0.5 * ones).solution
+    assert halves.posterior.loo_log_density is None

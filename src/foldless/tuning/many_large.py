@@ -59,7 +59,7 @@ PRESENCE_POWER = 1.0
 LARGEST_LOO_COST = 2e11
 # And of one of its Newton steps, about two: what is too costly to leave out one by one is left out in parts.
 LARGEST_STEP_COST = 4e10
-N_PARTS = 10
+N_PARTS = 5
 
 
 def fit_many_large(
