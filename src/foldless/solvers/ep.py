@@ -94,22 +94,15 @@ class Cavities:
 
 
 @dataclass(frozen=True, eq=False)
-class EPState(PacedState):
-    """Sites, the Gaussian they make, and what the next iteration needs to know of the last."""
+class SitesState(PacedState):
+    """What the next iteration needs to know of the last, for one Gaussian of sites or several."""
 
     tiles: Tiles
-    sites: Sites
-    gaussian: Gaussian
     weight_cavities: Cavities
     score_cavities: Cavities
     # The sites before free weights answered (None: as they are), and what earlier ones have taught.
-    proposed: Array | None = None
-    secants: Secants = field(default_factory=Secants)
-
-    @property
-    def consistent(self) -> bool:
-        """Whether every site could be asked for; those of improper cavities wait at what they were."""
-        return bool(np.all(self.weight_cavities.proper) and np.all(self.score_cavities.proper))
+    proposed: Array | None = field(default=None, kw_only=True)
+    secants: Secants = field(default_factory=Secants, kw_only=True)
 
     @property
     def cavity_mean(self) -> Array:
@@ -126,6 +119,19 @@ class EPState(PacedState):
     @property
     def score_cavity_var(self) -> Array:
         return self.score_cavities.var
+
+
+@dataclass(frozen=True, eq=False)
+class EPState(SitesState):
+    """Sites, and the Gaussian they make."""
+
+    sites: Sites
+    gaussian: Gaussian
+
+    @property
+    def consistent(self) -> bool:
+        """Whether every site could be asked for; those of improper cavities wait at what they were."""
+        return bool(np.all(self.weight_cavities.proper) and np.all(self.score_cavities.proper))
 
 
 @dataclass(frozen=True)

@@ -143,6 +143,13 @@ class GAMPState(PacedState):
         return weight_evidence(tilted, self.cavity_mean, self.cavity_var)
 
 
+def check_choices(rule: str, variances: str) -> None:
+    if rule not in RULES:
+        raise ValueError(f"rule must be one of {RULES}; got {rule!r}.")
+    if variances not in VARIANCES:
+        raise ValueError(f"variances must be one of {VARIANCES}; got {variances!r}.")
+
+
 @dataclass(frozen=True)
 class GAMP(MessagePassing[GAMPState]):
     """Message passing with diagonal covariances; exact in the limit for matrices with independent entries.
@@ -158,10 +165,7 @@ class GAMP(MessagePassing[GAMPState]):
     damping: Damping = field(default_factory=AdaptiveDamping)
 
     def __post_init__(self) -> None:
-        if self.rule not in RULES:
-            raise ValueError(f"rule must be one of {RULES}; got {self.rule!r}.")
-        if self.variances not in VARIANCES:
-            raise ValueError(f"variances must be one of {VARIANCES}; got {self.variances!r}.")
+        check_choices(self.rule, self.variances)
 
     def init(self, problem: Problem) -> GAMPState:
         self._check_support(problem)

@@ -23,7 +23,7 @@ import numpy as np
 from foldless.beliefs import Array, Posterior
 from foldless.problem import Problem
 from foldless.solvers.damping import AdaptiveDamping, Damping, Pace
-from foldless.solvers.gamp import GAMP, RULES, VAGUEST_START, VARIANCES, Rule, SquaredNorms, Variances
+from foldless.solvers.gamp import GAMP, VAGUEST_START, Rule, SquaredNorms, Variances, check_choices
 from foldless.solvers.message_passing import MessagePassing, PacedState
 
 
@@ -69,10 +69,7 @@ class HyGAMP(MessagePassing[HyGAMPState]):
     damping: Damping = field(default_factory=AdaptiveDamping)
 
     def __post_init__(self) -> None:
-        if self.rule not in RULES:
-            raise ValueError(f"rule must be one of {RULES}; got {self.rule!r}.")
-        if self.variances not in VARIANCES:
-            raise ValueError(f"variances must be one of {VARIANCES}; got {self.variances!r}.")
+        check_choices(self.rule, self.variances)
 
     def init(self, problem: Problem) -> HyGAMPState:
         self._check_support(problem)

@@ -28,6 +28,7 @@ from foldless.solvers.ep import (
     MAX_HALVINGS,
     VAGUEST_START,
     Cavities,
+    SitesState,
     explaining_sites,
     opening,
     score_cavities,
@@ -45,7 +46,7 @@ from foldless.solvers.gaussian_layer import (
     opened_layer,
     without_labels,
 )
-from foldless.solvers.message_passing import MessagePassing, PacedState, psi
+from foldless.solvers.message_passing import MessagePassing, psi
 from foldless.solvers.secants import Secants
 
 # Sites leap when they are this near: of several classes they go astray from further off than those of one.
@@ -58,33 +59,11 @@ LABEL_STEP = 0.5
 
 
 @dataclass(frozen=True, eq=False)
-class LayeredState(PacedState):
-    """Sites and Gaussians of every class; cavities of all of them side by side."""
+class LayeredState(SitesState):
+    """Sites and Gaussians of every class; cavities of all of them side by side, (weights or samples, D)."""
 
-    tiles: Tiles
     sites: tuple[Sites, ...]
     gaussians: tuple[Gaussian, ...]
-    weight_cavities: Cavities  # (weights, D)
-    score_cavities: Cavities  # (samples, D)
-    # The sites before free weights answered (None: as they are), and what earlier ones have taught.
-    proposed: Array | None = None
-    secants: Secants = field(default_factory=Secants)
-
-    @property
-    def cavity_mean(self) -> Array:
-        return self.weight_cavities.mean
-
-    @property
-    def cavity_var(self) -> Array:
-        return self.weight_cavities.var
-
-    @property
-    def score_cavity_mean(self) -> Array:
-        return self.score_cavities.mean
-
-    @property
-    def score_cavity_var(self) -> Array:
-        return self.score_cavities.var
 
 
 @dataclass(frozen=True)

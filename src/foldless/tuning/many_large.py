@@ -69,7 +69,7 @@ def fit_many_large(
     sparse = by_messages(table, choices, watch) if correlated else _blended(table, choices, watch)
     ridges = [] if sparse.solution.outcome is Outcome.INTERRUPTED else _ridges(table)
     candidates = [class_frequencies(table), *ridges]
-    # What runs in circles may promise anything. What is on its way, if slowly, may not; nor is silence better.
+    # What runs in circles may promise anything; what is slowly on its way may be asked. Silence is no better.
     outcome = sparse.solution.outcome
     if outcome.trustworthy or outcome is Outcome.BUDGET or not ridges:
         candidates.append(of_solution(SPARSE, sparse.solution))
