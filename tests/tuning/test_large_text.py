@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import sparse
 from scipy.special import expit
 
-from foldless import SparseClassifier
+from foldless import GAMPClassifier, SparseClassifier
 from foldless.estimators import classifier
 from foldless.operators import Standardized, operator_from
+from foldless.solution import Outcome
 from foldless.tuning import large
 
 
@@ -38,8 +41,8 @@ def test_rare_words_do_not_make_leave_one_out_promise_too_much(monkeypatch, seed
     X, y = documents(1500, 2000, seed)
     train, test = slice(0, 500), slice(500, None)
     losses = []
-    for power in (large.PRESENCE_POWER, 0.0):
-        monkeypatch.setattr(large, "PRESENCE_POWER", power)
+    for units in (large.presence_units, lambda standardized, weight, free: np.ones(free.size)):
+        monkeypatch.setattr(large, "presence_units", units)
         model = SparseClassifier().fit(X[train], y[train])
         probability = model.predict_proba(X[test])[:, 1]
         loss = -np.mean(np.log(np.where(y[test] > 0, probability, 1 - probability)))
@@ -57,3 +60,47 @@ def test_columns_without_zeros_have_one_prior():
     presence = standardized.presence(np.ones(30))
     assert np.ptp(presence) == 0.0
     assert presence[0] == pytest.approx(1.0, abs=1e-12)
+
+
+def independent_words(n_documents, n_words, boost, n_own, seed):
+    """Two classes, each with words of its own that it uses a little more often; words are independent."""
+    rng = np.random.default_rng(seed)
+    frequency = np.tile(1.0 / np.arange(1, n_words + 1), (2, 1))
+    for of_class in frequency:
+        of_class[rng.choice(n_words, n_own, replace=False)] *= boost
+    frequency = np.minimum(60 * frequency / frequency.sum(axis=1, keepdims=True), 0.9)
+    y = np.arange(n_documents) % 2
+    return sparse.csr_array((rng.random((n_documents, n_words)) < frequency[y]).astype(float)), y
+
+
+@pytest.mark.parametrize(("boost", "n_own", "ridges_help"), [(1.6, 500, True), (8.0, 10, False)])
+def test_independent_words_have_ridges_beside_the_sparse_model_if_these_help(boost, n_own, ridges_help):
+    X, y = independent_words(1400, 1500, boost, n_own, seed=0)
+    train, test = slice(0, 600), slice(600, None)
+    model = SparseClassifier().fit(X[train], y[train])
+    assert model.solver_ == "GAMP"
+    assert not model.flags_ or model.flags_ == [classifier.NOT_SPARSE]
+    assert (dict(model.models_).get("sparse", 0.0) < 0.5) == ridges_help
+    loss = -np.mean(np.log(model.predict_proba(X[test])[np.arange(800), y[test]]))
+    assert abs(loss - model.loo_log_loss_) < 3 * 0.5 * np.sqrt(1 / 600 + 1 / 800)
+    alone = GAMPClassifier().fit(X[train], y[train])
+    loss_alone = -np.mean(np.log(alone.predict_proba(X[test])[np.arange(800), y[test]]))
+    assert loss < loss_alone + (-0.02 if ridges_help else 0.02)
+
+
+@pytest.mark.filterwarnings("ignore:.*stalled")
+def test_class_means_settle_what_labels_alone_do_not(monkeypatch):
+    """Correlated words whose sparse model would not be asked, had it not settled the other way."""
+    monkeypatch.setattr(classifier, "LARGEST_EXACT_COST", 0.0)
+    monkeypatch.setattr(classifier, "TOLERATED_EXCESS", 0.0)
+    X, y = independent_words(600, 1500, 8.0, 10, seed=0)
+    found = large.sparse_model
+
+    def unsettled(*args, **kwargs):
+        plain, tuned = found(*args, **kwargs)
+        return replace(plain, outcome=Outcome.STALLED), tuned
+
+    monkeypatch.setattr(large, "sparse_model", unsettled)
+    model = SparseClassifier().fit(X, y)
+    assert dict(model.models_)["sparse"] > 0.5
+    assert model.outcome_.trustworthy

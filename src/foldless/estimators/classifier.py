@@ -34,6 +34,7 @@ from foldless.tuning.many_large import fit_many_large
 from foldless.tuning.many_models import ManyCorrelatedFit, ManyTable, average_of_one
 from foldless.tuning.parameters import integrated
 from foldless.tuning.polish import polished
+from foldless.tuning.presence import mostly_zeros
 from foldless.tuning.spectrum import spectral_excess
 
 # What `flags_` may say: why inclusion probabilities should be read with care.
@@ -248,18 +249,23 @@ class SparseClassifier(ManyClassesClassifier):
                 correlated=excess > TOLERATED_EXCESS,
             )
             return
-        if independent:
+        words = independent and cost > LARGEST_POLISH_COST and not self.warm_start
+        words = words and mostly_zeros(standardized, weight, columns.free(standardized.constant))
+        if independent and not words:
             self.solver_ = "GAMP"
             super()._solve(standardized, labels, weight, columns, choices, left_out)
             return
-        fit = partial(fit_correlated, group=groups) if affordable else fit_large
+        exact = affordable and not independent
+        fit = (
+            partial(fit_correlated, group=groups) if exact else partial(fit_large, correlated=not independent)
+        )
         result = fit(standardized, labels, weight, columns, choices, left_out=left_out, watch=self._watch())
-        self.solver_ = "EP" if affordable else "GAMP"
+        self.solver_ = "EP" if exact else "GAMP"
         self._publish(result.sparse, standardized.dtype)
         self._publish_average(result.average, labels, standardized.dtype)
-        if affordable:
+        if exact:
             self._publish_sets(result.sparse.solution, standardized.constant, standardized.dtype)
-        else:
+        elif not independent:
             self.flags_.append(TOO_LARGE_FOR_ITS_CORRELATIONS)
         if result.dense_lead > CLEAR_STANDARD_ERRORS:
             self.flags_.append(NOT_SPARSE)

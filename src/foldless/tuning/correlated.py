@@ -92,8 +92,7 @@ def fit_correlated(
     """Select and predict; `group` numbers samples to be left out together, from 0."""
     solver = EP()
     problem = assemble(standardized, labels, sample_weight, columns, choices.channel, left_out)
-    free = ~standardized.constant
-    free[list(columns.always_kept)] = False
+    free = columns.free(standardized.constant)
     plain, tuned = sparse_model(problem, solver, free, choices, watch)
     candidates = [class_frequencies(labels, sample_weight, left_out, group, columns.n_features)]
     if not free.any():

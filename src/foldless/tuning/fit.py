@@ -54,6 +54,12 @@ class Columns:
     intercept: bool
     means_removed: bool
 
+    def free(self, constant: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """The features that vary and may be left out."""
+        free = ~constant
+        free[list(self.always_kept)] = False
+        return free
+
 
 @dataclass(frozen=True)
 class Choices:
@@ -168,8 +174,7 @@ def fit(
     means = class_means(standardized, labels, sample_weight)
     prior = choices.prior
     if isinstance(prior, str):
-        free = ~standardized.constant
-        free[list(columns.always_kept)] = False
+        free = columns.free(standardized.constant)
         prior = starting_prior(prior, means.of_columns(np.flatnonzero(free)), problem.n_samples)
     # Differences are only for starting values; the rest is held all the while.
     means = replace(means.padded(problem.operator.shape[1], standardized.dtype), difference=np.zeros(0))

@@ -1,7 +1,8 @@
-"""The fit for correlated columns of a table too large for exact covariances, text for the most part.
+"""The fit for a table too large for exact covariances whose columns are correlated or mostly zeros: text.
 
 The models are those of `tuning.correlated`, solved by GAMP with a variance for each column and sample: sweeps
-over the data, and nothing of the size of samples squared.
+over the data, and nothing of the size of samples squared. Columns that are mostly zeros, but not correlated,
+have the sparse model of independent ones, and ridges beside it if these have anything to add.
 
 Where there are very many samples, some of them say first which models are worth fitting to all, and whether
 the sparse one needs this care. Correlations do harm by making cavities wrong. Where leave-one-out of these
@@ -10,7 +11,7 @@ samples foretells the loss on others they have not, and the sparse model is fitt
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -44,10 +45,10 @@ from foldless.tuning.presence import in_units, presence_units
 from foldless.tuning.sample import parts_of
 
 RIDGES = tuple(Recipe(0, score_variance, 0.0) for score_variance in (1.0, 10.0, 100.0, 1000.0))
-# Prior variances of ridges follow how often a column is not zero (`presence`), half-way.
-PRESENCE_POWER = 0.5
+# The one that says whether others are worth it.
+FIRST_RIDGE = RIDGES[1]
 # An average in which a model has a smaller weight than this is hardly another without it.
-WORTH_ALL_SAMPLES = 0.1
+WORTH_IT = 0.1
 # A loss on other samples beyond what leave-one-out promised by more than this was not foretold.
 HONEST_STANDARD_ERRORS = 3.0
 
@@ -67,10 +68,7 @@ class _Table:
 
     @property
     def free(self) -> NDArray[np.bool_]:
-        """The columns that vary and may be left out."""
-        free = ~self.standardized.constant
-        free[list(self.columns.always_kept)] = False
-        return free
+        return self.columns.free(self.standardized.constant)
 
     def class_frequencies(self) -> Candidate:
         return class_frequencies(
@@ -97,6 +95,7 @@ def fit_large(
     choices: Choices,
     *,
     left_out: Array,
+    correlated: bool = True,
     watch: Watch | None = None,
 ) -> CorrelatedFit:
     """Select and predict."""
@@ -116,12 +115,26 @@ def fit_large(
         outcome = sparse.solution.outcome
         if outcome.trustworthy or outcome is Outcome.INTERRUPTED:
             return _with_ridges(table, sparse, sample.worthwhile)[0]
+    if not correlated:
+        sparse = fit(standardized, labels, sample_weight, columns, choices, left_out=left_out, watch=watch)
+        if sparse.solution.outcome is Outcome.INTERRUPTED:
+            return _with_ridges(table, sparse, {})[0]
+        glance = _with_ridges(table, sparse, recipes=(FIRST_RIDGE,))[0]
+        share = sum(weight for name, _, weight in glance.average.tried if name == FIRST_RIDGE.name)
+        return glance if share < WORTH_IT else _with_ridges(table, sparse)[0]
     problem = assemble(standardized, labels, sample_weight, columns, choices.channel, left_out)
     # With exact covariances other parameters may settle what plain ones do not. Here it is correlations that
     # keep it moving, whatever the parameters, and EM would follow cavities that mean nothing.
     plain, tuned = sparse_model(
         problem, GAMP(variances="per-coordinate"), table.free, choices, watch, tune_unsettled=False
     )
+    if not plain.outcome.trustworthy and plain.outcome is not Outcome.INTERRUPTED:
+        # Class means may settle what labels alone do not; left-out labels judge it.
+        sparse = fit(
+            standardized, labels, sample_weight, columns, _patient(choices), left_out=left_out, watch=watch
+        )
+        if sparse.solution.outcome.trustworthy:
+            return _with_ridges(table, sparse)[0]
     candidates = [table.class_frequencies(), *_ridges(table)[0]]
     if plain.outcome.trustworthy:
         candidates.append(candidate_of(SPARSE, plain, columns, None))
@@ -158,7 +171,7 @@ def _of_a_sample(table: _Table, choices: Choices, watch: Watch | None) -> _Sampl
     del others  # before the ridges have their own
     part = _Table(sparse.standardized, labels[rows], weight[rows], table.left_out[rows], table.columns)
     found, states = _with_ridges(part, sparse)
-    worth = {name for name, _, share in found.average.tried if share >= WORTH_ALL_SAMPLES}
+    worth = {name for name, _, share in found.average.tried if share >= WORTH_IT}
     return _Sample(sparse, {name: state for name, state in states.items() if name in worth})
 
 
@@ -188,16 +201,22 @@ def _mean_loss(log_density: Array, weight: Array) -> tuple[float, float]:
     return -mean, float(np.sqrt(share @ (log_density - mean) ** 2 / weight.sum()))
 
 
-def _with_ridges(table: _Table, sparse: Fit, known: States | None = None) -> tuple[CorrelatedFit, States]:
+def _with_ridges(
+    table: _Table, sparse: Fit, known: States | None = None, recipes: Sequence[Recipe] = RIDGES
+) -> tuple[CorrelatedFit, States]:
     """The average of a sparse fit and ridges, and where these have ended."""
-    ridges, states = _ridges(table, known)
+    ridges, states = _ridges(table, known, recipes)
     candidates = [table.class_frequencies(), *ridges]
-    if sparse.solution.outcome.trustworthy:
+    outcome = sparse.solution.outcome
+    # What runs in circles may promise anything; what is slowly on its way may be asked. Silence is no better.
+    if outcome.trustworthy or outcome is Outcome.BUDGET or not ridges:
         candidates.append(candidate_of(SPARSE, sparse.solution, table.columns, None))
     return table.averaged(sparse, candidates), states
 
 
-def _ridges(table: _Table, known: States | None = None) -> tuple[list[Candidate], States]:
+def _ridges(
+    table: _Table, known: States | None = None, recipes: Sequence[Recipe] = RIDGES
+) -> tuple[list[Candidate], States]:
     """Gaussian priors of several widths, and where they end.
 
     Variances follow how often a column is not zero (`presence`). If some are `known` to matter, only these,
@@ -206,7 +225,7 @@ def _ridges(table: _Table, known: States | None = None) -> tuple[list[Candidate]
     free, standardized = table.free, table.standardized
     if not free.any() or known == {}:
         return [], {}
-    unit = presence_units(standardized, table.sample_weight, free, PRESENCE_POWER)
+    unit = presence_units(standardized, table.sample_weight, free)
     problem = assemble(
         in_units(standardized, unit),
         table.labels,
@@ -219,7 +238,7 @@ def _ridges(table: _Table, known: States | None = None) -> tuple[list[Candidate]
     solver = GAMP(variances="per-coordinate")
     stopping = Stopping(tol=1e-3, max_iter=RIDGE_MAX_ITER, patience=PATIENCE)
     found, states = [], {}
-    for recipe in RIDGES:
+    for recipe in recipes:
         if known is not None and recipe.name not in known:
             continue
         prior: Prior = Gaussian(recipe.score_variance / int(free.sum()))

@@ -52,9 +52,6 @@ from foldless.tuning.ridge_path import loo_cost, ridge_path, searched
 TOLERANCE = 5e-3
 # And ridges of message passing, of which an average needs no more: half as many iterations as to that.
 RIDGE_TOLERANCE = 2e-2
-# Prior variances of ridges follow how often a column is not zero (`presence`), all the way: with D weights
-# for every word, documents are described by their own words the sooner.
-PRESENCE_POWER = 1.0
 # Operations of a ridge's exact leave-one-out; up to here, about ten seconds.
 LARGEST_LOO_COST = 2e11
 # And of one of its Newton steps, about two: what is too costly to leave out one by one is left out in parts.
@@ -143,7 +140,7 @@ def _ridges(table: ManyTable) -> list[ManyCandidate]:
     free = table.free
     if not free.any():
         return []
-    unit = presence_units(table.standardized, table.sample_weight, free, PRESENCE_POWER)
+    unit = presence_units(table.standardized, table.sample_weight, free)
     counted = in_units(table.standardized, unit)
     n_samples, n_free = table.labels.size, int(free.sum())
     short = min(n_samples, n_free)

@@ -22,6 +22,7 @@ from foldless.tuning.many_average import (
     tempered_log_proba,
 )
 from foldless.tuning.many_classes import Fit
+from foldless.tuning.presence import mostly_zeros
 from foldless.tuning.ridge_path import RidgeModel
 
 
@@ -45,9 +46,7 @@ class ManyTable:
 
     @property
     def mostly_zeros(self) -> bool:
-        """Whether a free column is zero in more than half of the rows, on average."""
-        free = self.free
-        return bool(free.any() and np.mean(self.standardized.presence(self.sample_weight)[free]) < 0.5)
+        return mostly_zeros(self.standardized, self.sample_weight, self.free)
 
     @property
     def kept(self) -> NDArray[np.intp]:
