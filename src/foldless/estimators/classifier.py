@@ -249,9 +249,8 @@ class SparseClassifier(ManyClassesClassifier):
                 correlated=excess > TOLERATED_EXCESS,
             )
             return
-        words = independent and cost > LARGEST_POLISH_COST and not self.warm_start
-        words = words and mostly_zeros(standardized, weight, columns.free(standardized.constant))
-        if independent and not words:
+        words = mostly_zeros(standardized, weight, columns.free(standardized.constant))
+        if independent and (self.warm_start or not words):
             self.solver_ = "GAMP"
             super()._solve(standardized, labels, weight, columns, choices, left_out)
             return
@@ -261,7 +260,7 @@ class SparseClassifier(ManyClassesClassifier):
         )
         result = fit(standardized, labels, weight, columns, choices, left_out=left_out, watch=self._watch())
         self.solver_ = "EP" if exact else "GAMP"
-        self._publish(result.sparse, standardized.dtype)
+        self._publish(self._finished(result.sparse) if independent else result.sparse, standardized.dtype)
         self._publish_average(result.average, labels, standardized.dtype)
         if exact:
             self._publish_sets(result.sparse.solution, standardized.constant, standardized.dtype)

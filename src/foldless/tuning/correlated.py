@@ -42,6 +42,7 @@ from foldless.tuning.em import EM, tunable_names
 from foldless.tuning.fit import COVARIATE_VARIANCE, Choices, Columns, Fit, assemble
 from foldless.tuning.generative import Candidate as Blend
 from foldless.tuning.loo import loo_log_loss
+from foldless.tuning.presence import in_units, mostly_zeros, presence_units
 from foldless.tuning.relevance import Contrasts
 
 # The intercept of a bank, between the classes, strays from their log-odds by about this variance.
@@ -97,6 +98,12 @@ def fit_correlated(
     candidates = [class_frequencies(labels, sample_weight, left_out, group, columns.n_features)]
     if not free.any():
         pass
+    elif mostly_zeros(standardized, sample_weight, free):
+        # A bank's priors follow class means, which of a rare word are those of a document or two.
+        unit = presence_units(standardized, sample_weight, free)
+        counted = in_units(standardized, unit)
+        words = assemble(counted, labels, sample_weight, columns, choices.channel, left_out)
+        candidates += _ridges(words, solver, columns, int(free.sum()), group, unit)
     elif standardized.shape[1] > sample_weight.sum():
         candidates += _bank(standardized, labels, sample_weight, columns, free, left_out, group)
     else:
@@ -308,8 +315,9 @@ def _ridges(
     columns: Columns,
     n_free: int,
     group: NDArray[np.intp] | None,
+    unit: Array | float = 1.0,
 ) -> list[Candidate]:
-    """Gaussian priors of several widths, for at most as many features as samples."""
+    """Gaussian priors of several widths, for at most as many features as samples, or for words."""
     found = []
     assert isinstance(problem.prior, Blocks)
     stopping = Stopping(tol=1e-3, max_iter=RIDGE_MAX_ITER, patience=PATIENCE)
@@ -318,7 +326,7 @@ def _ridges(
         here = problem.but(channel=recipe.channel, prior=replace(problem.prior, base=prior))
         solution = solve(here, solver, stopping=stopping)
         if solution.outcome.trustworthy:
-            found.append(candidate_of(recipe.name, solution, columns, group))
+            found.append(candidate_of(recipe.name, solution, columns, group, unit))
     return found
 
 

@@ -26,6 +26,7 @@ from foldless.tuning.many_models import (
     of_ridge,
     of_solution,
 )
+from foldless.tuning.presence import in_units, presence_units
 from foldless.tuning.ridge_path import ridge_path
 
 # EM takes about as many iterations again; up to this cost of one, in operations, about a second in all.
@@ -45,10 +46,10 @@ def fit_many_correlated(
     em_iterations = EM_ITERATIONS if choices.tune and cost <= LARGEST_TUNED_COST else 0
     plain, sparse = at_plain_parameters(table, choices, LayeredEP(), watch, em_iterations=em_iterations)
     candidates = [class_frequencies(table, group)]
-    path = ridge_path(
-        table.standardized, table.indicator, table.sample_weight, table.left_out, table.kept, group
-    )
-    candidates += [of_ridge(model) for model in path]
+    unit = presence_units(table.standardized, table.sample_weight, table.free)
+    counted = in_units(table.standardized, unit)
+    path = ridge_path(counted, table.indicator, table.sample_weight, table.left_out, table.kept, group)
+    candidates += [of_ridge(model, unit) for model in path]
     if plain.solution.outcome.trustworthy:
         left_out = None
         if group is not None:

@@ -113,13 +113,12 @@ def of_solution(
     return ManyCandidate(name, loo_mean, loo_var, linear)
 
 
-def of_ridge(model: RidgeModel, unit: Array | None = None) -> ManyCandidate:
+def of_ridge(model: RidgeModel, unit: Array) -> ManyCandidate:
     """A ridge as a model to be averaged; `unit` is what its columns were counted in."""
 
     def linear() -> ManyLinear:
         weights, intercept = model.linear()
-        if unit is not None:
-            weights = weights * unit[:, np.newaxis]
+        weights = weights * unit[:, np.newaxis]
         return ManyLinear(weights, np.zeros_like(weights), intercept, np.zeros_like(intercept))
 
     return ManyCandidate(ridge_name(model.score_variance), model.loo_scores, None, linear)

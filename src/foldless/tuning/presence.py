@@ -1,10 +1,10 @@
-"""Columns that are mostly zeros, such as words, and units for them.
+"""Columns that are nearly always zero, such as words, and units for them.
 
 Per standard deviation, a word in one document of ten thousand is a hundred times as large there as a word in
 all. With one size of weights per standard deviation, dense models would describe documents by words that
 hardly any other has; diagonal covariances cannot leave such words out with their document, so that
 leave-one-out promises what new documents do not keep. So dense models have one size of weights per
-occurrence: prior variances in proportion to how often a column is not zero. Columns without zeros are alike.
+occurrence: prior variances in proportion to how often a column is not zero.
 """
 
 from __future__ import annotations
@@ -15,17 +15,21 @@ from numpy.typing import NDArray
 from foldless.beliefs import Array
 from foldless.operators import Standardized
 
+# Words are in fewer rows than this share, on average; genotypes, and counts of what is common, in more.
+RARE = 0.1
+
 
 def mostly_zeros(standardized: Standardized, sample_weight: Array, free: NDArray[np.bool_]) -> bool:
-    """Whether a free column is zero in more than half of the rows, on average."""
-    return bool(free.any() and np.mean(standardized.presence(sample_weight)[free]) < 0.5)
+    """Whether free columns are as rare as words, on average."""
+    return bool(free.any() and np.mean(standardized.presence(sample_weight)[free]) < RARE)
 
 
 def presence_units(standardized: Standardized, sample_weight: Array, free: NDArray[np.bool_]) -> Array:
-    """A unit for each column, in which all weights of a dense model have one prior; 1 where not `free`."""
-    presence = np.maximum(standardized.presence(sample_weight), 1.0 / standardized.shape[0])
-    unit = np.where(free, np.sqrt(presence), 1.0)
-    if free.any():
+    """Units of columns in which all weights of a dense model have one prior; 1 unless they are like words."""
+    unit = np.ones(free.size)
+    if mostly_zeros(standardized, sample_weight, free):
+        presence = standardized.presence(sample_weight)[free]
+        unit[free] = np.sqrt(np.maximum(presence, 1.0 / standardized.shape[0]))
         unit[free] /= np.sqrt(np.mean(unit[free] ** 2))
     return unit
 
