@@ -117,9 +117,9 @@ def test_parts_have_all_classes_and_do_not_depend_on_the_order_of_rows():
 
 
 def test_columns_that_are_mostly_zeros_are_told_in_any_storage():
-    X = np.zeros((40, 6))
-    X[::5] = np.arange(1, 49).reshape(8, 6)
-    y = np.arange(40) % 4
+    X = np.zeros((60, 6))
+    X[::15] = np.arange(1, 25).reshape(4, 6)
+    y = np.arange(60) % 4
     assert table_of(X, y).mostly_zeros
     assert table_of(sparse.csr_array(X), y).mostly_zeros
     assert not table_of(X + 1.0, y).mostly_zeros
