@@ -222,3 +222,34 @@ def test_what_takes_too_long_or_too_much_is_given_up():
     assert isolated(_greedy, 2**26, memory=2**28)["peak_mb"] > 64
     with pytest.raises(RuntimeError, match="a mistake of its own"):
         isolated(_wrong)
+
+
+# ---------------------------------------------------------------------- large_tables
+
+
+def test_large_tables_are_what_they_say():
+    from benchmarks.studies.large_tables.data import TABLES
+
+    for name, make in TABLES.items():
+        table = make(np.random.default_rng(0), 0.05)
+        assert np.unique(np.concatenate([table.y, table.y_test])).size == int(name.split()[-2]), name
+        assert table.X.shape[1] == table.X_test.shape[1]
+        if sp.issparse(table.X):
+            assert_allclose(table.X.multiply(table.X).sum(axis=1), 1.0)
+            assert table.X.indices.dtype == np.int32  # liblinear takes no others
+
+
+def test_large_tables_run_quickly(tmp_path):
+    from benchmarks.studies.large_tables.run import main
+
+    words = "1500 words a class, 2 classes"
+    both = ["--quick", "--out", str(tmp_path), "--tables", words, "--methods", "foldless", "L1"]
+    assert main(both) == tmp_path
+    results = left_behind(tmp_path)
+    assert set(results.method) == {"foldless", "L1"}
+    assert results.error.between(0, 1).all()
+    ours = results[results.method == "foldless"].iloc[0]
+    assert 0 < ours.loo_log_loss < 1
+    # What has been measured stays.
+    main(both)
+    assert left_behind(tmp_path).equals(results)

@@ -1,6 +1,6 @@
 """Tables too large for exact covariances, beside cross-validated ridge and L1: error, and what was promised.
 
-python -m benchmarks.studies.large_tables.run [--methods foldless ...] [--again]
+python -m benchmarks.studies.large_tables.run [--methods foldless ...] [--tables ...] [--again]
 
 Every fit has a process of its own, with one thread. Rows that are in results.csv stay, unless --again.
 """
@@ -73,12 +73,15 @@ METHODS: dict[str, Callable[[Any, Any], Any]] = {
 def main(argv: Sequence[str] | None = None) -> Path:
     parser = common.options(__doc__ or "", trials=3)
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
+    parser.add_argument("--tables", nargs="+", choices=TABLES, default=list(TABLES))
     parser.add_argument("--patience", type=float, default=900.0, help="seconds for one fit (default 900)")
     parser.add_argument("--again", action="store_true", help="measure anew what results.csv has already")
     args = parser.parse_args(argv)
     folder = common.output_folder(args.out, STUDY, args.quick)
     trials = 1 if args.quick else args.trials
-    asked = [(table, trial, method) for table in TABLES for trial in range(trials) for method in args.methods]
+    asked = [
+        (table, trial, method) for table in args.tables for trial in range(trials) for method in args.methods
+    ]
     share = QUICK_SHARE if args.quick else 1.0
 
     def measure(key: Key, _: Any) -> dict[str, Any] | None:

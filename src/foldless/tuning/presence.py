@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from foldless.beliefs import Array
 from foldless.operators import Standardized
 
-# Words are in fewer rows than this share, on average; genotypes, and counts of what is common, in more.
+# Most words are in fewer rows than this share; most genotypes, and counts of what is common, in more.
 RARE = 0.1
 
 
 def mostly_zeros(standardized: Standardized, sample_weight: Array, free: NDArray[np.bool_]) -> bool:
-    """Whether free columns are as rare as words, on average."""
-    return bool(free.any() and np.mean(standardized.presence(sample_weight)[free]) < RARE)
+    """Whether most of the free columns are as rare as words."""
+    return bool(free.any() and np.median(standardized.presence(sample_weight)[free]) < RARE)
 
 
 def presence_units(standardized: Standardized, sample_weight: Array, free: NDArray[np.bool_]) -> Array:
