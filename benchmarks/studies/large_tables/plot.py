@@ -12,13 +12,14 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.studies import _common as common
+from benchmarks.studies.large_tables.data import TABLES
 
 FOLDLESS = "foldless"
 
 
 def report(folder: Path) -> str:
     """Every table and method; also written into the README."""
-    results = pd.read_csv(folder / "results.csv")
+    results = _sorted(pd.read_csv(folder / "results.csv"))
     rows = []
     for (table, method), group in results.groupby(["table", "method"], sort=False):
         done = group[group.error.notna()]
@@ -52,6 +53,15 @@ def report(folder: Path) -> str:
     return text
 
 
+def _sorted(results: pd.DataFrame) -> pd.DataFrame:
+    """Table by table, whenever they were measured; foldless first."""
+    order = {name: place for place, name in enumerate((*TABLES, FOLDLESS))}
+    last = len(order)
+    return results.sort_values(
+        ["table", "method"], key=lambda names: names.map(lambda name: order.get(name, last)), kind="stable"
+    )
+
+
 def draw(folder: Path) -> None:
     """figure.png: errors and log losses of all methods, and what leave-one-out promised."""
     import matplotlib
@@ -59,7 +69,7 @@ def draw(folder: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    results = pd.read_csv(folder / "results.csv")
+    results = _sorted(pd.read_csv(folder / "results.csv"))
     results = results[results.error.notna()]
     tables = list(dict.fromkeys(results.table))
     figure, axes = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained", sharey=True)
