@@ -82,7 +82,7 @@ def draw(folder: Path) -> None:
             axis.plot(means[column], places, "s" if method == FOLDLESS else "o", label=method, alpha=0.8)
             if method == FOLDLESS:
                 axis.plot(means[promised], places, "k|", markersize=14, label="leave-one-out")
-        axis.set(xlabel=column.replace("_", " "), xscale="log")
+        axis.set(xlabel=column.replace("_", " "), xlim=(0, None))
         axis.grid(axis="y", alpha=0.3)
     axes[0].set_yticks(np.arange(len(tables)), tables)
     axes[0].invert_yaxis()
