@@ -135,8 +135,8 @@ def test_many_samples_of_correlated_columns_fit_what_a_sample_has_found_worthwhi
 
     monkeypatch.setattr(large, "solve", watched)
     model = SparseClassifier().fit(X[:1600], y[:1600])
-    # Ridges of a sample, from scratch; none of them is worth fitting to all samples.
-    assert fitted == 4 * [(400, False)]
+    # Ridges of a sample, each from the one before; none of them is worth fitting to all samples.
+    assert fitted == [(400, False), *(3 * [(400, True)])]
     assert [name for name, weight in model.models_ if weight > 0.1] == ["sparse"]
     whole = SparseClassifier()
     monkeypatch.setattr(large, "parts_of", lambda labels, weight: None)
