@@ -45,6 +45,8 @@ from foldless.tuning.presence import in_units, presence_units
 from foldless.tuning.sample import parts_of
 
 RIDGES = tuple(Recipe(0, score_variance, 0.0) for score_variance in (1.0, 10.0, 100.0, 1000.0))
+# Relative change of weights at which they have settled: an average needs no more.
+RIDGE_TOLERANCE = 1e-2
 # The one that says whether others are worth it.
 FIRST_RIDGE = RIDGES[1]
 # An average in which a model has a smaller weight than this is hardly another without it.
@@ -236,16 +238,19 @@ def _ridges(
     )
     assert isinstance(problem.prior, Blocks)
     solver = GAMP(variances="per-coordinate")
-    stopping = Stopping(tol=1e-3, max_iter=RIDGE_MAX_ITER, patience=PATIENCE)
-    found, states = [], {}
+    stopping = Stopping(tol=RIDGE_TOLERANCE, max_iter=RIDGE_MAX_ITER, patience=PATIENCE)
+    found, states, last = [], {}, None
     for recipe in recipes:
         if known is not None and recipe.name not in known:
             continue
         prior: Prior = Gaussian(recipe.score_variance / int(free.sum()))
         here = problem.but(channel=recipe.channel, prior=replace(problem.prior, base=prior))
-        state = None if known is None else solver.grown(here, known[recipe.name])
+        state = None if last is None else solver.resumed(last)
+        if known is not None:
+            state = solver.grown(here, known[recipe.name])
         solution = solve(here, solver, stopping=stopping, state=state)
         if solution.outcome.trustworthy:
+            last = solution.state
             found.append(candidate_of(recipe.name, solution, table.columns, None, unit))
             states[recipe.name] = solution.state
     return found, states
