@@ -154,6 +154,13 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in padded)
 
 
+def redraw(study: Path, report: Callable[[Path], str], draw: Callable[[Path], None]) -> None:
+    """Tables and figures again, of the study's own results.csv or of that in the folder named."""
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else study
+    print(report(folder))
+    draw(folder)
+
+
 def refresh_readme(folder: Path, table: str, source: str = "results.csv") -> None:
     """Put the table between the marks of the README, if the results are the study's own."""
     readme = folder / "README.md"

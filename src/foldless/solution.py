@@ -33,6 +33,14 @@ class Outcome(Enum):
         """Whether the answer is a fixed point of the algorithm."""
         return self in (Outcome.CONVERGED, Outcome.RESCUED)
 
+    @property
+    def may_be_judged(self) -> bool:
+        """Whether left-out labels may say what it is worth: slowly on its way, if not a fixed point yet.
+
+        What runs in circles may promise anything.
+        """
+        return self.trustworthy or self is Outcome.BUDGET
+
     def __str__(self) -> str:
         return self.value
 

@@ -41,8 +41,8 @@ def test_rare_words_do_not_make_leave_one_out_promise_too_much(monkeypatch, seed
     X, y = documents(1500, 2000, seed)
     train, test = slice(0, 500), slice(500, None)
     losses = []
-    for units in (large.presence_units, lambda standardized, weight, free: np.ones(free.size)):
-        monkeypatch.setattr(large, "presence_units", units)
+    for units in (large.word_units, lambda standardized, weight, free: None):
+        monkeypatch.setattr(large, "word_units", units)
         model = SparseClassifier().fit(X[train], y[train])
         probability = model.predict_proba(X[test])[:, 1]
         loss = -np.mean(np.log(np.where(y[test] > 0, probability, 1 - probability)))

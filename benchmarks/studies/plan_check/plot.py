@@ -5,7 +5,6 @@ python -m benchmarks.studies.plan_check.plot
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pandas as pd
@@ -145,6 +144,4 @@ def draw(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    where = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
-    print(report(where))
-    draw(where)
+    common.redraw(Path(__file__).parent, report, draw)

@@ -6,7 +6,6 @@ python -m benchmarks.studies.real_data.plot
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -243,6 +242,4 @@ def draw(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    where = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
-    print(report(where))
-    draw(where)
+    common.redraw(Path(__file__).parent, report, draw)

@@ -5,7 +5,6 @@ python -m benchmarks.studies.shygamp_synthetic.plot
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -177,6 +176,4 @@ def _curves(group: pd.DataFrame, varied: str, column: str) -> Iterator[tuple[str
 
 
 if __name__ == "__main__":
-    where = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
-    print(report(where))
-    draw(where)
+    common.redraw(Path(__file__).parent, report, draw)

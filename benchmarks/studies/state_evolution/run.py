@@ -2,7 +2,7 @@
 
     python benchmarks/studies/state_evolution/run.py                  # everything; a few minutes on one core
     python benchmarks/studies/state_evolution/run.py --redraw         # the figure again, from the CSV files
-    python benchmarks/studies/state_evolution/run.py --quick --out /tmp/study
+    python benchmarks/studies/state_evolution/run.py --quick --out study
 
 README.md describes the experiment and its result.
 """

@@ -249,8 +249,9 @@ class SparseClassifier(ManyClassesClassifier):
                 correlated=excess > TOLERATED_EXCESS,
             )
             return
-        words = mostly_zeros(standardized, weight, columns.free(standardized.constant))
-        if independent and (self.warm_start or not words):
+        if independent and (
+            self.warm_start or not mostly_zeros(standardized, weight, columns.free(standardized.constant))
+        ):
             self.solver_ = "GAMP"
             super()._solve(standardized, labels, weight, columns, choices, left_out)
             return
@@ -260,15 +261,16 @@ class SparseClassifier(ManyClassesClassifier):
         )
         result = fit(standardized, labels, weight, columns, choices, left_out=left_out, watch=self._watch())
         self.solver_ = "EP" if exact else "GAMP"
-        self._publish(self._finished(result.sparse) if independent else result.sparse, standardized.dtype)
+        sparse = self._finished(result.sparse) if independent else result.sparse
+        self._publish(sparse, standardized.dtype)
         self._publish_average(result.average, labels, standardized.dtype)
         if exact:
-            self._publish_sets(result.sparse.solution, standardized.constant, standardized.dtype)
+            self._publish_sets(sparse.solution, standardized.constant, standardized.dtype)
         elif not independent:
             self.flags_.append(TOO_LARGE_FOR_ITS_CORRELATIONS)
         if result.dense_lead > CLEAR_STANDARD_ERRORS:
             self.flags_.append(NOT_SPARSE)
-        self._tell(result.sparse)
+        self._tell(sparse)
 
     def _solve_many(
         self,

@@ -222,14 +222,6 @@ class Tiled(Operator):
             variance = size * (size * np.maximum(second - first**2, 0.0))
         return drift, variance
 
-    def presence(self, sample_weight: Array) -> Array:
-        share = normalized_sample_weight(sample_weight, self.shape[0])
-
-        def present(x: Array, along: AlongTile) -> tuple[Array, ...]:
-            return ((x != 0).astype(np.float64),)
-
-        return np.minimum(self._column_sums(present, share)[0], 1.0)
-
     def _column_sums(self, function: TileMap, row_vector: Array) -> list[Array]:
         """Σ over rows of row_vector times each result of `function`, in one pass and in float64."""
         sums: list[Array] = []

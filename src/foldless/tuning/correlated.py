@@ -42,7 +42,7 @@ from foldless.tuning.em import EM, tunable_names
 from foldless.tuning.fit import COVARIATE_VARIANCE, Choices, Columns, Fit, assemble
 from foldless.tuning.generative import Candidate as Blend
 from foldless.tuning.loo import loo_log_loss
-from foldless.tuning.presence import in_units, mostly_zeros, presence_units
+from foldless.tuning.presence import in_units, word_units
 from foldless.tuning.relevance import Contrasts
 
 # The intercept of a bank, between the classes, strays from their log-odds by about this variance.
@@ -98,9 +98,8 @@ def fit_correlated(
     candidates = [class_frequencies(labels, sample_weight, left_out, group, columns.n_features)]
     if not free.any():
         pass
-    elif mostly_zeros(standardized, sample_weight, free):
+    elif (unit := word_units(standardized, sample_weight, free)) is not None:
         # A bank's priors follow class means, which of a rare word are those of a document or two.
-        unit = presence_units(standardized, sample_weight, free)
         counted = in_units(standardized, unit)
         words = assemble(counted, labels, sample_weight, columns, choices.channel, left_out)
         candidates += _ridges(words, solver, columns, int(free.sum()), group, unit)
@@ -315,7 +314,7 @@ def _ridges(
     columns: Columns,
     n_free: int,
     group: NDArray[np.intp] | None,
-    unit: Array | float = 1.0,
+    unit: Array | None = None,
 ) -> list[Candidate]:
     """Gaussian priors of several widths, for at most as many features as samples, or for words."""
     found = []
@@ -335,9 +334,9 @@ def candidate_of(
     solution: Solution,
     columns: Columns,
     group: NDArray[np.intp] | None,
-    unit: Array | float = 1.0,
+    unit: Array | None = None,
 ) -> Candidate:
-    """`unit` is what columns were multiplied by before the solver saw them."""
+    """`unit` is what columns were multiplied by before the solver saw them, if anything."""
     posterior, n = solution.posterior, columns.n_features
     loo_mean, loo_var = posterior.loo_mean, posterior.loo_var
     if group is not None:
@@ -345,7 +344,9 @@ def candidate_of(
     channel = solution.problem.channel.predictive()
 
     def linear() -> Linear:
-        mean, var = unit * posterior.mean[:n], unit**2 * posterior.var[:n]
+        mean, var = posterior.mean[:n], posterior.var[:n]
+        if unit is not None:
+            mean, var = unit * mean, unit**2 * var
         return Linear(mean, var, float(posterior.mean[-1]), float(posterior.var[-1]), var)
 
     return Candidate(name, channel, loo_mean, loo_var, linear)

@@ -41,7 +41,7 @@ from foldless.tuning.correlated import (
 )
 from foldless.tuning.fit import Choices, Columns, Fit, assemble, fit, fit_of_rows
 from foldless.tuning.loo import loo_log_densities
-from foldless.tuning.presence import in_units, presence_units
+from foldless.tuning.presence import in_units, word_units
 from foldless.tuning.sample import parts_of
 
 RIDGES = tuple(Recipe(0, score_variance, 0.0) for score_variance in (1.0, 10.0, 100.0, 1000.0))
@@ -209,9 +209,7 @@ def _with_ridges(
     """The average of a sparse fit and ridges, and where these have ended."""
     ridges, states = _ridges(table, known, recipes)
     candidates = [table.class_frequencies(), *ridges]
-    outcome = sparse.solution.outcome
-    # What runs in circles may promise anything; what is slowly on its way may be asked. Silence is no better.
-    if outcome.trustworthy or outcome is Outcome.BUDGET or not ridges:
+    if sparse.solution.outcome.may_be_judged or not ridges:
         candidates.append(candidate_of(SPARSE, sparse.solution, table.columns, None))
     return table.averaged(sparse, candidates), states
 
@@ -227,7 +225,7 @@ def _ridges(
     free, standardized = table.free, table.standardized
     if not free.any() or known == {}:
         return [], {}
-    unit = presence_units(standardized, table.sample_weight, free)
+    unit = word_units(standardized, table.sample_weight, free)
     problem = assemble(
         in_units(standardized, unit),
         table.labels,

@@ -17,16 +17,17 @@ from foldless.solvers.layered_ep import LayeredEP, left_out_groups
 from foldless.solvers.solve import Watch
 from foldless.tuning.correlated import SPARSE, exact_cost
 from foldless.tuning.many_classes import Choices
-from foldless.tuning.many_large import at_plain_parameters, by_messages
+from foldless.tuning.many_large import by_messages
 from foldless.tuning.many_models import (
     ManyCorrelatedFit,
     ManyTable,
+    at_plain_parameters,
     averaged_fit,
     class_frequencies,
     of_ridge,
     of_solution,
 )
-from foldless.tuning.presence import in_units, presence_units
+from foldless.tuning.presence import in_units, word_units
 from foldless.tuning.ridge_path import ridge_path
 
 # EM takes about as many iterations again; up to this cost of one, in operations, about a second in all.
@@ -46,7 +47,7 @@ def fit_many_correlated(
     em_iterations = EM_ITERATIONS if choices.tune and cost <= LARGEST_TUNED_COST else 0
     plain, sparse = at_plain_parameters(table, choices, LayeredEP(), watch, em_iterations=em_iterations)
     candidates = [class_frequencies(table, group)]
-    unit = presence_units(table.standardized, table.sample_weight, table.free)
+    unit = word_units(table.standardized, table.sample_weight, table.free)
     counted = in_units(table.standardized, unit)
     path = ridge_path(counted, table.indicator, table.sample_weight, table.left_out, table.kept, group)
     candidates += [of_ridge(model, unit) for model in path]

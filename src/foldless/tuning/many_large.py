@@ -9,48 +9,41 @@ Multinomial ridges are exact as long as one side of the table is short, and foun
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from foldless.beliefs import Array
 from foldless.operators import Standardized
-from foldless.priors import Blocks, Gaussian, HyperPrior, Prior, RowSparse
+from foldless.priors import Blocks, Gaussian, HyperPrior
 from foldless.solution import Outcome, Solution
 from foldless.solvers import GAMP, Stopping, solve
-from foldless.solvers.base import Solver
 from foldless.solvers.solve import Watch
 from foldless.tuning.correlated import (
-    EXPECTED_ACTIVE,
     PATIENCE,
-    PLAIN_SLAB_VARIANCE,
     RIDGE_MAX_ITER,
     SPARSE,
-    settled_and_tuned,
 )
-from foldless.tuning.generative import Candidate as Blend
 from foldless.tuning.loo import loo_log_loss
 from foldless.tuning.many_average import ManyCandidate
 from foldless.tuning.many_classes import Choices, Fit, assemble
 from foldless.tuning.many_classes import fit as fit_blended
 from foldless.tuning.many_models import (
+    TOLERANCE,
     ManyCorrelatedFit,
     ManyTable,
+    at_plain_parameters,
     averaged_fit,
     class_frequencies,
     of_ridge,
     of_solution,
     ridge_name,
 )
-from foldless.tuning.presence import in_units, presence_units
+from foldless.tuning.presence import in_units, word_units
 from foldless.tuning.ridge_path import loo_cost, ridge_path, searched
 
-# Relative change of scores at which the sparse model has settled. Sites of several classes circle about their
-# fixed point for as long again before they come nearer (on visual objects from 3e-3 to 1e-3 in 30 of 69
-# iterations), by a fraction of a nat of evidence. Of words, EM goes on for hundreds and predicts no better.
-TOLERANCE = 5e-3
-# And ridges of message passing, of which an average needs no more: half as many iterations as to that.
+# Relative change at which ridges of message passing have settled. An average needs no more, and to TOLERANCE
+# it would be twice as many iterations.
 RIDGE_TOLERANCE = 2e-2
 # Operations of a ridge's exact leave-one-out; up to here, about ten seconds.
 LARGEST_LOO_COST = 2e11
@@ -66,9 +59,7 @@ def fit_many_large(
     sparse = by_messages(table, choices, watch) if correlated else _blended(table, choices, watch)
     ridges = [] if sparse.solution.outcome is Outcome.INTERRUPTED else _ridges(table)
     candidates = [class_frequencies(table), *ridges]
-    # What runs in circles may promise anything; what is slowly on its way may be asked. Silence is no better.
-    outcome = sparse.solution.outcome
-    if outcome.trustworthy or outcome is Outcome.BUDGET or not ridges:
+    if sparse.solution.outcome.may_be_judged or not ridges:
         candidates.append(of_solution(SPARSE, sparse.solution))
     return averaged_fit(table, sparse, candidates)
 
@@ -82,28 +73,6 @@ def by_messages(table: ManyTable, choices: Choices, watch: Watch | None) -> Fit:
     found = [fit for fit in (blended, plain) if fit.solution.outcome.trustworthy]
     n_iter = blended.n_iter + plain.n_iter
     return replace(min(found or [blended], key=lambda fit: loo_log_loss(fit.solution)), n_iter=n_iter)
-
-
-def at_plain_parameters(
-    table: ManyTable, choices: Choices, solver: Solver[Any], watch: Watch | None, *, em_iterations: int
-) -> tuple[Fit, Fit]:
-    """The row-sparse model with few features expected; and as EM, for so many iterations, tunes it then."""
-    problem, _ = assemble(
-        table.standardized, table.labels, table.sample_weight, table.always_kept, choices, table.left_out
-    )
-    assert isinstance(problem.prior, Blocks)
-    inclusion = min(EXPECTED_ACTIVE / max(int(table.free.sum()), 1), 0.5)
-    start: Prior = RowSparse(Gaussian(PLAIN_SLAB_VARIANCE), inclusion)
-    plain, tuned = settled_and_tuned(
-        problem.but(prior=replace(problem.prior, base=start)),
-        solver,
-        table.free,
-        replace(choices.stopping, tol=max(choices.stopping.tol, TOLERANCE)),
-        choices.hyper,
-        watch,
-        em_iterations=em_iterations,
-    )
-    return _as_fit(plain, table), _as_fit(tuned, table)
 
 
 def _blended(table: ManyTable, choices: Choices, watch: Watch | None) -> Fit:
@@ -121,28 +90,12 @@ def _blended(table: ManyTable, choices: Choices, watch: Watch | None) -> Fit:
     )
 
 
-def _as_fit(solution: Solution, table: ManyTable) -> Fit:
-    prior = solution.problem.prior
-    assert isinstance(prior, Blocks)
-    return Fit(
-        solution,
-        table.standardized,
-        table.always_kept,
-        prior.base,
-        table.channel,
-        0.0,
-        [Blend(0.0, loo_log_loss(solution), solution.outcome)],
-        len(solution.history),
-        max_sum=False,
-    )
-
-
 def _ridges(table: ManyTable) -> list[ManyCandidate]:
     """Ridges of several strengths, in units that follow how often a column is not zero."""
     free = table.free
     if not free.any():
         return []
-    unit = presence_units(table.standardized, table.sample_weight, free)
+    unit = word_units(table.standardized, table.sample_weight, free)
     counted = in_units(table.standardized, unit)
     n_samples, n_free = table.labels.size, int(free.sum())
     short = min(n_samples, n_free)
@@ -172,7 +125,7 @@ class _Settled:
     loo_loss: float
 
 
-def _ridges_by_messages(table: ManyTable, counted: Standardized, unit: Array) -> list[ManyCandidate]:
+def _ridges_by_messages(table: ManyTable, counted: Standardized, unit: Array | None) -> list[ManyCandidate]:
     n_free = int(table.free.sum())
     choices = Choices(
         Gaussian(1.0 / n_free), table.channel, GAMP(), 0.0, Stopping(), HyperPrior(), tune=False

@@ -21,21 +21,28 @@ RARE = 0.1
 
 def mostly_zeros(standardized: Standardized, sample_weight: Array, free: NDArray[np.bool_]) -> bool:
     """Whether most of the free columns are as rare as words."""
-    return bool(free.any() and np.median(standardized.presence(sample_weight)[free]) < RARE)
+    return _are_rare(standardized.presence(sample_weight)[free])
 
 
-def presence_units(standardized: Standardized, sample_weight: Array, free: NDArray[np.bool_]) -> Array:
-    """Units of columns in which all weights of a dense model have one prior; 1 unless they are like words."""
+def _are_rare(presence: Array) -> bool:
+    return bool(presence.size and np.median(presence) < RARE)
+
+
+def word_units(standardized: Standardized, sample_weight: Array, free: NDArray[np.bool_]) -> Array | None:
+    """Units of columns in which all weights of a dense model have one prior; None unless they are words."""
+    presence = standardized.presence(sample_weight)[free]
+    if not _are_rare(presence):
+        return None
     unit = np.ones(free.size)
-    if mostly_zeros(standardized, sample_weight, free):
-        presence = standardized.presence(sample_weight)[free]
-        unit[free] = np.sqrt(np.maximum(presence, 1.0 / standardized.shape[0]))
-        unit[free] /= np.sqrt(np.mean(unit[free] ** 2))
+    unit[free] = np.sqrt(np.maximum(presence, 1.0 / standardized.shape[0]))
+    unit[free] /= np.sqrt(np.mean(unit[free] ** 2))
     return unit
 
 
-def in_units(standardized: Standardized, unit: Array) -> Standardized:
-    """The same columns counted in units: each value is so many times as large."""
+def in_units(standardized: Standardized, unit: Array | None) -> Standardized:
+    """The same columns counted in units, if any: each value is so many times as large."""
+    if unit is None:
+        return standardized
     return Standardized(
         standardized.operator, standardized.center, standardized.scale / unit, standardized.constant
     )
