@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -115,3 +115,7 @@ class Solution:
     outcome: Outcome
     history: History
     state: Any
+
+    def without_data(self) -> Solution:
+        """Messages and parameters without the samples they came from, which are not to be held in memory."""
+        return replace(self, problem=replace(self.problem, operator=None, kept=None))  # type: ignore[arg-type]

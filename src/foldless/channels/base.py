@@ -6,6 +6,9 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Protocol, Self, runtime_checkable
 
+import numpy as np
+from scipy.special import log_expit
+
 from foldless.beliefs import Array, Response
 from foldless.component import Component
 
@@ -44,6 +47,21 @@ class Channel(Component):
     def log_likelihood(self, score: Array, labels: Array) -> Array:
         """log p(label | score)."""
         return self.at_score(score, labels).log_z
+
+    def log_proba(self, mean: Array, var: Array | None) -> Array:
+        """Log probability of every class, (samples, classes), for Gaussian scores of shape (samples, scores).
+
+        Scores without variances are taken for certain. Two likelihoods that do not sum to one are normalised.
+        """
+        ones = np.ones(mean.shape[0], dtype=mean.dtype)
+
+        def of_label(label: Array) -> Array:
+            if var is None:
+                return self.log_likelihood(mean[:, 0], label)
+            return self.respond(mean[:, 0], var[:, 0], label).log_z
+
+        log_odds = of_label(ones) - of_label(-ones)
+        return np.column_stack([log_expit(-log_odds), log_expit(log_odds)])
 
     def untempered(self) -> Channel:
         """The same channel where fitting does not temper the likelihood; self for most."""

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import logsumexp, ndtri, softmax
+from scipy.special import log_softmax, logsumexp, ndtri, softmax
 
 from foldless.beliefs import Array, Response
 from foldless.channels.base import Channel
@@ -102,8 +102,10 @@ class Multinomial(Channel):
         """Max-sum for correlated scores: slopes (samples, D), curvatures (samples, D, D)."""
         return _maximised(cavity_mean, cavity_cov, self.codes(labels))
 
-    def log_proba(self, mean: Array, var: Array) -> Array:
+    def log_proba(self, mean: Array, var: Array | None) -> Array:
         """Log probability of every class, (samples, D), for independent Gaussian scores."""
+        if var is None:
+            return log_softmax(mean, axis=1)
         mean, var, _ = self._read(mean, var, np.ones(len(mean)))
         if self.estimator == "gumbel":
             return gumbel_log_proba(mean, var)

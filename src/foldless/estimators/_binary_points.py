@@ -89,12 +89,12 @@ class EPPoint:
     @classmethod
     def of(cls, result: Fit, tried: list[tuple[Channel, float]]) -> EPPoint:
         posterior = result.solution.posterior
-        constant = result.standardized.constant
+        constant = result.table.standardized.constant
         mean, var = np.where(constant, 0.0, posterior.mean[:-1]), np.where(constant, 0.0, posterior.var[:-1])
         # Variances of new scores leave covariances out, and are scaled so that on average they are what
         # the cavities of the training scores, covariances included, are.
         weight = result.solution.problem.label_weight
-        diagonal = result.standardized.score_variances(var) + posterior.var[-1]
+        diagonal = result.table.standardized.score_variances(var) + posterior.var[-1]
         own = {
             "channel_": result.channel,
             "prior_": result.prior,
@@ -109,7 +109,7 @@ class EPPoint:
             float(weight @ posterior.loo_var) / float(weight @ diagonal),
             result.channel,
             result.solution.outcome,
-            result.n_iter,
+            len(result.solution.history),
             loo_log_odds(result.solution),
             own,
         )
