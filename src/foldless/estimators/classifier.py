@@ -20,6 +20,7 @@ from foldless.estimators._threads import one_blas_thread
 from foldless.estimators.gamp import checked_generative_weight, checked_stopping
 from foldless.operators import Standardized
 from foldless.priors import HyperPrior, SupportsInclusion
+from foldless.registry import registered
 from foldless.selection import CredibleSet, credible_sets
 from foldless.solution import Solution
 from foldless.solvers import GAMP
@@ -57,6 +58,7 @@ LARGEST_POLISH_COST = 2e8
 LARGEST_INTEGRATION_COST = 5e7
 
 
+@registered("estimator/sparse")
 class SparseClassifier(ManyClassesClassifier):
     """Find the few features that decide a class, and classify with them.
 

@@ -13,6 +13,7 @@ from sklearn.utils import check_scalar
 from foldless.channels import Blended, Channel, Pinned, channel_from
 from foldless.estimators._base import MessagePassingClassifier
 from foldless.priors import NO_HYPER_PRIOR, Blocks, HyperPrior, Prior, Ridged, prior_from
+from foldless.registry import registered
 from foldless.solvers import GAMP, Stopping
 from foldless.solvers.damping import Damping, damping_from
 from foldless.solvers.gamp import Rule, Variances
@@ -20,6 +21,7 @@ from foldless.tuning.fit import Choices, Columns
 from foldless.tuning.generative import can_blend
 
 
+@registered("estimator/gamp")
 class GAMPClassifier(MessagePassingClassifier):
     """Binary classification by generalised approximate message passing.
 

@@ -18,6 +18,7 @@ from foldless.estimators.gamp import checked_stopping
 from foldless.operators import Standardized
 from foldless.operators.whitened import WHITENINGS, Whiten
 from foldless.priors import NO_HYPER_PRIOR, Pruned
+from foldless.registry import registered
 from foldless.solvers.damping import Damping, damping_from
 from foldless.solvers.edges import EdgeMessages
 from foldless.solvers.gamp import GAMP, Variances
@@ -37,6 +38,7 @@ Messages = Literal["per-node", "per-edge"]
 TUNINGS = ("grid", "continuous")
 
 
+@registered("estimator/pruned")
 class PrunedBayesClassifier(MessagePassingClassifier):
     """A Bayes classifier that keeps a fixed share of the features [Uda, Kabashima 2005].
 

@@ -17,6 +17,7 @@ from scipy.special import log_expit
 from foldless.beliefs import Array
 from foldless.channels import Channel, FlippedLabels
 from foldless.operators import Operator
+from foldless.registry import registered
 from foldless.tuning.loo import log_label_odds
 from foldless.tuning.stacking import stacking_weights
 
@@ -27,6 +28,7 @@ LEAST_VARIANCE = 1e-6
 LEAST_WEIGHT = 0.01
 
 
+@registered("model/linear")
 @dataclass(frozen=True, eq=False)
 class Linear:
     """A model's posterior of the weights of all columns, and of the intercept, in standardised units."""
@@ -49,6 +51,7 @@ class Candidate:
     linear: Callable[[], Linear]
 
 
+@registered("model/part")
 @dataclass(frozen=True, eq=False)
 class Part:
     """One model of an average."""
@@ -67,6 +70,7 @@ class Part:
         return tempered_log_odds(self.channel, mean, var, self.certainty)
 
 
+@registered("model/average")
 @dataclass(frozen=True, eq=False)
 class Average:
     """The average, and what it says of every training sample from all others."""

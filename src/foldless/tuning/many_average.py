@@ -15,10 +15,12 @@ from scipy.special import log_softmax
 from foldless.beliefs import Array
 from foldless.channels import Multinomial
 from foldless.operators import Operator
+from foldless.registry import registered
 from foldless.tuning.average import CERTAINTIES, LEAST_VARIANCE, LEAST_WEIGHT
 from foldless.tuning.stacking import stacking_weights
 
 
+@registered("model/many-linear")
 @dataclass(frozen=True, eq=False)
 class ManyLinear:
     """A model's posterior of the weights of all columns, and of intercepts, in standardised units."""
@@ -39,6 +41,7 @@ class ManyCandidate:
     linear: Callable[[], ManyLinear]
 
 
+@registered("model/many-part")
 @dataclass(frozen=True, eq=False)
 class ManyPart:
     """One model of an average."""
@@ -57,6 +60,7 @@ class ManyPart:
         return tempered_log_proba(channel, mean, self.spread * var, self.certainty)
 
 
+@registered("model/many-average")
 @dataclass(frozen=True, eq=False)
 class ManyAverage:
     """The average, and what it says of every training sample from all others."""
