@@ -94,9 +94,8 @@ def _checked_metadata(path: Path, stored: dict[str, str]) -> dict[str, Any]:
         metadata = None
     number = metadata.get("format") if isinstance(metadata, dict) else None
     if type(number) is not int or number < 1:
-        raise BadModelFile(
-            path, "this is no model of foldless.", "Such files are made by model.save or `foldless fit`."
-        )
+        remedy = "Such files are made by model.save or `foldless fit`."
+        raise BadModelFile(path, "this is no model of foldless.", remedy)
     if number > FORMAT:
         version = printable(metadata.get("foldless", "of an unknown version"))
         raise BadModelFile(
