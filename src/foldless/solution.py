@@ -10,8 +10,10 @@ import numpy as np
 
 from foldless.beliefs import Array, Posterior
 from foldless.problem import Problem
+from foldless.registry import registered
 
 
+@registered("outcome")
 class Outcome(Enum):
     """How an iteration ended. An outcome is a result, not an exception; only estimators warn."""
 
@@ -70,6 +72,7 @@ _ADVICE = {
 }
 
 
+@registered("solution/iteration")
 class Iteration(NamedTuple):
     """One line of the history."""
 
@@ -80,6 +83,7 @@ class Iteration(NamedTuple):
     visited: int | None = None  # how many weights, where it was not all of them
 
 
+@registered("solution/history")
 @dataclass
 class History:
     """What happened in each iteration."""

@@ -28,6 +28,7 @@ from foldless.channels.softmax_estimators import (
     mixture_response,
     taylor_response,
 )
+from foldless.registry import registered
 
 ESTIMATORS: dict[str, Callable[[Array, Array, NDArray[np.intp]], Response]] = {
     "gumbel": gumbel_response,
@@ -49,6 +50,7 @@ FULL_PIECE = 1 << 18
 WIDER = 1.2
 
 
+@registered("channel/multinomial")
 @dataclass(frozen=True)
 class Multinomial(Channel):
     """p(y | z) = e^(z_y) / Σ_k e^(z_k), y = 1..n_classes.
@@ -134,6 +136,7 @@ class Multinomial(Channel):
         return mean, var, self.codes(labels)
 
 
+@registered("channel/blended-multinomial")
 @dataclass(frozen=True)
 class BlendedMultinomial(Channel):
     """softmax_y(z)^(1-ω) e^(ω z_y), with ω = generative_weight: the multinomial `Blended`.

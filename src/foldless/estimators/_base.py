@@ -128,7 +128,9 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of each sample."""
         decision = self.decision_function(X)
-        return self.classes_[(decision > 0).astype(np.intp) if decision.ndim == 1 else decision.argmax(axis=1)]
+        return self.classes_[
+            (decision > 0).astype(np.intp) if decision.ndim == 1 else decision.argmax(axis=1)
+        ]
 
     def predict_proba(self, X: Any) -> NDArray[Any]:
         """Class probabilities, integrated over the posterior of the weights and averaged over models.

@@ -12,6 +12,7 @@ from scipy.special import log_softmax
 from foldless.beliefs import Array
 from foldless.channels import Channel
 from foldless.operators import Operator
+from foldless.registry import registered
 from foldless.solution import Outcome
 from foldless.solvers.knapsack import Histograms
 from foldless.solvers.knapsack.histograms import gaussian_histograms
@@ -20,6 +21,7 @@ from foldless.tuning.fit import Fit
 from foldless.tuning.loo import log_label_odds, loo_log_odds
 
 
+@registered("bayes-point/knapsack")
 @dataclass(frozen=True, eq=False)
 class KnapsackPoint:
     """Means of max-marginals; log-odds are proportional to scores."""
@@ -71,6 +73,7 @@ class KnapsackPoint:
         return self.marginals
 
 
+@registered("bayes-point/ep")
 @dataclass(frozen=True, eq=False)
 class EPPoint:
     """A Gaussian posterior; log-odds are integrated over the scores' distribution."""

@@ -16,6 +16,7 @@ from foldless.estimators._base import MessagePassingClassifier
 from foldless.estimators._warm import WarmStart
 from foldless.estimators.gamp import checked_generative_weight, checked_stopping
 from foldless.priors import SupportsInclusion
+from foldless.registry import registered
 from foldless.selection import CredibleSet, credible_sets
 from foldless.solvers import GAMP
 from foldless.tuning.fit import Choices
@@ -26,6 +27,7 @@ from foldless.tuning.survey import survey
 from foldless.tuning.table import Table
 
 
+@registered("estimator/sparse")
 class SparseClassifier(WarmStart, MessagePassingClassifier):
     """Find the few features that decide a class, and classify with them.
 
@@ -143,9 +145,7 @@ class SparseClassifier(WarmStart, MessagePassingClassifier):
             generative_weight=choices.generative_weight,
         )
         if planned.left_out == "samples" and table.left_out.group is not None:
-            warnings.warn(
-                f"{type(self).__name__}: {GROUPS_NOT_LEFT_OUT.text}", UserWarning, stacklevel=3
-            )
+            warnings.warn(f"{type(self).__name__}: {GROUPS_NOT_LEFT_OUT.text}", UserWarning, stacklevel=3)
             table = replace(table, left_out=table.left_out.singly())
         return self._warmly(
             table,

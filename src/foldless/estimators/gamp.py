@@ -21,7 +21,17 @@ from foldless.channels import (
 )
 from foldless.estimators._base import MessagePassingClassifier
 from foldless.estimators._warm import WarmStart
-from foldless.priors import NO_HYPER_PRIOR, Blocks, HyperPrior, Prior, Ridged, RowSparse, SpikeAndSlab, prior_from
+from foldless.priors import (
+    NO_HYPER_PRIOR,
+    Blocks,
+    HyperPrior,
+    Prior,
+    Ridged,
+    RowSparse,
+    SpikeAndSlab,
+    prior_from,
+)
+from foldless.registry import registered
 from foldless.solvers import EP, GAMP, VAMP, HyGAMP, LayeredEP, Stopping
 from foldless.solvers.base import Solver
 from foldless.solvers.damping import Damping, damping_from
@@ -37,6 +47,7 @@ SOLVERS = ("gamp", "ep", "vamp", "hygamp")
 TUNINGS = ("em", "sure")
 
 
+@registered("estimator/gamp")
 class GAMPClassifier(WarmStart, MessagePassingClassifier):
     """Classification by approximate message passing, two classes or more.
 

@@ -17,6 +17,7 @@ from foldless.estimators._base import MessagePassingClassifier
 from foldless.estimators.gamp import checked_stopping
 from foldless.operators.whitened import WHITENINGS, Whiten
 from foldless.priors import NO_HYPER_PRIOR, Pruned, SupportsInclusion
+from foldless.registry import registered
 from foldless.solution import Solution
 from foldless.solvers.damping import Damping, damping_from
 from foldless.solvers.edges import EdgeMessages
@@ -44,6 +45,7 @@ Messages = Literal["per-node", "per-edge"]
 TUNINGS = ("grid", "continuous")
 
 
+@registered("estimator/pruned")
 class PrunedBayesClassifier(MessagePassingClassifier):
     """A Bayes classifier that keeps a fixed share of the features [Uda, Kabashima 2005].
 
@@ -211,7 +213,9 @@ class PrunedBayesClassifier(MessagePassingClassifier):
         n_columns = table.shape[1] if found.whitening is None else found.whitening.n_columns
         posterior = found.solution.posterior
         self._column_weights, self._column_var = posterior.mean[:n_columns], posterior.var[:n_columns]
-        fit = Fit.of(self._in_features(found), table, inclusion=self._inclusion(found, n_columns), candidates=())
+        fit = Fit.of(
+            self._in_features(found), table, inclusion=self._inclusion(found, n_columns), candidates=()
+        )
         plan = requested("Pruned", solver_name(choices.solver), table.shape[0], searched=False)
         portfolio = alone(of_solution("sparse", "pruned", fit.solution, table), table)
         return Result(fit, portfolio, plan, recorder.record(), (), SparseFits.one(fit, choices.solver))

@@ -26,6 +26,7 @@ from foldless.estimators._saving import Saved
 from foldless.estimators._threads import one_blas_thread
 from foldless.estimators._weights import sample_weights
 from foldless.operators import Operator, Standardized, operator_from
+from foldless.registry import registered
 from foldless.solution import Outcome
 from foldless.solvers.smlr import ALGORITHMS, L1, PENALTIES, Labels, Regression, RegressionFit, Stop
 from foldless.solvers.smlr.row_space import row_space
@@ -46,6 +47,7 @@ TUNINGS = ("alo", "bayes", "bound", "cv")
 BOUND_DELTA = 0.05
 
 
+@registered("estimator/smlr")
 class SMLRClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, BaseEstimator):
     """Sparse multinomial logistic regression [Krishnapuram, Carin, Figueiredo, Hartemink 2005].
 

@@ -14,7 +14,7 @@ from foldless.channels import Channel, Pinned
 from foldless.priors import HyperPrior, Prior, SupportsInclusion
 from foldless.problem import Problem
 from foldless.solution import Outcome, Solution
-from foldless.solvers import GAMP, Stopping
+from foldless.solvers import Stopping
 from foldless.solvers.base import Solver, Tuner
 from foldless.solvers.screening import Screening, solve_screened
 from foldless.tuning.blend import GRID, BlendTuner, Candidate, blended, can_blend, descend, unblended
@@ -142,9 +142,7 @@ def fit_tuned(
     )
 
 
-def fit_some_rows(
-    rows: NDArray[np.intp], table: Table, choices: Choices, recorder: Recorder
-) -> Fit | None:
+def fit_some_rows(rows: NDArray[np.intp], table: Table, choices: Choices, recorder: Recorder) -> Fit | None:
     """A rough fit of some rows, to start all of them from; None if it diverges."""
     stopping = replace(choices.stopping, tol=max(SCAN_TOLERANCE, choices.stopping.tol))
     found = fit_tuned(table.some_rows(rows), replace(choices, stopping=stopping), recorder, purpose="sample")
@@ -202,7 +200,9 @@ class _Search:
         ran_away = final.outcome is Outcome.DIVERGED and rough.outcome is not Outcome.DIVERGED
         return weight, rough if ran_away else final, candidates
 
-    def solve_at(self, weight: float, previous: Solution | None, stopping: Stopping, purpose: str) -> Solution:
+    def solve_at(
+        self, weight: float, previous: Solution | None, stopping: Stopping, purpose: str
+    ) -> Solution:
         choices, solver = self.choices, self.choices.solver
         # Parameters tuned at the last weight are where tuning goes on; its messages are where solving does.
         base = self.problem if previous is None else unblended(previous.problem)

@@ -1,7 +1,7 @@
 """The one path from a table to a fit: the models that a plan names, and their average.
 
-    Table ─▶ Survey ─▶ plan ─▶ sparse model (selects) ─┐
-                           └─▶ dense models ───────────┴▶ Portfolio (predicts)
+Table ─▶ Survey ─▶ plan ─▶ sparse model (selects) ─┐
+                       └─▶ dense models ───────────┴▶ Portfolio (predicts)
 """
 
 from __future__ import annotations

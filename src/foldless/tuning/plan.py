@@ -20,6 +20,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
+from foldless.registry import registered
 from foldless.tuning.survey import Facts
 
 # Up to here diagonal covariances do: AR(0.5) columns, at 1.1, are fitted alike by both solvers.
@@ -47,6 +48,7 @@ INFORMED_VARIANCE = 1000.0
 N_PARTS = 5
 
 
+@registered("plan/recipe")
 class Recipe(NamedTuple):
     """One dense model: Gaussian weights, all alike or the wider the further apart class means are."""
 
@@ -90,6 +92,7 @@ class Budget:
     search_share: float = 0.1
 
 
+@registered("plan/reason")
 class Reason(NamedTuple):
     """Why something was decided; the code is stable, the text is for readers."""
 
@@ -97,6 +100,7 @@ class Reason(NamedTuple):
     text: str
 
 
+@registered("plan/sparse")
 @dataclass(frozen=True)
 class SparsePlan:
     """The model that selects features."""
@@ -118,6 +122,7 @@ class SparsePlan:
     fallback: SparsePlan | None = None  # where this one does not settle
 
 
+@registered("plan/dense")
 @dataclass(frozen=True)
 class DensePlan:
     """The models that only predict, beside the sparse one."""
@@ -130,6 +135,7 @@ class DensePlan:
     if_worthwhile: bool = False  # only if the first ridge has a share in the average
 
 
+@registered("plan/plan")
 @dataclass(frozen=True)
 class Plan:
     """What is to be fitted, and why."""
@@ -180,7 +186,9 @@ def plan(
     return _Planning(facts, budget or Budget(), groups, generative_weight).plan()
 
 
-def requested(prior: str, solver: str, n_samples: int, *, searched: bool, budget: Budget | None = None) -> Plan:
+def requested(
+    prior: str, solver: str, n_samples: int, *, searched: bool, budget: Budget | None = None
+) -> Plan:
     """The plan of an estimator whose user has made the choices."""
     budget = budget or Budget()
     rows = budget.search_rows if searched and n_samples * budget.search_share >= budget.search_rows else 0
@@ -192,9 +200,7 @@ def requested(prior: str, solver: str, n_samples: int, *, searched: bool, budget
 class _Planning:
     """Facts and budget, and the reasons as they come up."""
 
-    def __init__(
-        self, facts: Facts, budget: Budget, groups: bool, generative_weight: float | None
-    ) -> None:
+    def __init__(self, facts: Facts, budget: Budget, groups: bool, generative_weight: float | None) -> None:
         self.facts, self.budget = facts, budget
         self.generative_weight = generative_weight
         self.many = facts.n_classes > 2
@@ -351,9 +357,7 @@ class _Planning:
         facts, budget = self.facts, self.budget
         if not self.many:
             worthwhile = not self.correlated
-            return DensePlan(
-                "GAMP", RIDGES_BY_MESSAGES, per_occurrence=self.words, if_worthwhile=worthwhile
-            )
+            return DensePlan("GAMP", RIDGES_BY_MESSAGES, per_occurrence=self.words, if_worthwhile=worthwhile)
         short = min(facts.n_samples, facts.n_free)
         if float(short) ** 2 * max(facts.n_samples, facts.n_free) > budget.ridge_step:
             return DensePlan("GAMP", SEARCHED_RIDGES, searched=True, per_occurrence=self.words)
@@ -361,6 +365,4 @@ class _Planning:
         parts = 0 if cost <= budget.ridge_left_out else N_PARTS
         if parts:
             self._because("parts", f"Leaving samples out of ridges in {parts} parts is cheaper than singly.")
-        return DensePlan(
-            "Newton", SEARCHED_RIDGES, searched=True, per_occurrence=self.words, n_parts=parts
-        )
+        return DensePlan("Newton", SEARCHED_RIDGES, searched=True, per_occurrence=self.words, n_parts=parts)

@@ -21,6 +21,7 @@ import numpy as np
 from foldless.beliefs import Array
 from foldless.channels import Channel, FlippedLabels
 from foldless.operators import Operator
+from foldless.registry import registered
 from foldless.tuning.models.base import Model, Weights
 from foldless.tuning.stacking import stacking_weights
 from foldless.tuning.table import Table
@@ -32,6 +33,7 @@ LEAST_VARIANCE = 1e-6
 LEAST_WEIGHT = 0.01
 
 
+@registered("model/share")
 class ModelShare(NamedTuple):
     """A model that was tried: its share in predictions, and its own loss on left-out labels."""
 
@@ -41,6 +43,7 @@ class ModelShare(NamedTuple):
     log_loss: float  # at its best certainty
 
 
+@registered("model/part")
 @dataclass(frozen=True, eq=False)
 class Part:
     """One model of an average."""
@@ -60,6 +63,7 @@ class Part:
         return self.channel.log_proba(mean, var)
 
 
+@registered("model/average")
 @dataclass(frozen=True, eq=False)
 class Average:
     """The models that predict, with their weights."""
@@ -148,9 +152,7 @@ def stacked(models: Sequence[Model], table: Table) -> Portfolio:
     share = dict.fromkeys(of_model, 0.0)
     for n, weight in zip(kept, kept_weights, strict=True):
         share[tried[n][0].name] += float(weight)
-    shares = [
-        ModelShare(m.code, m.name, share[m.name], float(min(losses[of_model[m.name]]))) for m in models
-    ]
+    shares = [ModelShare(m.code, m.name, share[m.name], float(min(losses[of_model[m.name]]))) for m in models]
     average = Average(tuple(parts))
     left_out = mixed(kept_weights, log_proba[kept])
     unused = table.sample_weight <= 0

@@ -10,12 +10,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from foldless.problem import Problem
+from foldless.registry import registered
 from foldless.solution import Outcome, Solution
 from foldless.solvers import Stopping, solve
 from foldless.solvers.base import Solver, Tuner
 from foldless.solvers.solve import Watch
 
 
+@registered("record/run")
 @dataclass(frozen=True)
 class Run:
     """One run of a solver, or one closed-form fit."""
@@ -44,6 +46,7 @@ PURPOSES = {
 }
 
 
+@registered("record/flag")
 @dataclass(frozen=True)
 class Flag:
     """A reason to read some numbers with care."""
@@ -78,6 +81,7 @@ GROUPS_NOT_LEFT_OUT = Flag(
 FLAGS = {flag.code: flag for flag in (NOT_SPARSE, DIAGONAL_COVARIANCES, FELL_BACK, GROUPS_NOT_LEFT_OUT)}
 
 
+@registered("record/record")
 @dataclass(frozen=True)
 class Record:
     """The runs of a fit, in order."""

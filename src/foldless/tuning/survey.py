@@ -28,6 +28,7 @@ from scipy.linalg import eigvalsh_tridiagonal
 
 from foldless.beliefs import Array
 from foldless.operators import Standardized
+from foldless.registry import registered
 
 # Independent columns are then at .95 to .98 of the edge; what lies clearly beyond it has converged.
 SWEEPS = 6
@@ -35,6 +36,7 @@ SWEEPS = 6
 LEAST_WITHIN = 1e-4
 
 
+@registered("plan/facts")
 @dataclass(frozen=True)
 class Facts:
     """What a plan depends on. Samples without weight do not count."""

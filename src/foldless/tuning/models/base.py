@@ -11,6 +11,7 @@ import numpy as np
 from foldless.beliefs import Array
 from foldless.channels import Channel
 from foldless.operators import Operator
+from foldless.registry import registered
 from foldless.solution import Solution
 from foldless.solvers import EP, LayeredEP
 from foldless.solvers.groups import left_out_groups
@@ -25,6 +26,7 @@ class Scores(NamedTuple):
     var: Array | None
 
 
+@registered("model/weights")
 @dataclass(frozen=True, eq=False)
 class Weights:
     """Posterior moments of the weights of all features, and of intercepts, in standardised units."""

@@ -11,7 +11,7 @@ from foldless.beliefs import Array
 from foldless.channels import Channel, Multinomial
 from foldless.priors import Gaussian
 from foldless.solution import Solution
-from foldless.solvers import EP, GAMP, Stopping
+from foldless.solvers import GAMP, Stopping
 from foldless.solvers.base import Solver
 from foldless.tuning.loo import loo_log_loss
 from foldless.tuning.models.base import Model, exact_solver, of_solution
@@ -114,7 +114,5 @@ def searched(
             break
         found[unknown[0]] = fitted(recipes[unknown[0]])
     return [
-        (recipes[n], model)
-        for n, model in sorted(found.items())
-        if model is not None and abs(n - best) <= 1
+        (recipes[n], model) for n, model in sorted(found.items()) if model is not None and abs(n - best) <= 1
     ]
