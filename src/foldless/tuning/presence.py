@@ -21,7 +21,7 @@ RARE = 0.1
 
 def mostly_zeros(standardized: Standardized, sample_weight: Array, free: NDArray[np.bool_]) -> bool:
     """Whether most of the free columns are as rare as words."""
-    return _are_rare(standardized.presence(sample_weight)[free])
+    return _are_rare(standardized.nonzero_fraction(sample_weight)[free])
 
 
 def _are_rare(presence: Array) -> bool:
@@ -30,7 +30,7 @@ def _are_rare(presence: Array) -> bool:
 
 def word_units(standardized: Standardized, sample_weight: Array, free: NDArray[np.bool_]) -> Array | None:
     """Units of columns in which all weights of a dense model have one prior; None unless they are words."""
-    presence = standardized.presence(sample_weight)[free]
+    presence = standardized.nonzero_fraction(sample_weight)[free]
     if not _are_rare(presence):
         return None
     unit = np.ones(free.size)
