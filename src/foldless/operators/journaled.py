@@ -65,11 +65,10 @@ class Journaled(Operator):
             )
             return Sweep(plain[0], None if weight_var is None else plain[1])
 
-    def presence(self, sample_weight: Array) -> Array:
-        # Not recorded: the data still have it, and it is asked for once.
-        return self.operator.presence(sample_weight)
+    def nonzero_weight(self, sample_weight: Array) -> Array:
+        return self._answer("nonzero_weight", (sample_weight,))[0]
 
-    def some_rows(self, rows: NDArray[np.intp]) -> Operator | None:
+    def some_rows(self, rows: NDArray[np.intp]) -> Operator:
         return self.operator.some_rows(rows)
 
     def scores(self, weights: Array) -> Array:

@@ -78,7 +78,7 @@ def survey(
     free = ~standardized.constant
     free[list(always_kept)] = False
     n_samples, total = int(np.count_nonzero(weight)), float(weight.sum())
-    nonzero_weight = standardized.presence(weight) * total
+    nonzero_weight = standardized.nonzero_weight(weight)
     nonzero_fraction = nonzero_weight / total
     classes = _Classes(labels, weight, n_classes)
     found = _class_moments(standardized, classes, free)
