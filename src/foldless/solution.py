@@ -120,6 +120,29 @@ class Solution:
     history: History
     state: Any
 
+    # Leave-one-out comes from cavities: what was believed of each score without its own label. A sample of
+    # weight 2 is two equal rows, of which one is taken out, to first order, which is optimistic. What a class
+    # weight multiplies is taken out whole; a sample of weight zero was never in.
+
+    def loo_log_odds(self) -> Array:
+        """Log-odds of label +1 for every training sample, from all other samples."""
+        return self.problem.channel.predictive().log_odds(self.posterior.loo_mean, self.posterior.loo_var)
+
+    def loo_log_densities(self) -> Array:
+        """log P(label) of every training sample's own label, from all other samples."""
+        channel, posterior = self.problem.channel.predictive(), self.posterior
+        if not channel.score_shape:
+            return -np.logaddexp(0.0, -self.problem.labels * self.loo_log_odds())
+        if posterior.loo_log_density is not None:
+            return posterior.loo_log_density
+        return channel.respond(posterior.loo_mean, posterior.loo_var, self.problem.labels).log_z
+
+    def loo_log_loss(self) -> float:
+        """Mean leave-one-out log loss; infinite if it is not a number."""
+        weight = self.problem.label_weight
+        loss = -float(weight @ self.loo_log_densities()) / float(weight.sum())
+        return loss if np.isfinite(loss) else np.inf
+
     def without_data(self) -> Solution:
         """Messages and parameters without the samples they came from, which are not to be held in memory."""
         return replace(self, problem=replace(self.problem, operator=None, kept=None))  # type: ignore[arg-type]

@@ -48,19 +48,19 @@ class Channel(Component):
         """log p(label | score)."""
         return self.at_score(score, labels).log_z
 
-    def log_proba(self, mean: Array, var: Array | None) -> Array:
-        """Log probability of every class, (samples, classes), for Gaussian scores of shape (samples, scores).
+    def log_odds(self, mean: Array, var: Array | None) -> Array:
+        """log P(y = +1) - log P(y = -1) for scores N(mean, var); without variances they are certain.
 
-        Scores without variances are taken for certain. Two likelihoods that do not sum to one are normalised.
+        Two likelihoods that do not sum to one are normalised by this.
         """
-        ones = np.ones(mean.shape[0], dtype=mean.dtype)
+        label = np.ones_like(mean)
+        if var is None:
+            return self.log_likelihood(mean, label) - self.log_likelihood(mean, -label)
+        return self.respond(mean, var, label).log_z - self.respond(mean, var, -label).log_z
 
-        def of_label(label: Array) -> Array:
-            if var is None:
-                return self.log_likelihood(mean[:, 0], label)
-            return self.respond(mean[:, 0], var[:, 0], label).log_z
-
-        log_odds = of_label(ones) - of_label(-ones)
+    def log_proba(self, mean: Array, var: Array | None) -> Array:
+        """Log probability of every class, (samples, classes), for Gaussian scores of shape (samples, scores)."""
+        log_odds = self.log_odds(mean[:, 0], None if var is None else var[:, 0])
         return np.column_stack([log_expit(-log_odds), log_expit(log_odds)])
 
     def untempered(self) -> Channel:

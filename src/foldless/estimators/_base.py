@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
+from contextlib import nullcontext
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Self
@@ -19,16 +20,17 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from foldless.beliefs import Array
+from foldless.channels import Channel
 from foldless.estimators._checkpoint import checkpointed
 from foldless.estimators._notebook import NotebookSummary
-from foldless.estimators._reading import new_data, training_data
+from foldless.estimators._reading import new_data, sample_weights, training_data
 from foldless.estimators._saving import Saved
 from foldless.estimators._threads import bounded_threads, one_blas_thread
-from foldless.estimators._weights import sample_weights
 from foldless.operators import Standardized
 from foldless.selection import select
 from foldless.solution import Iteration, Outcome
-from foldless.solvers.solve import Watch
+from foldless.solvers.solve import Stopping, Watch
+from foldless.tuning.blend import can_blend
 from foldless.tuning.fit import Choices
 from foldless.tuning.path import Result
 from foldless.tuning.portfolio import Average
@@ -96,7 +98,8 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
         group = None if groups is None else checked_groups(groups, targets)
         layout = self._layout(operator.shape[1], self._kept_positions(operator.shape[1]))
         given = {"labels": targets, "sample weights": weight, "groups": group}
-        with bounded_threads(self.n_jobs), checkpointed(self, operator, given) as recorded:
+        resumable = nullcontext(operator) if self.checkpoint is None else checkpointed(self, operator, given)
+        with bounded_threads(self.n_jobs), resumable as recorded:
             table = Table(
                 Standardized.fit(recorded, weight),
                 labels,
@@ -308,3 +311,27 @@ def checked_groups(groups: ArrayLike, y: NDArray[Any]) -> NDArray[np.intp]:
             "Leave groups out, or give at least two."
         )
     return np.asarray(numbers, dtype=np.intp)
+
+
+def checked_stopping(tol: float, max_iter: int) -> Stopping:
+    """The stopping rule of an estimator's `tol` and `max_iter`."""
+    check_scalar(tol, "tol", Real, min_val=0.0)
+    check_scalar(max_iter, "max_iter", Integral, min_val=1)
+    return Stopping(tol=float(tol), max_iter=int(max_iter))
+
+
+def checked_generative_weight(weight: float | str, channel: Channel) -> float | None:
+    """None for 'auto', else a number that the channel allows."""
+    if isinstance(weight, bool):
+        raise ValueError(f"generative_weight must be 'auto' or a number from 0 to 1; got {weight}.")
+    if isinstance(weight, str):
+        if weight != "auto":
+            raise ValueError(f"generative_weight must be 'auto' or a number from 0 to 1; got {weight!r}.")
+        return None
+    check_scalar(weight, "generative_weight", Real, min_val=0.0, max_val=1.0)
+    if weight > 0 and not can_blend(channel):
+        raise ValueError(
+            f"generative_weight={weight} needs a logistic channel with the accurate integral; got "
+            f"{channel!r}. Use channel='logistic' or 'robust-logistic', or generative_weight=0."
+        )
+    return float(weight)

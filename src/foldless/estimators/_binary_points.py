@@ -18,7 +18,6 @@ from foldless.solvers.knapsack import Histograms
 from foldless.solvers.knapsack.histograms import gaussian_histograms
 from foldless.tuning.bayes_point import KnapsackFit
 from foldless.tuning.fit import Fit
-from foldless.tuning.loo import log_label_odds, loo_log_odds
 
 
 @registered("bayes-point/knapsack")
@@ -113,7 +112,7 @@ class EPPoint:
             result.channel,
             result.solution.outcome,
             len(result.solution.history),
-            loo_log_odds(result.solution),
+            result.solution.loo_log_odds(),
             own,
         )
 
@@ -123,7 +122,7 @@ class EPPoint:
         return mean, self.variance_scale * var
 
     def log_odds(self, columns: Operator) -> Array:
-        return log_label_odds(self.channel.predictive(), *self.scores(columns))
+        return self.channel.predictive().log_odds(*self.scores(columns))
 
     def histograms(self, n_bins: int) -> Histograms:
         return gaussian_histograms(self.mean, np.sqrt(self.var), n_bins)

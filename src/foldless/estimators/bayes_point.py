@@ -21,10 +21,9 @@ from foldless.channels import Channel, channel_from
 from foldless.estimators._binary_points import BinaryPoint, EPPoint, KnapsackPoint, coupled
 from foldless.estimators._kernel_basis import Basis, FourierBasis, GramBasis, Kernel
 from foldless.estimators._notebook import NotebookSummary
-from foldless.estimators._reading import STORAGE
+from foldless.estimators._reading import STORAGE, sample_weights
 from foldless.estimators._saving import Saved
 from foldless.estimators._threads import one_blas_thread
-from foldless.estimators._weights import sample_weights
 from foldless.operators import Dense, Standardized, operator_from
 from foldless.registry import registered
 from foldless.solution import Iteration, Outcome

@@ -12,9 +12,12 @@ import numpy as np
 
 from foldless.beliefs import Array
 from foldless.channels import FlippedLabels, Logistic, Multinomial
-from foldless.estimators._base import MessagePassingClassifier
+from foldless.estimators._base import (
+    MessagePassingClassifier,
+    checked_generative_weight,
+    checked_stopping,
+)
 from foldless.estimators._warm import WarmStart
-from foldless.estimators.gamp import checked_generative_weight, checked_stopping
 from foldless.priors import SupportsInclusion
 from foldless.registry import registered
 from foldless.selection import CredibleSet, credible_sets

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.utils import check_scalar
 
 from foldless.channels import (
     Blended,
@@ -19,7 +17,11 @@ from foldless.channels import (
     Pinned,
     channel_from,
 )
-from foldless.estimators._base import MessagePassingClassifier
+from foldless.estimators._base import (
+    MessagePassingClassifier,
+    checked_generative_weight,
+    checked_stopping,
+)
 from foldless.estimators._warm import WarmStart
 from foldless.priors import (
     NO_HYPER_PRIOR,
@@ -32,11 +34,10 @@ from foldless.priors import (
     prior_from,
 )
 from foldless.registry import registered
-from foldless.solvers import EP, GAMP, VAMP, HyGAMP, LayeredEP, Stopping
+from foldless.solvers import EP, GAMP, VAMP, HyGAMP, LayeredEP
 from foldless.solvers.base import Solver
 from foldless.solvers.damping import Damping, damping_from
 from foldless.solvers.gamp import Rule, Variances
-from foldless.tuning.blend import can_blend
 from foldless.tuning.fit import Choices
 from foldless.tuning.path import Result, fit_table
 from foldless.tuning.plan import requested
@@ -314,30 +315,6 @@ def _plain_prior(prior: Prior) -> Prior:
             "name columns that are to have a wide one in always_keep."
         )
     return prior
-
-
-def checked_stopping(tol: float, max_iter: int) -> Stopping:
-    """The stopping rule of an estimator's `tol` and `max_iter`."""
-    check_scalar(tol, "tol", Real, min_val=0.0)
-    check_scalar(max_iter, "max_iter", Integral, min_val=1)
-    return Stopping(tol=float(tol), max_iter=int(max_iter))
-
-
-def checked_generative_weight(weight: float | str, channel: Channel) -> float | None:
-    """None for 'auto', else a number that the channel allows."""
-    if isinstance(weight, bool):
-        raise ValueError(f"generative_weight must be 'auto' or a number from 0 to 1; got {weight}.")
-    if isinstance(weight, str):
-        if weight != "auto":
-            raise ValueError(f"generative_weight must be 'auto' or a number from 0 to 1; got {weight!r}.")
-        return None
-    check_scalar(weight, "generative_weight", Real, min_val=0.0, max_val=1.0)
-    if weight > 0 and not can_blend(channel):
-        raise ValueError(
-            f"generative_weight={weight} needs a logistic channel with the accurate integral; got "
-            f"{channel!r}. Use channel='logistic' or 'robust-logistic', or generative_weight=0."
-        )
-    return float(weight)
 
 
 def _names_to_tune(tune: bool | Sequence[str]) -> frozenset[str] | None:

@@ -13,8 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from foldless.beliefs import Array
 from foldless.channels import Channel, channel_from
-from foldless.estimators._base import MessagePassingClassifier
-from foldless.estimators.gamp import checked_stopping
+from foldless.estimators._base import MessagePassingClassifier, checked_stopping
 from foldless.operators.whitened import WHITENINGS, Whiten
 from foldless.priors import NO_HYPER_PRIOR, Pruned, SupportsInclusion
 from foldless.registry import registered

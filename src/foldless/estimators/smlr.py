@@ -21,10 +21,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from foldless.beliefs import Array
 from foldless.estimators._notebook import NotebookSummary
-from foldless.estimators._reading import STORAGE
+from foldless.estimators._reading import STORAGE, sample_weights
 from foldless.estimators._saving import Saved
 from foldless.estimators._threads import one_blas_thread
-from foldless.estimators._weights import sample_weights
 from foldless.operators import Operator, Standardized, operator_from
 from foldless.registry import registered
 from foldless.solution import Outcome

@@ -47,7 +47,6 @@ from foldless.solution import Outcome, Solution
 from foldless.solvers.base import State
 from foldless.tuning.class_means import ClassMeans
 from foldless.tuning.em import EM
-from foldless.tuning.loo import loo_log_densities, loo_log_loss
 from foldless.tuning.table import blocks_of, with_prior
 
 GRID = (1.0, 0.75, 0.5, 0.25, 0.0)
@@ -128,7 +127,7 @@ def descend(
         solution = solve_at(weight, start, glance)
         if glance and solution.outcome is Outcome.BUDGET and not _clearly_worse(solution, best):
             solution = solve_at(weight, solution, False)
-        tried.append(Candidate(weight, loo_log_loss(solution), solution.outcome))
+        tried.append(Candidate(weight, solution.loo_log_loss(), solution.outcome))
         behind = len(tried) - 1 - _best_of(tried)
         best = solution if behind == 0 or best is None else best
         return solution
@@ -175,7 +174,7 @@ def _clearly_worse(solution: Solution, best: Solution | None) -> bool:
         return False
     weight = best.problem.label_weight
     share = weight / weight.sum()
-    difference = loo_log_densities(best) - loo_log_densities(solution)
+    difference = best.loo_log_densities() - solution.loo_log_densities()
     mean = float(share @ difference)
     # A sample of weight 2 counts as two, and so does its share of the squared standard error.
     standard_error = np.sqrt(float(share @ (difference - mean) ** 2) / weight.sum())

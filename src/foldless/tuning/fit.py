@@ -20,7 +20,6 @@ from foldless.solvers.screening import Screening, solve_screened
 from foldless.tuning.blend import GRID, BlendTuner, Candidate, blended, can_blend, descend, unblended
 from foldless.tuning.class_means import ClassMeans, class_means, starting_prior
 from foldless.tuning.em import EM, checked_names, tunable_names
-from foldless.tuning.loo import loo_log_loss
 from foldless.tuning.record import Recorder, solver_name
 from foldless.tuning.sure import SureRate
 from foldless.tuning.table import Table, assembled, blocks_of, with_prior
@@ -78,7 +77,7 @@ class Fit:
         """Of a solution as it is; without candidates its own leave-one-out loss stands for them."""
         plain = unblended(solution.problem)
         channel = plain.channel.base if isinstance(plain.channel, Pinned) else plain.channel
-        own = (Candidate(0.0, loo_log_loss(solution), solution.outcome),)
+        own = (Candidate(0.0, solution.loo_log_loss(), solution.outcome),)
         return cls(solution, table, blocks_of(plain).base, channel, **{"candidates": own, **more})
 
     @property
@@ -132,7 +131,7 @@ def fit_tuned(
     else:
         weight = choices.generative_weight or 0.0
         solution = search.solve_at(weight, None, choices.stopping, purpose)
-        candidates = [Candidate(weight, loo_log_loss(solution), solution.outcome)]
+        candidates = [Candidate(weight, solution.loo_log_loss(), solution.outcome)]
     return Fit.of(
         solution,
         table,

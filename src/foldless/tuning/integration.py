@@ -25,7 +25,6 @@ from foldless.problem import Problem
 from foldless.solution import History, Outcome, Solution
 from foldless.solvers import EP, Stopping
 from foldless.tuning.fit import SPARSE, Fit
-from foldless.tuning.loo import loo_log_densities
 from foldless.tuning.record import Recorder
 from foldless.tuning.table import blocks_of, with_prior
 
@@ -121,7 +120,7 @@ def _mixture(solutions: list[Solution], log_weight: Array) -> Posterior:
     )
     without = softmax(
         log_weight[:, np.newaxis]
-        - solutions[0].problem.left_out * np.array([loo_log_densities(s) for s in solutions]),
+        - solutions[0].problem.left_out * np.array([s.loo_log_densities() for s in solutions]),
         axis=0,
     )
     loo_mean, loo_var = _moments(

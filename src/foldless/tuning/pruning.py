@@ -26,7 +26,6 @@ from foldless.problem import Problem
 from foldless.solution import Outcome, Solution
 from foldless.solvers import Stopping
 from foldless.tuning.fit import Choices
-from foldless.tuning.loo import loo_log_loss, loo_log_odds
 from foldless.tuning.record import Recorder
 from foldless.tuning.table import Table
 
@@ -280,6 +279,6 @@ def _try_between(search: Search, contest: _Contest) -> None:
 
 def _tried(density: float, noise: float, solution: Solution) -> Tried:
     weight = solution.problem.label_weight
-    wrong = solution.problem.labels * loo_log_odds(solution) <= 0
+    wrong = solution.problem.labels * solution.loo_log_odds() <= 0
     error = float(weight @ wrong) / float(weight.sum())
-    return Tried(density, noise, error, loo_log_loss(solution), solution.outcome)
+    return Tried(density, noise, error, solution.loo_log_loss(), solution.outcome)

@@ -13,7 +13,6 @@ from foldless.priors import Gaussian
 from foldless.solution import Solution
 from foldless.solvers import GAMP, Stopping
 from foldless.solvers.base import Solver
-from foldless.tuning.loo import loo_log_loss
 from foldless.tuning.models.base import Model, exact_solver, of_solution
 from foldless.tuning.models.informed import channel_of
 from foldless.tuning.plan import (
@@ -86,7 +85,7 @@ def ridges(
     if known is not None:
         wanted = [recipe for recipe in wanted if recipe in known]
     if dense.searched:
-        found = searched(wanted, settled, loo_log_loss)
+        found = searched(wanted, settled, Solution.loo_log_loss)
     else:
         found = [(r, solution) for r in wanted if (solution := settled(r)) is not None]
     models = [of_solution(r.code, r.name, solution, table, unit=unit) for r, solution in found]

@@ -22,7 +22,6 @@ from foldless.solvers.base import Solver
 from foldless.tuning.em import EM, tunable_names
 from foldless.tuning.fit import SPARSE, Choices, Fit, fit_some_rows, fit_tuned
 from foldless.tuning.integration import integrated
-from foldless.tuning.loo import loo_log_densities, loo_log_loss
 from foldless.tuning.models.base import Model, exact_solver, of_solution, weights_of
 from foldless.tuning.plan import EXPECTED_ACTIVE, PLAIN_SLAB_VARIANCE, SparsePlan
 from foldless.tuning.record import Recorder
@@ -95,7 +94,7 @@ def fit_sparse(
             break
     else:
         standing = [f for f, _ in tried if f.judged.outcome.trustworthy] or [tried[0][0]]
-        chosen = min(standing, key=lambda f: loo_log_loss(f.judged))
+        chosen = min(standing, key=lambda f: f.judged.loo_log_loss())
     for fits, runs in tried:
         if fits is not chosen:
             recorder.reject(runs)
@@ -254,7 +253,7 @@ def loo_holds(found: Fit, others: Table) -> bool:
         weights.scores(others.standardized), weights.score_variances(others.standardized)
     )
     expected, expected_error = _mean_loss(
-        loo_log_densities(found.solution), found.solution.problem.label_weight
+        found.solution.loo_log_densities(), found.solution.problem.label_weight
     )
     loss, error = _mean_loss(others.log_density(log_proba), others.sample_weight)
     return bool(loss - expected <= HONEST_STANDARD_ERRORS * np.hypot(error, expected_error))
