@@ -25,6 +25,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from foldless.beliefs import Array
 from foldless.estimators._notebook import NotebookSummary
 from foldless.estimators._saving import Saved
+from foldless.estimators._summary import AS_THEY_ARE, STANDARDISED, Kernel, Sentence, Summary, basics
 from foldless.estimators._threads import one_blas_thread
 from foldless.estimators.smlr import SMLRClassifier
 from foldless.registry import registered
@@ -120,6 +121,14 @@ class OneBitCS(_Binary):
         self.coef_ = (weights / scale)[np.newaxis]
         self.intercept_ = -self.coef_ @ center
         return self
+
+    def _summary(self) -> Summary:
+        method = Sentence(
+            "Weights are those of one-bit compressed sensing by convex programming (Plan and Vershynin 2013), for "
+            f"an expected number of {self.sparsity:g} features.",
+            (("one-bit", float(self.sparsity)),),
+        )
+        return Summary(**basics(self), method=(method,), columns=STANDARDISED)
 
     def decision_function(self, X: Any) -> Array:
         """Measurements of the estimate."""
@@ -231,6 +240,21 @@ class RVMClassifier(_Binary):
             self.basis_indices_, self.basis_ = functions, X[functions]
             self.coef_ = weights[~is_intercept][np.newaxis]
         return self
+
+    def _summary(self) -> Summary:
+        on = "features" if self.kernel is None else "kernels around the training samples"
+        method = Sentence(
+            f"A relevance vector machine on {on} was fitted (Tipping 2001): their weights have Gaussian priors "
+            "whose precisions were learnt by maximising the evidence.",
+            (("relevance", self.n_kept_), ("kernel", self.kernel is not None)),
+        )
+        return Summary(
+            **basics(self),
+            method=(method,),
+            columns=AS_THEY_ARE,
+            kernel=None if self.kernel is None else Kernel(self.kernel, self.basis_indices_),
+            n_iter=self.n_iter_,
+        )
 
     def decision_function(self, X: Any) -> Array:
         """Log-odds of ``classes_[1]`` at the mode of the weights."""

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import clone
 
 from foldless.beliefs import Array
 from foldless.channels import FlippedLabels, Logistic, Multinomial
@@ -17,16 +19,19 @@ from foldless.estimators._base import (
     checked_generative_weight,
     checked_stopping,
 )
+from foldless.estimators._reading import sample_weights, training_data
+from foldless.estimators._summary import Summary
 from foldless.estimators._warm import WarmStart
+from foldless.operators import Standardized
 from foldless.priors import SupportsInclusion
 from foldless.registry import registered
 from foldless.selection import CredibleSet, credible_sets
 from foldless.solvers import GAMP
 from foldless.tuning.fit import Choices
 from foldless.tuning.path import Result, fit_table
-from foldless.tuning.plan import Budget, plan
+from foldless.tuning.plan import Budget, Plan, plan
 from foldless.tuning.record import GROUPS_NOT_LEFT_OUT, Recorder
-from foldless.tuning.survey import survey
+from foldless.tuning.survey import Survey, survey
 from foldless.tuning.table import Table
 
 
@@ -73,15 +78,19 @@ class SparseClassifier(WarmStart, MessagePassingClassifier):
 
     Attributes
     ----------
-    models_ : list of (name, weight)
-        What predictions are averaged over, the weightiest first.
+    plan_ : Plan
+        What was decided before the fit, with reasons; `plan` gives it without a fit.
+    record_ : Record
+        Every run of a solver: what it was for, how it ended, what it learnt.
+    models_ : list of ModelShare
+        The models that were tried, the weightiest first: code, name, weight, log loss of left-out labels.
     credible_sets_ : list of CredibleSet
         Features that resemble each other, at least one of which is in with a stated probability: "one of
         these 4 features, probability 0.97". Empty if columns are independent: there each speaks for itself.
-    solver_ : 'GAMP' or 'EP'
-        Message passing with diagonal covariances, or with exact ones.
-    flags_ : list of str
-        Why inclusion probabilities should be read with care, if they should.
+    solver_ : str
+        The solvers behind the sparse model: 'GAMP' (diagonal covariances), 'EP' (exact ones), 'GAMP + EP'.
+    flags_ : list of Flag
+        Why inclusion probabilities should be read with care, if they should: code and text of each.
 
     Notes
     -----
@@ -137,25 +146,42 @@ class SparseClassifier(WarmStart, MessagePassingClassifier):
             generative_weight=checked_generative_weight(self.generative_weight, channel),
         )
 
+    def plan(
+        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
+    ) -> Plan:
+        """What `fit` would do with these data, and why: `Plan.reasons`. Nothing is fitted."""
+        reader = clone(self)  # reading leaves attributes behind
+        operator, targets = training_data(reader, X, y)
+        reader._encoded(targets)
+        weight, _, _ = sample_weights(targets, sample_weight, self.class_weight, reader.classes_)
+        standardized, kept = Standardized.fit(operator, weight), reader._kept_positions(operator.shape[1])
+        codes = np.searchsorted(reader.classes_, targets)
+        found = survey(standardized, codes, weight, reader.classes_.size, kept)
+        return self._planned(found, reader._choices(reader.classes_.size), groups is not None)
+
+    def _planned(self, found: Survey, choices: Choices, groups: bool) -> Plan:
+        return plan(
+            found.facts, self._budget, groups=groups, generative_weight=choices.generative_weight
+        )
+
     def _fit_table(self, table: Table, choices: Choices, recorder: Recorder) -> Result:
         found = survey(
             table.standardized, table.codes, table.sample_weight, table.n_classes, table.layout.always_kept
         )
-        planned = plan(
-            found.facts,
-            self._budget,
-            groups=table.left_out.group is not None,
-            generative_weight=choices.generative_weight,
-        )
+        planned = self._planned(found, choices, table.left_out.group is not None)
         if planned.left_out == "samples" and table.left_out.group is not None:
             warnings.warn(f"{type(self).__name__}: {GROUPS_NOT_LEFT_OUT.text}", UserWarning, stacklevel=3)
             table = replace(table, left_out=table.left_out.singly())
         return self._warmly(
             table,
+            recorder,
             lambda warm: fit_table(
                 table, planned, choices, recorder, nonzero_fraction=found.nonzero_fraction, warm=warm
             ),
         )
+
+    def _summary(self) -> Summary:
+        return replace(super()._summary(), credible_sets=self.credible_sets_)
 
     def _publish(self, result: Result, given_weight: Array) -> None:
         super()._publish(result, given_weight)

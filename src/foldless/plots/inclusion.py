@@ -21,6 +21,7 @@ from foldless.plots.drawing import (
     spread,
     tidy_axes,
 )
+from foldless.estimators._summary import summary_of
 from foldless.plots.readings import Weights, read, weights_of
 
 if TYPE_CHECKING:
@@ -113,8 +114,9 @@ class InclusionDisplay:
         """
         inclusion = read(model, "inclusion_probability_", "WeightDisplay draws weights alone.")
         selected = model.get_support(fdr)
-        names = getattr(model, "feature_names_in_", None) if names is None else names
-        weights = weights_of(model)
+        summary = summary_of(model)
+        names = summary.feature_names if names is None else names
+        weights = weights_of(summary)
         display = cls(
             weights.mean,
             inclusion,

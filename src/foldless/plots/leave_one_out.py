@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from foldless.io import printable
 from foldless.plots.drawing import BLACK, CLASS_LOOKS, GREY, VERMILION, legend_below, tidy_axes
+from foldless.estimators._summary import summary_of
 from foldless.plots.readings import read
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class LeaveOneOutDisplay:
     ) -> Self:
         """Draw the leave-one-out probabilities of a fitted classifier beside `y`, the labels of its fit."""
         proba = read(model, "loo_proba_", "Cross-validation can stand in: sklearn's cross_val_predict.")
-        mislabel_probability = getattr(model, "mislabel_probability_", None)
+        mislabel_probability = summary_of(model).mislabel_probability
         display = cls(
             proba,
             y,

@@ -87,10 +87,15 @@ class Record:
     """The runs of a fit, in order."""
 
     runs: tuple[Run, ...] = ()
+    earlier: tuple[Run, ...] = ()  # of the fit of the same data that this one went on from
+
+    @property
+    def all(self) -> tuple[Run, ...]:
+        return self.earlier + self.runs
 
     def of(self, model: str, *purposes: str) -> tuple[Run, ...]:
         """Runs of a model, of all purposes or of some."""
-        return tuple(r for r in self.runs if r.model == model and (not purposes or r.purpose in purposes))
+        return tuple(r for r in self.all if r.model == model and (not purposes or r.purpose in purposes))
 
     def used(self, model: str) -> tuple[Run, ...]:
         return tuple(r for r in self.of(model) if r.used)
@@ -98,7 +103,7 @@ class Record:
     @property
     def n_iter(self) -> int:
         """Iterations of the sparse model, over all of its runs."""
-        return sum(run.n_iter for run in self.of("sparse"))
+        return sum(run.n_iter for run in self.runs if run.model == "sparse")
 
     @property
     def learnt(self) -> frozenset[str]:
@@ -112,6 +117,7 @@ class Recorder:
 
     watch: Watch | None = None
     runs: list[Run] = field(default_factory=list)
+    earlier: tuple[Run, ...] = ()
 
     def solve(
         self,
@@ -141,7 +147,7 @@ class Recorder:
         self.runs[runs] = [replace(run, used=False) for run in self.runs[runs]]
 
     def record(self) -> Record:
-        return Record(tuple(self.runs))
+        return Record(tuple(self.runs), self.earlier)
 
 
 def solver_name(solver: Solver[Any]) -> str:
