@@ -82,7 +82,9 @@ class RowBlocks(Operator):
 
     def scores(self, weights: Array) -> Array:
         out = np.empty((self.shape[0], *np.shape(weights)[1:]))
-        with self._blocks() as blocks:
+        # Values that are not finite show in the scores. Whether a product also warns of them depends on the
+        # BLAS kernel, hence on the processor.
+        with self._blocks() as blocks, np.errstate(over="ignore", invalid="ignore"):
             for rows, block in blocks:
                 out[rows] = block.scores(weights)
         self._check_finite(out, weights)
