@@ -101,13 +101,14 @@ class _Classes:
         labels = np.asarray(labels)
         self.of_sample: NDArray[np.intp] = (labels > 0 if n_classes == 2 else labels).astype(np.intp)
         self.sample_weight = sample_weight
-        self.weight: Array = np.bincount(self.of_sample, sample_weight, n_classes)
+        self.weight: Array = np.zeros(n_classes)
+        np.add.at(self.weight, self.of_sample, sample_weight)
 
     def means(self, row_values: Array) -> Array:
         """Weighted means within classes of a number for each sample."""
-        return self.over_weight(
-            np.bincount(self.of_sample, self.sample_weight * row_values, self.weight.size)
-        )
+        sums = np.zeros(self.weight.size)
+        np.add.at(sums, self.of_sample, self.sample_weight * row_values)
+        return self.over_weight(sums)
 
     def over_weight(self, sums: Array) -> Array:
         """Sums over the samples of each class (last axis) as means; zero where a class has no weight."""
