@@ -181,9 +181,10 @@ def _spectral_excess(
 
     vector, back = root * found.start, found.start_back
     if np.linalg.norm(vector) <= rounding * np.sqrt(total * n_used):
-        # Rows of one length and one sum. Those of a class differ still in how typical of it they are.
-        typical = standardized.scores(found.means)[np.arange(root.size), classes.of_sample]
-        vector = root * (typical - classes.means(typical)[classes.of_sample])
+        # Rows of one length and one sum. They differ still along the mean that is farthest from the others.
+        farthest = int(np.argmax(np.square(found.means).sum(axis=0)))
+        along = standardized.scores(found.means[:, farthest])
+        vector = root * (along - classes.means(along)[classes.of_sample])
         back = standardized.adjoint(root * vector)
 
     def image(back: Array) -> tuple[Array, Array]:
