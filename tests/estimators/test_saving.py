@@ -30,16 +30,21 @@ Y = np.where(X[:, 0] - X[:, 1] + 0.5 * RNG.standard_normal(40) > 0, "tumour", "h
 GROUPS = np.arange(40) // 4
 
 # Every public estimator as it comes, where that is quick, and those that hold something special.
-QUICK = {"BayesPointClassifier": {"method": "ep"}}
+QUICK = {
+    "BayesPointClassifier": {
+        "violation_cost": 1.0,
+        "beta": 2.0,
+        "n_sweeps": 2,
+        "n_bins": 16,
+        "engine": "numpy",
+    }
+}
 MODELS = {
     name: getattr(foldless, name)(**QUICK.get(name, {}))
     for name in foldless.__all__
     if name.endswith("Classifier")
 } | {
-    "knapsack": foldless.BayesPointClassifier(
-        violation_cost=1.0, beta=2.0, n_sweeps=2, n_bins=16, engine="numpy"
-    ),
-    "random features": foldless.BayesPointClassifier(method="ep", random_features=True, n_components=8),
+    "random features": foldless.EPBayesPointClassifier(random_features=True, n_components=8),
     "component": foldless.GAMPClassifier(
         SpikeAndSlab(Laplace(2.0), 0.1),
         FlippedLabels(Probit(), 0.02),
@@ -64,9 +69,7 @@ def outputs(model, X=X):
     return {name: getattr(model, name)(X) for name in methods if hasattr(model, name)}
 
 
-@pytest.mark.parametrize(
-    "model", [foldless.SparseClassifier(), foldless.BayesPointClassifier("ep")], ids=repr
-)
+@pytest.mark.parametrize("model", [foldless.SparseClassifier(), foldless.EPBayesPointClassifier()], ids=repr)
 def test_so_are_many_classes(model, tmp_path):
     classes = np.array(["a", "b", "c"])[(X[:, :3] + X[:, 3:6]).argmax(axis=1)]
     model = clone(model).fit(X, classes)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from scipy.linalg import eigh
@@ -24,11 +24,6 @@ from foldless.beliefs import Array
 Kernel = str | Callable[[Any, Any], float]
 # Directions of the kernel matrix with less than this share of the largest are rounding.
 SMALLEST_SHARE = 1e-8
-
-
-class Basis(Protocol):
-    def columns(self, samples: Array) -> Array:
-        """The columns at these samples, which are standardised."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +51,7 @@ class GramBasis:
         return cls(kernel, options, training, directions * _common_scale(values[kept], len(gram)))
 
     def columns(self, samples: Array) -> Array:
+        """The columns at these samples, which are standardised."""
         return _kernel(samples, self.training, self.kernel, self.options) @ self.directions
 
 
@@ -78,6 +74,9 @@ class FourierBasis:
     def columns(self, samples: Array) -> Array:
         norm = self.scale * np.sqrt(2.0 / self.phases.size)
         return norm * np.cos(samples @ self.frequencies + self.phases)
+
+
+Basis = GramBasis | FourierBasis
 
 
 def _common_scale(eigenvalues: Array, n_samples: int) -> float:

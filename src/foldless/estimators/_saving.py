@@ -32,7 +32,7 @@ NOT_SAVED = {"_warm", "_on_iteration", "_groups", "checkpoint"}
 # Rooms whose plain classes (dataclasses and named tuples) a model may consist of.
 ROOMS = frozenset({"priors", "channels", "solution", "solvers", "selection", "tuning", "estimators"})
 # Where estimators are.
-ESTIMATORS = ("classifier", "gamp", "smlr", "bayes_point", "pruned", "baselines")
+ESTIMATORS = ("classifier", "gamp", "smlr", "bayes_point", "ep_bayes_point", "pruned", "baselines")
 # Kinds of NumPy's types that are stored as they are: booleans, whole numbers, floating-point numbers.
 STORED_KINDS = "biuf"
 FLOATS = {"nan": np.nan, "inf": np.inf, "-inf": -np.inf}

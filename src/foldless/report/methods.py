@@ -122,6 +122,7 @@ def _model(subject: Subject) -> str:
         "RVMClassifier": _rvm,
         "OneBitCS": _one_bit,
         "BayesPointClassifier": _bayes_point,
+        "EPBayesPointClassifier": _ep_bayes_point,
         "PrunedBayesClassifier": _pruned,
     }.get(name)
     return begin if described is None else f"{begin} {described(subject)}"
@@ -229,14 +230,16 @@ def _one_bit(subject: Subject) -> str:
     )
 
 
-def _bayes_point(subject: Subject) -> str:
-    model = subject.model
+def _ep_bayes_point(subject: Subject) -> str:
     of = "kernels of samples" if subject.kernel else STANDARDISED
-    if getattr(model, "method", "knapsack") == "ep":
-        return (
-            f"The Bayes point, the mean of all linear classifiers on {of} weighted by how well they explain "
-            "the labels, was found by expectation propagation with exact covariances (Minka 2001)."
-        )
+    return (
+        f"The Bayes point, the mean of all linear classifiers on {of} weighted by how well they explain the "
+        "labels, was found by expectation propagation with exact covariances (Minka 2001)."
+    )
+
+
+def _bayes_point(subject: Subject) -> str:
+    of = "kernels of samples" if subject.kernel else STANDARDISED
     return (
         f"The Bayes point of the 0-1 loss on {of} was found by messages over knapsack problems (Potetz 2011)."
     )
