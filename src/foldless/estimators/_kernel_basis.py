@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg import eigh
+from scipy.sparse import issparse
 from sklearn.metrics.pairwise import pairwise_kernels
 
 from foldless.beliefs import Array
@@ -37,7 +38,7 @@ class GramBasis:
 
     @classmethod
     def fit(cls, training: Array, kernel: Kernel, options: dict[str, Any], most: int | None) -> GramBasis:
-        gram = _kernel(training, training, kernel, options)
+        gram = kernel_matrix(training, training, kernel, **options)
         values, vectors = eigh((gram + gram.T) / 2)
         values, vectors = values[::-1], vectors[:, ::-1]
         if values[0] <= 0:
@@ -52,7 +53,7 @@ class GramBasis:
 
     def columns(self, samples: Array) -> Array:
         """The columns at these samples, which are standardised."""
-        return _kernel(samples, self.training, self.kernel, self.options) @ self.directions
+        return kernel_matrix(samples, self.training, self.kernel, **self.options) @ self.directions
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,8 +86,8 @@ def _common_scale(eigenvalues: Array, n_samples: int) -> float:
     return float(np.sqrt(effective * n_samples / np.sum(eigenvalues)))
 
 
-def _kernel(samples: Array, others: Array, kernel: Kernel, options: dict[str, Any]) -> Array:
-    if callable(kernel):
-        return np.asarray(pairwise_kernels(samples, others, metric=kernel), dtype=np.float64)
-    found = pairwise_kernels(samples, others, metric=kernel, filter_params=True, **options)
-    return np.asarray(found, dtype=np.float64)
+def kernel_matrix(samples: Any, others: Any, kernel: Kernel, **options: Any) -> Array:
+    """The kernel of every sample with every other, dense; options that a kernel does not have are ignored."""
+    options = {} if callable(kernel) else {"filter_params": True, **options}
+    found = pairwise_kernels(samples, others, metric=kernel, **options)
+    return np.asarray(found.toarray() if issparse(found) else found, dtype=np.float64)
