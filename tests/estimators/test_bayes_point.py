@@ -243,13 +243,12 @@ def test_a_linear_kernel_is_the_linear_machine():
     assert_allclose(*scores, rtol=0.1, atol=0.02)
 
 
-def test_there_is_no_support_to_get():
-    fitted = EPBayesPointClassifier().fit(*two_clouds(10))
-    assert not hasattr(fitted, "get_support")
-    with pytest.raises(AttributeError, match=r"no inclusion probabilities.*SparseClassifier"):
-        fitted.get_support()
+@both
+def test_there_is_no_support_to_get(model):
+    """Every feature is kept: no prior here has inclusion probabilities."""
+    assert not hasattr(clone(model).fit(*two_clouds(10)), "get_support")
     with pytest.raises(NotFittedError):
-        BayesPointClassifier().predict([[0.0]])
+        clone(model).predict([[0.0]])
 
 
 @pytest.mark.parametrize(

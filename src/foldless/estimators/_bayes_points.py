@@ -6,7 +6,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from numbers import Integral, Real
-from typing import Any, Literal, NoReturn, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -134,15 +134,6 @@ class BayesPointBase(Saved, NotebookSummary, ClassifierMixin, BaseEstimator, ABC
         margins = margins.astype(self.coef_.dtype, copy=False)
         return margins[:, 0] if self.classes_.size == 2 else margins
 
-    @property
-    def get_support(self) -> NoReturn:
-        """There is none; a property, so that `hasattr` is False."""
-        raise AttributeError(
-            f"{type(self).__name__} keeps every feature: its priors have no inclusion probabilities to "
-            "select by. Use SparseClassifier or SMLRClassifier to select, or read "
-            "weight_marginals_.interval()."
-        )
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
@@ -212,9 +203,7 @@ class BayesPointBase(Saved, NotebookSummary, ClassifierMixin, BaseEstimator, ABC
             values = [fit.attributes[name] for fit in fits]
             setattr(self, name, values if len(fits) > 1 else values[0])
 
-    def _publish_leave_one_out(
-        self, log_proba: Array, counts: Array, code: NDArray[np.intp], dtype: Any
-    ) -> None:
+    def _publish_leave_one_out(self, log_proba: Array, counts: Array, code: Any, dtype: Any) -> None:
         share = counts / counts.sum()
         wrong = np.argmax(log_proba, axis=1) != code
         # Shares add up to one but for rounding.

@@ -16,7 +16,7 @@ from foldless.estimators._kernel_basis import Kernel
 from foldless.operators import Standardized
 from foldless.solvers.knapsack.histograms import gaussian_histograms
 from foldless.solvers.solve import Stopping
-from foldless.tuning.evidence import fit_by_evidence, noise_kinds
+from foldless.tuning.evidence import NOISE_KINDS, fit_by_evidence
 from foldless.tuning.fit import Fit
 from foldless.tuning.loo import loo_log_odds
 
@@ -101,7 +101,7 @@ class EPBayesPointClassifier(BayesPointBase):
 
     def _binary_fit(self) -> BinaryFit:
         check_scalar(self.max_iter, "max_iter", Integral, min_val=1)
-        channels = noise_kinds() if self.channel == "auto" else (channel_from(self.channel),)
+        channels = NOISE_KINDS if self.channel == "auto" else (channel_from(self.channel),)
         stopping = Stopping(tol=float(self.tol), max_iter=int(self.max_iter))
         watch = self._show if self.verbose else None
 

@@ -1,10 +1,8 @@
 """The knapsack Bayes point machine tuned: an average over costs, sweeps and β, weighted by left-out errors.
 
-Why by folds, in a library that does without. The leave-one-out of message passing takes a sample's own
-messages out of the marginals. In the convergent inner loop diffusion has moved what the other samples say
-into those messages, and what is left is no leave-one-out (liver: 49 % estimated, 29 % true). With the outer
-loop it would be, but there messages do not settle and the error is higher. The evidence of EP is that of
-another likelihood, without margin, floor or early stopping, and has nothing to say about sweeps or β.
+By folds, in a library that does without: what other samples say has diffused into a sample's own messages, so
+taking these out is no leave-one-out (liver: 49 % estimated, 29 % true), and the evidence of EP is that of
+another likelihood (docs/decisions/0015-knapsack.md).
 
 What makes folds cheap here: every β comes free from one run, as max-marginals only scale; so does every
 number of sweeps, on the way; and a cost whose floor no message has touched gives the answer of all larger

@@ -18,10 +18,7 @@ from foldless.solvers import EP, Stopping
 from foldless.solvers.solve import Watch
 from foldless.tuning.fit import Choices, Columns, Fit, fit
 
-
-def noise_kinds() -> tuple[Channel, ...]:
-    """The channels of a Bayes point machine."""
-    return Probit(), FlippedLabels(Probit()), Step()
+NOISE_KINDS: tuple[Channel, ...] = (Probit(), FlippedLabels(Probit()), Step())
 
 
 def fit_by_evidence(
@@ -44,8 +41,9 @@ def fit_by_evidence(
         fits.append(
             fit(standardized, labels, sample_weight, columns, choices, left_out=left_out, watch=watch)
         )
-    evidence = np.array([f.solution.posterior.log_evidence for f in fits])
-    settled = np.array([f.solution.outcome.trustworthy for f in fits])
-    standing = np.where(settled | ~settled.any(), evidence, -np.inf)
-    best = int(np.argmax(np.where(np.isnan(standing), -np.inf, standing)))
-    return fits[best], [(f.channel, float(e)) for f, e in zip(fits, evidence, strict=True)]
+    tried = [(found.channel, float(found.solution.posterior.log_evidence)) for found in fits]
+
+    def standing(n: int) -> tuple[bool, float]:
+        return fits[n].solution.outcome.trustworthy, float(np.nan_to_num(tried[n][1], nan=-np.inf))
+
+    return fits[max(range(len(fits)), key=standing)], tried
