@@ -101,6 +101,24 @@ def test_a_contract_on_the_page_is_that_of_the_code(name):
         assert field in known or isinstance(getattr(actual, field, None), property), f"{name}.{field}"
 
 
+def test_the_architecture_and_its_decisions_are_short():
+    assert len((DOCS / "architecture.md").read_text(encoding="utf-8").splitlines()) <= 300
+    records = sorted((DOCS / "decisions").glob("0*.md"))
+    index = (DOCS / "decisions" / "index.md").read_text(encoding="utf-8")
+    assert [int(record.name[:4]) for record in records] == list(range(1, len(records) + 1))
+    for record in records:
+        lines = record.read_text(encoding="utf-8").splitlines()
+        number, title = lines[0].removeprefix("# ").split(": ", maxsplit=1)
+        assert f"| [{number}]({record.name}) | {title} |" in index
+        assert len(lines) <= 40, record.name
+        assert [line for line in lines if line.startswith("## ")] == [
+            "## Context",
+            "## Decision",
+            "## Why",
+            "## Consequences",
+        ]
+
+
 # ---------------------------------------------------------------- names, commands, examples
 
 
