@@ -1,7 +1,7 @@
 """GAMP: generalised approximate message passing, one sweep over the data per iteration.
 
 One iteration, for weights w with prior f and scores z = X w with channel p(y | z) [Rangan 2011;
-Ziniel, Schniter, Sederberg 2014, algorithm 1], S = X∘X, products element-wise:
+Ziniel, Schniter, Sederberg 2015, algorithm 1], S = X∘X, products element-wise:
 
     τp = S τw                       variance of the scores' cavities
     p  = X w - τp s                 their mean: the last term takes sample m's own label out again

@@ -114,7 +114,8 @@ class SparsePlan:
     variances: str = "rank-one"
     tuning: str = "em"  # or "sure": how parameters are learnt
     em_iterations: int = 0  # from plain parameters
-    tolerance: float = 0.0  # at least
+    tolerance: float = 0.0  # at least, from plain parameters
+    blend_tolerance: float = 0.0  # at least, from class means
     patience: int | None = None
     search_rows: int = 0  # to search with before all rows are fitted; 0: no such search
     polish: bool = False
@@ -311,7 +312,7 @@ class _Planning:
         return SparsePlan(
             self._prior,
             "GAMP",
-            tolerance=TOLERANCE_OF_MANY if words_of_many else 0.0,
+            blend_tolerance=TOLERANCE_OF_MANY if words_of_many else 0.0,
             patience=PATIENCE if words_of_many else None,
             search_rows=self._search_rows,
             polish=polish,
@@ -346,6 +347,7 @@ class _Planning:
             variances="rank-one" if self.many else "per-coordinate",
             em_iterations=0 if self.many else EM_ITERATIONS,
             tolerance=TOLERANCE_OF_MANY if self.many else TOLERANCE,
+            blend_tolerance=TOLERANCE_OF_MANY if self.many else 0.0,
             patience=PATIENCE,
             search_rows=self._search_rows,
         )

@@ -220,10 +220,12 @@ def newton(
                 step = found - flat
                 break
             ridge *= more_ridge
-        change = 0.0
+        promised = 0.0
         for a in range(n_moving):
-            change += rates[a] * (abs(flat[a] + step[a]) - abs(flat[a]))
-        promised = change - slope @ step
+            # Weight by weight, where slope and penalty nearly balance: see `newton._promised`.
+            end = flat[a] + step[a]
+            growth = np.sign(flat[a]) * step[a] if flat[a] * end > 0 else abs(end) - abs(flat[a])
+            promised += rates[a] * growth - slope[a] * step[a]
         if not promised < 0:
             return weights, iteration + 1, seen[:n_seen]
         stretched = step @ used
