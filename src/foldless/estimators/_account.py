@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from foldless.channels import Channel, FlippedLabels
 from foldless.component import Component
@@ -18,7 +17,7 @@ from foldless.tuning.record import Record, Run
 SOLVERS = {
     "GAMP": "generalised approximate message passing (Rangan 2011; Ziniel et al. 2015)",
     "HyGAMP": "hybrid generalised approximate message passing (Byrne 2015)",
-    "VAMP": "vector approximate message passing",
+    "VAMP": "vector approximate message passing (Schniter et al. 2016)",
     "EP": "expectation propagation with exact covariances (Minka 2001; Hernández-Lobato et al. 2015)",
     "LayeredEP": "expectation propagation with exact covariances, class by class (Minka 2001)",
     "EdgeMessages": "belief propagation with a message on every edge",
@@ -243,11 +242,13 @@ class Account:
         for run in self.record.of("sparse", "polish"):
             if run.used:
                 yield Sentence(
-                    f"From there it was finished by {exact}, at the same parameters.", (("polished", run.solver),)
+                    f"From there it was finished by {exact}, at the same parameters.",
+                    (("polished", run.solver),),
                 )
             else:
                 yield Sentence(
-                    f"Finishing it by {exact} was tried and did not settle.", (("did not settle", run.solver),)
+                    f"Finishing it by {exact} was tried and did not settle.",
+                    (("did not settle", run.solver),),
                 )
         around = [run for run in self._for("integrate") if run.outcome.trustworthy]
         if around:
@@ -294,7 +295,8 @@ class Account:
         )
         if self._for("tune") and weight:
             yield Sentence(
-                "There it stands with the plain parameters, which have seen no labels.", (("average at", "plain"),)
+                "There it stands with the plain parameters, which have seen no labels.",
+                (("average at", "plain"),),
             )
         elif self._for("polish") and weight:
             yield Sentence(
@@ -302,18 +304,43 @@ class Account:
             )
 
 
+def planned(plan: Plan) -> tuple[str, ...]:
+    """What a plan is about to do, and why."""
+    sparse, dense = plan.sparse, plan.dense
+    n_classes = 2 if plan.facts is None else plan.facts.n_classes
+    solver = "LayeredEP" if sparse.solver == "EP" and n_classes > 2 else sparse.solver
+    said = [reason.text for reason in plan.reasons]
+    line = f"A sparse model is fitted by {solver_words(solver, n_classes)}, from {' or '.join(sparse.starts)}"
+    line += ", finished with exact covariances" if sparse.polish else ""
+    line += " and integrated over its parameters" if sparse.integrate else ""
+    said.append(f"{line}.")
+    if dense is not None:
+        kinds = " and ".join(dict.fromkeys(f"{recipe.code} models" for recipe in dense.recipes))
+        more = ", if they are worth it" if dense.if_worthwhile else ""
+        said.append(
+            f"Beside it up to {len(dense.recipes)} dense models are fitted by "
+            f"{solver_words(dense.solver, n_classes)}: {kinds.replace('-', ' ')}{more}. Classes are predicted by "
+            "the average of all."
+        )
+    said.append(f"Left out at a time: {'a group' if plan.left_out == 'groups' else 'a sample'}.")
+    return tuple(said)
+
+
+CAVITIES = "read off the cavity distributions of the same fit (Opper and Winther 2000)"
+FROM_CAVITIES = Sentence(f"leave-one-out, {CAVITIES}", (("left out", "samples"), ("left out by", "cavities")))
+
+
 def left_out_words(plan: Plan) -> Sentence:
     """How left-out labels were predicted, from the middle of a sentence on."""
     of, dense = plan.left_out, plan.dense
     one = "leaving out one group at a time" if of == "groups" else "leave-one-out"
-    how = f"{one}, read off the cavity distributions of the same fit (Opper and Winther 2000)"
-    claims: list[tuple[str, Any]] = [("left out", of)]
+    how, claims = f"{one}, {CAVITIES}", [("left out", of), ("left out by", "cavities")]
     if dense is not None and dense.solver == "Newton":
         parts = f"{dense.n_parts} parts of the samples in turn" if dense.n_parts else "each group"
         one_by_one = of == "samples" and not dense.n_parts
         how += " and, of ridges, "
         how += "by taking out a sample's own quadratic" if one_by_one else f"by refits without {parts}"
-        claims.append(("ridges left out", dense.n_parts or of))
+        claims.append(("ridges left out", f"{dense.n_parts} parts" if dense.n_parts else of))
     elif dense is not None and dense.solver == "kernel EP":
         how += ", the variances of informed ridges being made without what is left out"
         claims.append(("informed without", of))

@@ -21,8 +21,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from foldless.beliefs import Array
 from foldless.channels import Channel
-from foldless.estimators._checkpoint import checkpointed
 from foldless.estimators._account import Account, component_name, left_out_words, parameters
+from foldless.estimators._checkpoint import checkpointed
 from foldless.estimators._notebook import NotebookSummary
 from foldless.estimators._reading import new_data, sample_weights, training_data
 from foldless.estimators._saving import Saved
@@ -330,7 +330,9 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
                 (f"likelihood{alone}", component_name(self.channel_)),
             ),
             parameters=parameters(self.prior_, self.channel_, self.record_.learnt),
-            measures=(("log evidence", f"{self.log_evidence_:.4g}"),) if np.isfinite(self.log_evidence_) else (),
+            measures=(("log evidence", f"{self.log_evidence_:.4g}"),)
+            if np.isfinite(self.log_evidence_)
+            else (),
         )
 
     def _warn(self, outcome: Outcome) -> None:

@@ -54,7 +54,7 @@ class LeaveOneOut(NamedTuple):
     of: str = "samples"  # or "groups"
 
 
-class Kernel(NamedTuple):
+class KernelBasis(NamedTuple):
     """Weights are those of basis functions, not of features."""
 
     name: object  # as given: a name, or a function
@@ -82,8 +82,8 @@ class Summary:
     columns: Sentence  # what was done to them
     weight_std: Array | None = None
     scale: Array | None = None  # standard deviations: what weights are multiplied by to be compared
-    kernel: Kernel | None = None
-    selects: bool = True  # False: every feature has a weight
+    kernel: KernelBasis | None = None
+    selects: bool = True  # or whether all that has a weight is merely in use
     inclusion: Array | None = None
     select: Callable[[float | None], NDArray[np.bool_]] | None = None  # at a false discovery rate
     fdr: float | None = None

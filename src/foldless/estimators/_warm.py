@@ -24,9 +24,7 @@ class WarmStart:
     record_: Record
     _warm: tuple[str, SparseFits] | None = None
 
-    def _warmly(
-        self, table: Table, recorder: Recorder, fit: Callable[[SparseFits | None], Result]
-    ) -> Result:
+    def _warmly(self, table: Table, recorder: Recorder, fit: Callable[[SparseFits | None], Result]) -> Result:
         """The result of `fit`, which is given where the last fit of the same data ended, if there was one."""
         if not self.warm_start:
             self._warm = None

@@ -24,7 +24,7 @@ from foldless.beliefs import Array
 from foldless.estimators._kernel_basis import Kernel, kernel_matrix
 from foldless.estimators._notebook import NotebookSummary
 from foldless.estimators._saving import Saved
-from foldless.estimators._summary import AS_THEY_ARE, STANDARDISED, Kernel, Sentence, Summary, basics
+from foldless.estimators._summary import AS_THEY_ARE, STANDARDISED, KernelBasis, Sentence, Summary, basics
 from foldless.estimators._threads import one_blas_thread
 from foldless.estimators.smlr import SMLRClassifier
 from foldless.registry import registered
@@ -127,7 +127,7 @@ class OneBitCS(_Binary):
             f"an expected number of {self.sparsity:g} features.",
             (("one-bit", float(self.sparsity)),),
         )
-        return Summary(**basics(self), method=(method,), columns=STANDARDISED)
+        return Summary(**basics(self), method=(method,), columns=STANDARDISED, selects=False)
 
     def decision_function(self, X: Any) -> Array:
         """Measurements of the estimate."""
@@ -251,7 +251,8 @@ class RVMClassifier(_Binary):
             **basics(self),
             method=(method,),
             columns=AS_THEY_ARE,
-            kernel=None if self.kernel is None else Kernel(self.kernel, self.basis_indices_),
+            kernel=None if self.kernel is None else KernelBasis(self.kernel, self.basis_indices_),
+            selects=False,
             n_iter=self.n_iter_,
         )
 

@@ -160,9 +160,7 @@ class SparseClassifier(WarmStart, MessagePassingClassifier):
         return self._planned(found, reader._choices(reader.classes_.size), groups is not None)
 
     def _planned(self, found: Survey, choices: Choices, groups: bool) -> Plan:
-        return plan(
-            found.facts, self._budget, groups=groups, generative_weight=choices.generative_weight
-        )
+        return plan(found.facts, self._budget, groups=groups, generative_weight=choices.generative_weight)
 
     def _fit_table(self, table: Table, choices: Choices, recorder: Recorder) -> Result:
         found = survey(

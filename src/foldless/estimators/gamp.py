@@ -292,7 +292,9 @@ class GAMPClassifier(WarmStart, MessagePassingClassifier):
             tuning=choices.tuning,
             groups=table.left_out.group is not None,
         )
-        return self._warmly(table, recorder, lambda warm: fit_table(table, plan, choices, recorder, warm=warm))
+        return self._warmly(
+            table, recorder, lambda warm: fit_table(table, plan, choices, recorder, warm=warm)
+        )
 
 
 def _plain_channel(channel: Channel) -> Channel:

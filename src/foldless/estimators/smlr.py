@@ -27,7 +27,7 @@ from foldless.estimators._summary import (
     AS_THEY_ARE,
     BASIS_STANDARDISED,
     STANDARDISED,
-    Kernel,
+    KernelBasis,
     LeaveOneOut,
     Sentence,
     Summary,
@@ -411,7 +411,7 @@ class SMLRClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, Bas
     # ------------------------------------------------------------------ what is said of it
 
     def _summary(self) -> Summary:
-        kernel = None if self.kernel is None else Kernel(self.kernel, self.basis_indices_)
+        kernel = None if self.kernel is None else KernelBasis(self.kernel, self.basis_indices_)
         columns = STANDARDISED if kernel is None else BASIS_STANDARDISED
         how = Sentence(
             "approximate leave-one-out (Rad and Maleki 2020)",

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from foldless.plots.drawing import BLACK, BLUE, ORANGE, legend_below, tidy_axes
 from foldless.estimators._summary import summary_of
+from foldless.plots.drawing import BLACK, BLUE, ORANGE, legend_below, tidy_axes
 from foldless.plots.readings import read
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from foldless.estimators._summary import summary_of
 from foldless.io import printable
 from foldless.plots.drawing import (
     BLACK,
@@ -21,7 +22,6 @@ from foldless.plots.drawing import (
     spread,
     tidy_axes,
 )
-from foldless.estimators._summary import summary_of
 from foldless.plots.readings import Weights, read, weights_of
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from foldless.estimators._summary import summary_of
 from foldless.io import printable
 from foldless.plots.drawing import BLACK, CLASS_LOOKS, GREY, VERMILION, legend_below, tidy_axes
-from foldless.estimators._summary import summary_of
 from foldless.plots.readings import read
 
 if TYPE_CHECKING:

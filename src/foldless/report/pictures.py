@@ -190,9 +190,7 @@ def convergence_picture(subject: Subject) -> Picture | None:
     history, outcome = subject.summary.history, subject.summary.outcome
     if history is None or not len(history):
         return None
-    display = ConvergenceDisplay(
-        history.change, history.step, tol=subject.summary.tolerance, outcome=outcome
-    )
+    display = ConvergenceDisplay(history.change, history.step, tol=subject.summary.tolerance, outcome=outcome)
     last = number(float(history.change[-1]))
     alt = (
         f"Change of the weights over {plural(len(history), 'iteration')} of the last run, ending at {last}; "
