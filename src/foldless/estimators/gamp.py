@@ -58,7 +58,8 @@ class GAMPClassifier(WarmStart, MessagePassingClassifier):
     Parameters
     ----------
     prior : str or Prior, default='auto'
-        'auto' (spike-and-slab of two classes, row-sparse of more), 'spike-and-slab', 'row-sparse', 'gaussian', 'laplace', 'elastic-net', 'gaussian-mixture', or an object such as
+        'auto' (spike-and-slab of two classes, row-sparse of more), 'spike-and-slab', 'row-sparse',
+        'gaussian', 'laplace', 'elastic-net', 'gaussian-mixture', or an object such as
         ``SpikeAndSlab(Laplace(2.0), 0.05)``. By name, parameters start at values taken from the data.
     channel : str or Channel, default='logistic'
         'logistic', 'probit', 'hinge', 'step', each also as 'robust-...' for labels of which some are wrong
@@ -201,16 +202,16 @@ class GAMPClassifier(WarmStart, MessagePassingClassifier):
         if not isinstance(solver, GAMP):
             if weight:
                 raise ValueError(
-                    f"generative_weight={weight:g} is a blend that only GAMP can solve; solver={self.solver!r}. "
-                    "Leave it 'auto' or 0, or use solver='gamp'."
+                    f"generative_weight={weight:g} is a blend that only GAMP can solve; solver is "
+                    f"{self.solver!r}. Leave it 'auto' or 0, or use solver='gamp'."
                 )
             weight = 0.0
         if self.tuning == "sure":
             laplace = self.prior == "laplace" or type(self.prior).__name__ == "Laplace"
             if not (laplace and self.rule == "max-sum"):
                 raise ValueError(
-                    "tuning='sure' chooses the rate of a Laplace prior under max-sum. Use prior='laplace' and "
-                    "rule='max-sum', or tuning='em', which learns every prior."
+                    "tuning='sure' chooses the rate of a Laplace prior under max-sum. Use prior='laplace' "
+                    "and rule='max-sum', or tuning='em', which learns every prior."
                 )
             if weight:
                 raise ValueError("tuning='sure' has no blend with class means. Use generative_weight=0.")
@@ -234,9 +235,9 @@ class GAMPClassifier(WarmStart, MessagePassingClassifier):
         if isinstance(channel, Multinomial) and channel.n_classes == n_classes > 2:
             return channel
         raise ValueError(
-            f"y has {n_classes} classes, for which {channel!r} is no likelihood. Two classes take 'logistic', "
-            "'probit', 'hinge', 'step' and 'robust-...'; more take 'logistic', which is then the softmax, or "
-            f"an object such as Multinomial({max(n_classes, 3)}, estimator='taylor')."
+            f"y has {n_classes} classes, for which {channel!r} is no likelihood. Two classes take "
+            "'logistic', 'probit', 'hinge', 'step' and 'robust-...'; more take 'logistic', which is then the "
+            f"softmax, or an object such as Multinomial({max(n_classes, 3)}, estimator='taylor')."
         )
 
     def _prior(self, n_classes: int) -> str | Prior:

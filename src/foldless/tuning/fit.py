@@ -117,7 +117,7 @@ def fit_tuned(
     warm: Fit | None = None,
     sample: Fit | None = None,
 ) -> Fit:
-    """Fit, tuned, without folds; from a fit of a `sample` of the rows, or from an earlier fit of all, if any."""
+    """Fit, tuned, without folds; from a fit of a `sample` of the rows or from an earlier fit, if any."""
     if sample is not None:
         choices = replace(choices, prior=sample.prior, channel=sample.channel)
     problem, means = _starting_problem(table, choices)
@@ -175,7 +175,8 @@ class _Search:
         scan = replace(stopping, tol=max(SCAN_TOLERANCE, stopping.tol), min_iter=2)
         glance = replace(scan, max_iter=min(GLANCE, scan.max_iter))
         frequency = self.table.class_weight / self.table.class_weight.sum()
-        ignorance, grid = float(np.sum(entr(frequency))), GRID
+        ignorance = float(np.sum(entr(frequency)))
+        grid: tuple[float, ...] = GRID
         interrupted = False
         if self.sample is not None:
             # More samples trust class means less, never more. The sample has had its second opinion.
