@@ -388,7 +388,7 @@ def test_a_warm_start_is_shorter_and_ends_at_the_same_point():
     first = solve(problem_of(X, labels), solver, stopping=stopping)
     neighbour = first.problem.but(prior=SpikeAndSlab(Gaussian(1.02), 0.1))
     cold = solve(neighbour, solver, stopping=stopping)
-    warm = solve(neighbour, solver, stopping=stopping, state=solver.resumed(first.state))
+    warm = solve(neighbour, solver, stopping=stopping, state=solver.as_start(first.state))
     assert len(warm.history) < len(cold.history)
     assert warm.state.layer is first.state.layer
     assert_allclose(warm.posterior.mean, cold.posterior.mean, atol=1e-6)
@@ -399,7 +399,7 @@ def test_a_warm_start_with_other_data_sees_the_new_data():
     first = solve(problem_of(*probit_data(WIDE)), solver, stopping=stopping)
     other = problem_of(*probit_data(WIDE, seed=9))
     cold = solve(other, solver, stopping=stopping)
-    for start in (solver.resumed(first.state), solver.transferred(other, first.state)):
+    for start in (solver.as_start(first.state), solver.for_new_data(other, first.state)):
         warm = solve(other, solver, stopping=stopping, state=start)
         assert_allclose(warm.posterior.mean, cold.posterior.mean, atol=1e-6)
 

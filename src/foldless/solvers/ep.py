@@ -226,7 +226,7 @@ class EP(MessagePassing[EPState]):
             secants=moved.secants,
         )
 
-    def transferred(self, problem: Problem, state: EPState) -> EPState:
+    def for_new_data(self, problem: Problem, state: EPState) -> EPState:
         # Sites answer to the data they were made for; others start afresh.
         return self.init(problem)
 

@@ -268,10 +268,10 @@ class GAMP(MessagePassing[GAMPState]):
             label_log_z=samples.log_z,
         )
 
-    def transferred(self, problem: Problem, state: GAMPState) -> GAMPState:
-        return replace(self.resumed(state), norms=self.squared_norms(problem))
+    def for_new_data(self, problem: Problem, state: GAMPState) -> GAMPState:
+        return replace(self.as_start(state), norms=self.squared_norms(problem))
 
-    def grown(self, problem: Problem, state: GAMPState) -> GAMPState:
+    def for_new_rows(self, problem: Problem, state: GAMPState) -> GAMPState:
         """Beliefs about weights are kept; new labels have not spoken yet."""
         return replace(
             self.init(problem),

@@ -66,7 +66,7 @@ def _without_group(problem: Problem, state: EPState, whole: Opened, iterations: 
         return opened.scores(block)
     gaussian, solver = opened.closed(block), EP()
     state = replace(
-        solver.resumed(state),
+        solver.as_start(state),
         sites=sites,
         gaussian=gaussian,
         weight_cavities=weight_cavities(gaussian),

@@ -166,9 +166,9 @@ class HyGAMP(MessagePassing[HyGAMPState]):
             log_evidence=log_evidence,
         )
 
-    def transferred(self, problem: Problem, state: HyGAMPState) -> HyGAMPState:
+    def for_new_data(self, problem: Problem, state: HyGAMPState) -> HyGAMPState:
         norms = GAMP(variances=self.variances).squared_norms(problem)
-        return replace(self.resumed(state), norms=norms)
+        return replace(self.as_start(state), norms=norms)
 
     def plausible(self, problem: Problem, state: HyGAMPState) -> bool:
         # Max-sum has no probability to go by.

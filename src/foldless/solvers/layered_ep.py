@@ -134,7 +134,7 @@ class LayeredEP(MessagePassing[LayeredState]):
     def _at_pace(self, state: LayeredState, pace: Pace) -> LayeredState:
         return replace(state, pace=pace, secants=Secants())
 
-    def transferred(self, problem: Problem, state: LayeredState) -> LayeredState:
+    def for_new_data(self, problem: Problem, state: LayeredState) -> LayeredState:
         # Sites answer to the data they were made for; others start afresh.
         return self.init(problem)
 

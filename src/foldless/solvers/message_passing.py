@@ -43,11 +43,11 @@ class MessagePassing(Solver[S]):  # type: ignore[type-var]  # cavities are each 
 
     damping: Damping  # a field of every solver
 
-    def calmer(self, state: S) -> S | None:
-        pace = state.pace.calmer()
+    def more_damped(self, state: S) -> S | None:
+        pace = state.pace.more_damped()
         return None if pace is None else self._at_pace(state, pace)
 
-    def resumed(self, state: S) -> S:
+    def as_start(self, state: S) -> S:
         """The same messages for a neighbouring problem, with the step and its memory reset."""
         return self._at_pace(state, Pace.first(self.damping, state.pace.move.shape))
 

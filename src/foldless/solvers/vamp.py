@@ -141,7 +141,7 @@ class VAMP(MessagePassing[VAMPState]):
 
     def step(self, problem: Problem, state: VAMPState) -> VAMPState:
         if not state.layer.serves(problem):
-            state = self.transferred(problem, state)
+            state = self.for_new_data(problem, state)
         layer = state.layer
         wanted, log_evidence = _wanted_sites(problem, state)
         # The first label sites replace none: there is nothing yet to damp towards.
@@ -161,7 +161,7 @@ class VAMP(MessagePassing[VAMPState]):
             layer, sites, belief, iteration=state.iteration + 1, pace=pace, log_evidence=log_evidence
         )
 
-    def transferred(self, problem: Problem, state: VAMPState) -> VAMPState:
+    def for_new_data(self, problem: Problem, state: VAMPState) -> VAMPState:
         """The state as a warm start for other data of the same shape: its sites, in the new Gaussian."""
         fresh, old, sites = self.init(problem), state.layer, state.sites
         layer = fresh.layer

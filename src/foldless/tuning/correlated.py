@@ -216,11 +216,11 @@ def settled_and_tuned(
         solver,
         stopping=replace(stopping, max_iter=min(em_iterations, stopping.max_iter)),
         tuner=tuner,
-        state=solver.resumed(plain.state),
+        state=solver.as_start(plain.state),
         watch=watch,
     )
     if tuned.outcome in (Outcome.BUDGET, Outcome.STALLED):
-        state = solver.resumed(tuned.state)
+        state = solver.as_start(tuned.state)
         tuned = solve(tuned.problem, solver, stopping=stopping, state=state, watch=watch)
     better = not plain.outcome.trustworthy or tuned.posterior.log_evidence >= plain.posterior.log_evidence
     if tuned.outcome is Outcome.INTERRUPTED or (tuned.outcome.trustworthy and better):

@@ -188,11 +188,11 @@ def fit(
         # Parameters tuned at the last weight are where tuning goes on; its messages are where solving does.
         base = problem if previous is None else unblended(previous.problem)
         at_weight = blended(base, weight, means)
-        state = None if previous is None else solver.resumed(previous.state)
+        state = None if previous is None else solver.as_start(previous.state)
         if state is None and warm is not None:
-            state = solver.transferred(problem, warm)
+            state = solver.for_new_data(problem, warm)
         if state is None and sample is not None:
-            state = solver.grown(at_weight, sample.solution.state)
+            state = solver.for_new_rows(at_weight, sample.solution.state)
 
         def tuner_for(
             problem: Problem,

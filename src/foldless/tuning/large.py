@@ -243,9 +243,9 @@ def _ridges(
             continue
         prior: Prior = Gaussian(recipe.score_variance / int(free.sum()))
         here = problem.but(channel=recipe.channel, prior=replace(problem.prior, base=prior))
-        state = None if last is None else solver.resumed(last)
+        state = None if last is None else solver.as_start(last)
         if known is not None:
-            state = solver.grown(here, known[recipe.name])
+            state = solver.for_new_rows(here, known[recipe.name])
         solution = solve(here, solver, stopping=stopping, state=state)
         if solution.outcome.trustworthy:
             last = solution.state

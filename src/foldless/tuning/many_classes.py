@@ -179,7 +179,7 @@ def fit(
         nonlocal n_iter
         base = problem if previous is None else unblended(previous.problem)
         at_weight = blended(base, weight, means)
-        state = None if previous is None else solver.resumed(previous.state)
+        state = None if previous is None else solver.as_start(previous.state)
         tuner: EM | SureRate = EM(
             tunable_names(at_weight) if choices.tune else frozenset(),
             hyper=choices.hyper,

@@ -142,7 +142,7 @@ def _ridges_by_messages(table: ManyTable, counted: Standardized, unit: Array | N
     def settled_at(score_variance: float) -> _Settled | None:
         nonlocal last
         here = problem.but(prior=replace(blocks, base=Gaussian(score_variance / n_free)))
-        state = None if last is None else solver.resumed(last.state)
+        state = None if last is None else solver.as_start(last.state)
         solution = solve(here, solver, stopping=stopping, state=state)
         if not solution.outcome.trustworthy:
             return None

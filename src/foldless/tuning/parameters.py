@@ -47,7 +47,7 @@ def integrated(found: Fit, hyper: HyperPrior, watch: Watch | None = None) -> Fit
     solutions, log_weights = [centre], [_log_hyper(centre.problem, hyper)]
     solver, history = EP(), list(centre.history.iterations)
     for problem in _neighbours(centre.problem):
-        solution = solve(problem, solver, stopping=STOPPING, state=solver.resumed(centre.state), watch=watch)
+        solution = solve(problem, solver, stopping=STOPPING, state=solver.as_start(centre.state), watch=watch)
         history += solution.history.iterations
         if solution.outcome is Outcome.INTERRUPTED:
             interrupted = replace(centre, outcome=Outcome.INTERRUPTED, history=History(history))
