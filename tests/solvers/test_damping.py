@@ -8,8 +8,8 @@ from numpy.testing import assert_allclose
 
 from foldless.solvers.damping import (
     RESTART_SHARE,
-    SMALLEST_STEP,
     SETTLED_SCORE,
+    SMALLEST_STEP,
     AdaptiveDamping,
     ConstantDamping,
     Pace,

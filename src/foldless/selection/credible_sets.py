@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from foldless.beliefs import Array
 from foldless.problem import Problem
+from foldless.solvers.cluster_sites import ClusterSite
 from foldless.solvers.clusters import correlated_clusters, correlations_within
 from foldless.solvers.configurations import Configurations, all_configurations, spikes_and_slabs
 from foldless.solvers.gaussian_layer import NotPositiveDefinite, Sites, Tiles
-from foldless.solvers.joint import ClusterSite, JointCavities
+from foldless.solvers.joint import JointCavities
 
 COVERAGE = 0.95
 PURITY = 0.5

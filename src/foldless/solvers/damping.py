@@ -95,8 +95,9 @@ class Pace:
     change: float = np.inf
 
     @classmethod
-    def first(cls, damping: Damping, shape: int | tuple[int, ...]) -> Pace:
-        return cls(damping.first, damping.first, np.zeros(shape))
+    def first(cls, damping: Damping, shape: int | tuple[int, ...], largest: float = 1.0) -> Pace:
+        step = min(damping.first, largest)
+        return cls(step, step, np.zeros(shape))
 
     def after(
         self,

@@ -32,7 +32,14 @@ from foldless.priors.base import Prior
 from foldless.priors.base import SupportsMaxSum as PriorSupportsMaxSum
 from foldless.problem import Problem
 from foldless.solvers.damping import AdaptiveDamping, Damping, Pace
-from foldless.solvers.message_passing import MessagePassing, PacedState
+from foldless.solvers.message_passing import (
+    VAGUEST_START,
+    MessagePassing,
+    PacedState,
+    along_scores,
+    for_scores,
+    over_scores,
+)
 
 Rule = Literal["sum-product", "max-sum"]
 Variances = Literal["rank-one", "uniform", "per-coordinate"]
@@ -51,8 +58,6 @@ PIECE = 8192
 SCALED = ("weights", "damped_weights", "weight_var")
 OF_WEIGHTS = (*SCALED, "cavity_mean", "cavity_var")
 OF_SAMPLES = ("slopes", "curvatures", "score_cavity_mean", "score_cavity_var")
-# A start with scores vaguer than this (log-odds squared) makes the first labels look uninformative.
-VAGUEST_START = 10.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,7 +180,7 @@ class GAMP(MessagePassing[GAMPState]):
         # Of the features' length there are a dozen vectors, so they have X's own precision. Those of samples
         # are few, and sums are made in double precision.
         weights, weight_var = (
-            _for_scores(part.astype(problem.operator.dtype, copy=False), shape)
+            for_scores(part.astype(problem.operator.dtype, copy=False), shape)
             for part in problem.prior.start(n_features)
         )
         vagueness = float(np.max(_dot(problem.sample_weight, norms.score_var(weight_var)))) / float(
@@ -382,9 +387,7 @@ class _SampleSide:
         self.slopes[rows] = slope
         self.curvatures[rows] = curvature
         joint = 0.5 * (cavity_var * old_slope) * old_slope
-        self.log_evidence += float(
-            self.weight[rows] @ (log_z + (joint if joint.ndim == 1 else joint.sum(axis=1)))
-        )
+        self.log_evidence += float(self.weight[rows] @ (log_z + over_scores(joint)))
         weight = along_scores(self.weight[rows], slope)
         # A label that contradicts a non-log-concave channel has negative curvature. It may lower the
         # average over samples, but alone it would make the precision of a weight negative.
@@ -447,16 +450,6 @@ def _centred(tilted: Tilted, problem: Problem) -> Tilted:
     mean, kept = tilted.mean.copy(), problem.kept.positions
     mean[kept] -= mean[kept].mean(axis=1, keepdims=True)
     return tilted._replace(mean=mean)
-
-
-def along_scores(vector: Array, like: Array) -> Array:
-    """One number for each row, laid out along rows of one or of several scores."""
-    return vector if like.ndim == 1 else vector[:, np.newaxis]
-
-
-def _for_scores(vector: Array, shape: tuple[int, ...]) -> Array:
-    """A number for each weight, repeated for every score."""
-    return np.array(np.broadcast_to(vector[:, np.newaxis], (vector.size, *shape))) if shape else vector
 
 
 def _dot(a: Array, b: Array) -> Any:

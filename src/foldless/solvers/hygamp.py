@@ -23,8 +23,8 @@ import numpy as np
 from foldless.beliefs import Array, Posterior
 from foldless.problem import Problem
 from foldless.solvers.damping import AdaptiveDamping, Damping, Pace
-from foldless.solvers.gamp import GAMP, VAGUEST_START, Rule, SquaredNorms, Variances, check_choices
-from foldless.solvers.message_passing import MessagePassing, PacedState
+from foldless.solvers.gamp import GAMP, Rule, SquaredNorms, Variances, check_choices
+from foldless.solvers.message_passing import VAGUEST_START, MessagePassing, PacedState
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,6 +14,9 @@ from foldless.solvers.damping import Damping, Pace
 
 # The evidence of labels is an approximation and may exceed one by a little.
 EVIDENCE_SLACK = 1.0
+# A start with scores vaguer than this (log-odds squared), from a wide prior of an intercept or of any column,
+# makes the first labels look uninformative, and all of them together leap where they are certain and wrong.
+VAGUEST_START = 10.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,11 +52,14 @@ class MessagePassing(Solver[S]):  # type: ignore[type-var]  # cavities are each 
 
     def as_start(self, state: S) -> S:
         """The same messages for a neighbouring problem, with the step and its memory reset."""
-        return self._at_pace(state, Pace.first(self.damping, state.pace.move.shape))
+        return self._at_pace(state, self._first_pace(state.pace.move.shape))
 
     def plausible(self, problem: Problem, state: S) -> bool:
         """The probability of labels is at most one: more is what a runaway iteration claims."""
         return not problem.channel.normalised or state.log_evidence < EVIDENCE_SLACK
+
+    def _first_pace(self, shape: tuple[int, ...]) -> Pace:
+        return Pace.first(self.damping, shape)
 
     def _at_pace(self, state: S, pace: Pace) -> S:
         return replace(state, pace=pace)
@@ -62,3 +68,18 @@ class MessagePassing(Solver[S]):  # type: ignore[type-var]  # cavities are each 
 def psi(mean: Array, var: Array | float) -> Array:
     """Log normaliser of a Gaussian in its natural parameters: mean²/2var + ½ log(2π var)."""
     return np.asarray(0.5 * (mean * mean / var + np.log(2 * np.pi * var)))
+
+
+def along_scores(vector: Array, like: Array) -> Array:
+    """One number for each row, laid out along rows of one or of several scores."""
+    return vector if like.ndim == 1 else vector[:, np.newaxis]
+
+
+def over_scores(values: Array) -> Array:
+    """The sum over the scores of each row."""
+    return values if values.ndim == 1 else values.sum(axis=1)
+
+
+def for_scores(vector: Array, shape: tuple[int, ...]) -> Array:
+    """A number for each row, repeated for every score."""
+    return np.array(np.broadcast_to(vector[:, np.newaxis], (vector.size, *shape))) if shape else vector

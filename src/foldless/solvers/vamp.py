@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from foldless.beliefs import Array, Posterior
 from foldless.problem import Problem
 from foldless.solvers.damping import AdaptiveDamping, Damping, Pace
-from foldless.solvers.message_passing import MessagePassing, PacedState, psi
+from foldless.solvers.message_passing import VAGUEST_START, MessagePassing, PacedState, psi
 from foldless.solvers.tied_layer import LEAST_CAVITY_SHARE, Belief, TiedLayer, TiedSites, tied_layer
 
 # Kept columns have theirs by subtraction, so more of it must be left; with less the site waits.
@@ -55,9 +55,6 @@ AT_LIMIT = 10.0
 LEAST_KEPT_PRECISION = 1e-12
 # The cavity of a weight whose column is zero: nothing, in units of log-odds.
 IDLE_VARIANCE = 1e12
-# A start with scores vaguer than this (log-odds squared) makes the first labels look uninformative, and the
-# iteration leap where they are certain and wrong.
-VAGUEST_START = 10.0
 
 
 class Cavities(NamedTuple):

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foldless.solution import Outcome
-from foldless.solvers.layered_ep import LayeredEP, left_out_groups
+from foldless.solvers import EP
+from foldless.solvers.groups import left_out_groups
 from foldless.solvers.solve import Watch
 from foldless.tuning.correlated import SPARSE, exact_cost
 from foldless.tuning.many_classes import Choices
@@ -45,7 +46,7 @@ def fit_many_correlated(
     """Select and predict; `group` numbers samples to be left out together, from 0."""
     cost = exact_cost(*table.standardized.shape) * table.channel.n_classes
     em_iterations = EM_ITERATIONS if choices.tune and cost <= LARGEST_TUNED_COST else 0
-    plain, sparse = at_plain_parameters(table, choices, LayeredEP(), watch, em_iterations=em_iterations)
+    plain, sparse = at_plain_parameters(table, choices, EP(), watch, em_iterations=em_iterations)
     candidates = [class_frequencies(table, group)]
     unit = word_units(table.standardized, table.sample_weight, table.free)
     counted = in_units(table.standardized, unit)
