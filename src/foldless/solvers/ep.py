@@ -99,11 +99,6 @@ class EPState(PacedState):
     def score_cavity_var(self) -> Array:
         return self.score_cavities.var
 
-    @property
-    def consistent(self) -> bool:
-        """Whether every site could be asked for; those of improper cavities wait at what they were."""
-        return bool(np.all(self.weight_cavities.proper) and np.all(self.score_cavities.proper))
-
 
 @dataclass(frozen=True)
 class EP(MessagePassing[EPState]):
@@ -185,21 +180,13 @@ class EP(MessagePassing[EPState]):
         wanted, log_evidence = wanted_sites(problem, state)
         moved = _moved(problem, state, wanted)
         before, after = state.gaussian.score_mean, moved.gaussian.score_mean
-        pace = state.pace.after(
-            self.damping,
-            position=after,
-            move=(after - before) / (1.0 if moved.step is None else moved.step),
-            taken=moved.step,
-            weight=problem.label_weight,
-            total=problem.n_samples,
-        )
         return state_of(
             problem,
             moved.sites,
             moved.gaussian,
             state,
             iteration=state.iteration + 1,
-            pace=pace,
+            pace=self._pace_after(problem, state, before, after, moved.step, problem.label_weight),
             log_evidence=log_evidence,
             proposed=moved.proposed,
             secants=moved.secants,
@@ -291,8 +278,7 @@ def _moved(problem: Problem, state: EPState, wanted: Sites) -> _Moved:
     """
     now, present = state.gaussian, state.sites.as_vector()
     n_samples, n_weights = state.tiles.shape
-    # The first label sites replace none: there is nothing yet to damp towards.
-    step = 1.0 if state.iteration == 0 else state.step
+    step = state.next_step
     is_free = np.zeros(n_weights, dtype=bool)
     is_free[free_weights(state.sites.towards(wanted, step), state.sites, now.data_precision)] = True
     for site in state.cluster_sites:

@@ -212,17 +212,9 @@ def without_labels(operator: Operator, prior_precision: Array, prior_shift: Arra
     var = 1.0 / prior_precision
     mean = var * prior_shift
     score_var = _floored(operator.score_variances(var))
-    log_normaliser = 0.5 * float(np.sum(prior_shift * mean + np.log(2 * np.pi * var)))
-    return Gaussian(
-        mean,
-        var,
-        operator.scores(mean),
-        score_var,
-        log_normaliser,
-        np.zeros_like(var),
-        np.zeros_like(var),
-        1.0 / score_var,
-    )
+    scores = Scores(operator.scores(mean), score_var, 1.0 / score_var)
+    nothing = np.zeros_like(var)
+    return _gaussian(mean, var, scores, nothing, nothing, float(np.sum(prior_shift * mean + np.log(var))))
 
 
 class JointCavity(NamedTuple):
@@ -391,18 +383,8 @@ class _HeldIntegrated(Opened):
         log_determinant = float(np.sum(np.log(held_precision))) + self.log_determinant + block.log_determinant
         shift = sites.prior_shift.copy()
         shift[free] = block.site_shift
-        return _checked(
-            Gaussian(
-                mean,
-                var,
-                scores.mean,
-                scores.var,
-                _log_normaliser(shift, self.label_shift, mean, scores.mean, log_determinant),
-                data_precision,
-                data_slope,
-                scores.rest_precision,
-            )
-        )
+        square = float(shift @ mean + self.label_shift @ scores.mean)
+        return _gaussian(mean, var, scores, data_precision, data_slope, square - log_determinant)
 
     def _residual(self, block: Block) -> Array:
         """ρ, the slope of the labels' log density in the scores, at their mean."""
@@ -462,35 +444,25 @@ class _AllFree(Opened):
 
     def closed(self, block: Block) -> Gaussian:
         scores = self.scores(block)
-        return _checked(
-            Gaussian(
-                block.mean,
-                block.var,
-                scores.mean,
-                scores.var,
-                _log_normaliser(
-                    block.site_shift, self.label_shift, block.mean, scores.mean, block.log_determinant
-                ),
-                block.data_precision,
-                block.data_slope,
-                scores.rest_precision,
-            )
-        )
+        square = float(block.site_shift @ block.mean + self.label_shift @ scores.mean)
+        own = block.mean, block.var, scores, block.data_precision, block.data_slope
+        return _gaussian(*own, square - block.log_determinant)
 
 
-def _log_normaliser(
-    prior_shift: Array, label_shift: Array, mean: Array, score_mean: Array, log_determinant: float
-) -> float:
-    """½ (shiftᵀ μ - log|Λ| + N log 2π), with (γ + Xᵀν)ᵀ μ = γᵀ μ + νᵀ X μ."""
-    square = float(prior_shift @ mean + label_shift @ score_mean)
-    return 0.5 * (square - log_determinant + mean.size * float(np.log(2 * np.pi)))
+def _gaussian(
+    mean: Array, var: Array, scores: Scores, data_precision: Array, data_slope: Array, exponent: float
+) -> Gaussian:
+    """The Gaussian of these moments, if there is one.
 
-
-def _checked(found: Gaussian) -> Gaussian:
-    finite = (found.mean, found.score_mean, found.data_precision, found.data_slope)
-    if not (np.all(found.var > 0) and all(np.all(np.isfinite(values)) for values in finite)):
+    Its log normaliser is ½ (exponent + N log 2π), with the exponent γᵀ μ + νᵀ X μ - log|Λ|.
+    """
+    finite = (mean, scores.mean, data_precision, data_slope)
+    if not (np.all(var > 0) and all(np.all(np.isfinite(values)) for values in finite)):
         raise NotPositiveDefinite("a marginal variance is not positive")
-    return found
+    log_normaliser = 0.5 * (exponent + mean.size * float(np.log(2 * np.pi)))
+    return Gaussian(
+        mean, var, scores.mean, scores.var, log_normaliser, data_precision, data_slope, scores.rest_precision
+    )
 
 
 def _floored(score_var: Array) -> Array:

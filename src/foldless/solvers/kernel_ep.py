@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,28 +48,20 @@ class KernelFits:
     converged: NDArray[np.bool_]  # (C,)
     n_iter: int
 
+    def _arrays(self) -> tuple[Any, ...]:
+        return self.dual, self.inverse, self.label_precision, self.label_shift, self.converged
+
     def chosen(self, which: NDArray[np.intp] | NDArray[np.bool_]) -> KernelFits:
         """Some of the fits."""
-        return KernelFits(
-            self.dual[which],
-            self.inverse[which],
-            self.label_precision[which],
-            self.label_shift[which],
-            self.converged[which],
-            self.n_iter,
-        )
+        dual, inverse, precision, shift, converged = (part[which] for part in self._arrays())
+        return KernelFits(dual, inverse, precision, shift, converged, self.n_iter)
 
     @classmethod
     def joined(cls, parts: Sequence[KernelFits]) -> KernelFits:
         """The fits of several calls, in their order."""
-        return cls(
-            np.concatenate([part.dual for part in parts]),
-            np.concatenate([part.inverse for part in parts]),
-            np.concatenate([part.label_precision for part in parts]),
-            np.concatenate([part.label_shift for part in parts]),
-            np.concatenate([part.converged for part in parts]),
-            sum(part.n_iter for part in parts),
-        )
+        arrays = zip(*(part._arrays() for part in parts), strict=True)
+        dual, inverse, precision, shift, converged = map(np.concatenate, arrays)
+        return cls(dual, inverse, precision, shift, converged, sum(part.n_iter for part in parts))
 
 
 def kernel_ep(

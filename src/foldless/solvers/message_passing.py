@@ -37,6 +37,11 @@ class PacedState:
     def step(self) -> float:
         return self.pace.step
 
+    @property
+    def next_step(self) -> float:
+        """The first messages of labels replace none: there is nothing yet to damp towards."""
+        return 1.0 if self.iteration == 0 else self.step
+
 
 S = TypeVar("S", bound=PacedState)
 
@@ -57,6 +62,20 @@ class MessagePassing(Solver[S]):  # type: ignore[type-var]  # cavities are each 
     def plausible(self, problem: Problem, state: S) -> bool:
         """The probability of labels is at most one: more is what a runaway iteration claims."""
         return not problem.channel.normalised or state.log_evidence < EVIDENCE_SLACK
+
+    def _pace_after(
+        self, problem: Problem, state: S, before: Array, after: Array, step: float | None, weight: Array
+    ) -> Pace:
+        """The pace after a step, or a leap (None), between two positions; `weight` counts their squares.
+
+        Damped messages move a position by about a step's share of the way; what matters is the whole way.
+        """
+        move = after - before
+        if step is not None and step < 1.0:
+            move /= step
+        return state.pace.after(
+            self.damping, position=after, move=move, taken=step, weight=weight, total=problem.n_samples
+        )
 
     def _first_pace(self, shape: tuple[int, ...]) -> Pace:
         return Pace.first(self.damping, shape)
