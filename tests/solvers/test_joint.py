@@ -135,9 +135,20 @@ def test_what_cannot_be_asked():
     cavities = JointCavities(Tiles(Dense(X)), sites, weight, [1, 2])
     with pytest.raises(ValueError, match="not all among those that were opened"):
         cavities.of([1, 30])
-    hopeless = Sites(np.full(50, -1e3), sites.prior_shift, sites.label_precision, sites.label_shift)
+
+
+def test_negative_sites_that_make_no_distribution_are_weakened():
+    X, sites, weight = random_sites((20, 50), 9)
+    found = []
+    for precision in (-1e3, 125.0):
+        prior = np.full(50, precision)
+        changed = Sites(prior, sites.prior_shift, sites.label_precision, sites.label_shift)
+        found.append(JointCavities(Tiles(Dense(X)), changed, weight, [1, 2]).of([1, 2]))
+    for part, expected in zip(*found, strict=True):
+        assert_allclose(part, expected, rtol=1e-8, atol=1e-10)
+    unknown = Sites(np.full(50, np.nan), sites.prior_shift, sites.label_precision, sites.label_shift)
     with pytest.raises(NotPositiveDefinite):
-        JointCavities(Tiles(Dense(X)), hopeless, weight, [1, 2])
+        JointCavities(Tiles(Dense(X)), unknown, weight, [1, 2])
 
 
 def fitted(solver, seed=0, shape=(60, 30)):

@@ -35,7 +35,7 @@ import numpy as np
 from foldless.beliefs import Array, Posterior
 from foldless.problem import Problem
 from foldless.solvers.cavities import Cavities, explaining_sites, label_sites, score_cavities, weight_cavities
-from foldless.solvers.cluster_sites import Cluster, ClusterSite, JointSites, cavities_of
+from foldless.solvers.cluster_sites import Cluster, ClusterSite, cavities_of
 from foldless.solvers.damping import AdaptiveDamping, Damping, Pace
 from foldless.solvers.free_weights import LARGEST_GROWTH, MAX_HALVINGS, Layers, free_weights
 from foldless.solvers.gaussian_layer import (
@@ -280,9 +280,8 @@ def _moved(problem: Problem, state: EPState, wanted: Sites) -> _Moved:
     n_samples, n_weights = state.tiles.shape
     step = state.next_step
     is_free = np.zeros(n_weights, dtype=bool)
-    is_free[free_weights(state.sites.towards(wanted, step), state.sites, now.data_precision)] = True
-    for site in state.cluster_sites:
-        is_free[site.columns] = True
+    towards, joint = state.sites.towards(wanted, step), state.cluster_sites
+    is_free[free_weights(towards, state.sites, now.data_precision, joint)] = True
     each = np.repeat(is_free, now.mean.size // n_weights)
     answers = np.concatenate([each, each, np.zeros(2 * now.score_mean.size, dtype=bool)])
 
@@ -301,14 +300,13 @@ def _moved(problem: Problem, state: EPState, wanted: Sites) -> _Moved:
         if free.size > 2 * n_samples:
             raise NotPositiveDefinite("more prior sites are negative than labels could outweigh")
         layers = Layers.open(state.tiles, sites, problem.sample_weight, free)
-        joint = JointSites(state.cluster_sites, layers.free) if state.cluster_sites else None
         weights = layers.free_weights(now.var, joint).answered(problem, state.weight_cavities)
         return _Moved(
             weights.sites, weights.gaussian(), point, secants, step, weights.cluster_sites, weights.clusters
         )
 
     near = NEAR_OF_SEVERAL if problem.channel.score_shape else NEAR
-    if len(secants) > FIRST_SECANTS and state.change < near and not state.cluster_sites:
+    if len(secants) > FIRST_SECANTS and state.change < near and not joint:
         try:
             leap = arrived(secants.next_point(np.where(answers, 1.0, step), scale), None, secants)
             if np.all(leap.gaussian.score_var <= LARGEST_GROWTH**2 * now.score_var):
@@ -323,4 +321,4 @@ def _moved(problem: Problem, state: EPState, wanted: Sites) -> _Moved:
             step /= 2
     # Nothing on the way is proper: say so by numbers that the loop takes for a divergence.
     broken = replace(now, score_mean=np.full_like(now.score_mean, np.nan))
-    return _Moved(state.sites, broken, proposed, secants, step, state.cluster_sites, state.clusters)
+    return _Moved(state.sites, broken, proposed, secants, step, joint, state.clusters)

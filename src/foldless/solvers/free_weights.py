@@ -8,6 +8,7 @@ may be negative; here it is seen to that a posterior remains.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -43,12 +44,15 @@ LARGEST_GROWTH = 2.0
 WEAKER_SITES = (1.0, 0.5, 0.25, 0.125, -0.125)
 
 
-def free_weights(proposed: Sites, present: Sites, data_precision: Array) -> Positions:
+def free_weights(
+    proposed: Sites, present: Sites, data_precision: Array, clusters: Sequence[ClusterSite] = ()
+) -> Positions:
     """Weights of which labels say more than the prior, or whose sites are not positive, or have been.
 
     There can be at most twice as many of the first as there are samples, and at most as many of the second
     [Σ (1 - λ var) <= M]. Half as many of the first are taken as there are samples: with a prior that is weak
     for all weights it matters little which are free. With several scores, those that one of them makes free.
+    Weights that share a site are free always.
     """
     n_samples, precision = proposed.label_precision.shape[0], proposed.prior_precision
     negative = of_any_score(present.prior_precision <= 0)
@@ -64,6 +68,8 @@ def free_weights(proposed: Sites, present: Sites, data_precision: Array) -> Posi
         weakest = np.argsort(np.where(free, least, np.inf), kind="stable")[:most]
         free = negative.copy()
         free[weakest] = True
+    for cluster in clusters:
+        free[cluster.columns] = True
     return np.flatnonzero(free)
 
 
@@ -93,11 +99,13 @@ class Layers:
         pairs = zip(self.opened, self.sites.of_scores(), strict=True)
         return Gaussian.of_scores([layer.closed(layer.block_of(own)) for layer, own in pairs])
 
-    def free_weights(self, var: Array, joint: JointSites | None = None) -> FreeWeights:
+    def free_weights(self, var: Array, clusters: Sequence[ClusterSite] = ()) -> FreeWeights:
         """The free weights at their present sites, with weaker ones instead of negative ones if need be.
 
-        Variances are to be compared with `var`, those of the iteration before.
+        Variances are to be compared with `var`, those of the iteration before. Clusters are among the free
+        weights and have joint sites.
         """
+        joint = JointSites(clusters, self.free) if clusters else None
         parts = zip(self.opened, self.sites.of_scores(), columns_of(var), strict=True)
         blocks = tuple(_opening(layer, own, before, joint) for layer, own, before in parts)
         return FreeWeights(self, blocks, joint)

@@ -41,7 +41,8 @@ def left_out_groups(problem: Problem, state: EPState, group: NDArray[np.intp]) -
     several = np.flatnonzero(np.bincount(group) > 1)
     if several.size == 0:
         return mean, var
-    free = free_weights(state.sites, state.sites, state.gaussian.data_precision)
+    precision, joint = state.gaussian.data_precision, state.cluster_sites
+    free = free_weights(state.sites, state.sites, precision, joint)
     whole = Layers.open(state.tiles, state.sites, problem.sample_weight, free)
     iterations = 0 if problem.channel.score_shape else min(ITERATIONS, ITERATIONS_IN_ALL // several.size)
     for number in several:
@@ -60,7 +61,8 @@ def _without_group(problem: Problem, state: EPState, whole: Layers, iterations: 
     step, answers = (LABEL_STEP, ANSWERS_OF_SEVERAL) if several else (1.0, ANSWERS)
 
     def answered(sites: Sites) -> FreeWeights:
-        weights = whole.relabelled(sites, problem.sample_weight).free_weights(state.gaussian.var)
+        layers = whole.relabelled(sites, problem.sample_weight)
+        weights = layers.free_weights(state.gaussian.var, state.cluster_sites)
         return weights.answered(problem, state.weight_cavities)
 
     try:
@@ -73,8 +75,15 @@ def _without_group(problem: Problem, state: EPState, whole: Layers, iterations: 
         scores = weights.scores()
         if iterations:
             solver = EP()
-            start = solver.as_start(state)
-            now = state_of(problem, weights.sites, weights.gaussian(), start, proposed=None)
+            now = state_of(
+                problem,
+                weights.sites,
+                weights.gaussian(),
+                solver.as_start(state),
+                proposed=None,
+                cluster_sites=weights.cluster_sites,
+                clusters=weights.clusters,
+            )
             for _ in range(iterations):
                 now = solver.step(problem, now)
             scores = now.gaussian.scores

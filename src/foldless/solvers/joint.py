@@ -17,15 +17,17 @@ from foldless.operators.base import column_positions
 from foldless.problem import Problem
 from foldless.solvers.base import State
 from foldless.solvers.cavities import label_site
-from foldless.solvers.cluster_sites import ClusterSite, JointSites
-from foldless.solvers.gaussian_layer import JointCavity, Sites, Tiles, opened_layer
+from foldless.solvers.cluster_sites import ClusterSite
+from foldless.solvers.free_weights import Layers
+from foldless.solvers.gaussian_layer import JointCavity, Sites, Tiles
 
 
 class JointCavities:
     """The Gaussian of these sites, factored once, to be asked about many sets of some columns.
 
-    Sites may come from any solver; raises NotPositiveDefinite if they make no distribution. A label site is
-    that of one sample, which counts as often as `sample_weight` says. Columns of a cluster have its site.
+    Sites may come from any solver. Those of negative precision may not go together if they do not come from
+    one Gaussian, as GAMP's do not, and then are weakened (`free_weights`). A label site is that of one
+    sample, which counts as often as `sample_weight` says. Columns of a cluster have its site.
     """
 
     def __init__(
@@ -42,11 +44,11 @@ class JointCavities:
         negative = np.flatnonzero(sites.prior_precision <= 0)
         asked = column_positions(columns, self._n_weights)
         free = np.unique(np.concatenate([asked, negative, *self._clusters]))
-        opened = opened_layer(tiles, sites, sample_weight, free)
-        joint, shift = JointSites(clusters, opened.free), sites.prior_shift[opened.free]
-        for cluster, at in zip(clusters, joint.places, strict=True):
-            shift[at] = cluster.shift
-        self._block = opened.block(joint.put_into(sites.prior_precision[opened.free]), shift)
+        for cluster in clusters:
+            sites = sites.with_prior(cluster.columns, cluster.precision.diagonal(), cluster.shift)
+        any_var = np.full(self._n_weights, np.inf)
+        weights = Layers.open(tiles, sites, sample_weight, free).free_weights(any_var, clusters)
+        self._block = weights.blocks[0]
 
     def of(self, columns: ArrayLike) -> JointCavity:
         """The joint cavity of some of the columns."""

@@ -23,6 +23,7 @@ from scipy.linalg import lapack
 
 from foldless.beliefs import Array
 from foldless.channels.base import Channel
+from foldless.solvers.damping import SETTLED_SCORE
 
 # Averages of models need no more digits than the leave-one-out loss that weighs them.
 TOLERANCE = 1e-3
@@ -30,8 +31,6 @@ MAX_ITER = 100
 FIRST_STEP, SMALLEST_STEP, SHORTER, LONGER = 0.7, 0.05, 0.6, 1.15
 # Moves that turn back by more than this cosine are oscillations.
 TURNED = -0.3
-# Scores within a hundredth of a logit of where they were count as settled, as in the other solvers.
-SETTLED_SCORE = 1e-2
 # Label sites keep this share of their cavity's precision at least, and leave as much: so T has an inverse.
 LEAST_SHARE = 1e-10
 FIRST_PRECISION = 1e-3
