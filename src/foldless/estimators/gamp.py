@@ -34,7 +34,7 @@ from foldless.priors import (
     prior_from,
 )
 from foldless.registry import registered
-from foldless.solvers import EP, GAMP, VAMP, HyGAMP, LayeredEP
+from foldless.solvers import EP, GAMP, VAMP, HyGAMP
 from foldless.solvers.base import Solver
 from foldless.solvers.damping import Damping, damping_from
 from foldless.solvers.gamp import Rule, Variances
@@ -268,9 +268,7 @@ class GAMPClassifier(WarmStart, MessagePassingClassifier):
             raise ValueError(f"solver={self.solver!r} has rule='sum-product' only; got {self.rule!r}.")
         if self.solver == "vamp" and n_classes > 2:
             raise ValueError("solver='vamp' is for two classes. Use 'gamp', 'ep' or 'hygamp'.")
-        if self.solver == "ep":
-            return EP() if n_classes == 2 else LayeredEP()
-        return VAMP(damping)
+        return EP() if self.solver == "ep" else VAMP(damping)
 
     def _layout(self, n_features: int, always_keep: tuple[int, ...]) -> Layout:
         many = self.classes_.size > 2
@@ -281,7 +279,7 @@ class GAMPClassifier(WarmStart, MessagePassingClassifier):
         return Layout(n_features, always_keep, bool(self.fit_intercept), bool(self.mean_removal))
 
     def _fit_table(self, table: Table, choices: Choices, recorder: Recorder) -> Result:
-        if table.left_out.group is not None and not isinstance(choices.solver, EP | LayeredEP):
+        if table.left_out.group is not None and not isinstance(choices.solver, EP):
             raise ValueError(
                 "groups can be left out from exact covariances only. Use solver='ep', or SparseClassifier."
             )

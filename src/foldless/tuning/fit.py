@@ -207,9 +207,9 @@ class _Search:
         # Parameters tuned at the last weight are where tuning goes on; its messages are where solving does.
         base = self.problem if previous is None else unblended(previous.problem)
         problem = blended(base, weight, self.means)
-        state = None if previous is None else solver.resumed(previous.state)
+        state = None if previous is None else solver.as_start(previous.state)
         if state is None and self.sample is not None:
-            state = solver.grown(problem, self.sample.solution.state)
+            state = solver.for_new_rows(problem, self.sample.solution.state)
         detail = f"generative weight {weight:g}"
         if not choices.screening.applies(problem, solver):
             return self.recorder.solve(

@@ -22,7 +22,7 @@ from foldless.solvers.base import Solver
 from foldless.tuning.em import EM, tunable_names
 from foldless.tuning.fit import SPARSE, Choices, Fit, fit_some_rows, fit_tuned
 from foldless.tuning.integration import integrated
-from foldless.tuning.models.base import Model, exact_solver, of_solution, weights_of
+from foldless.tuning.models.base import Model, of_solution, weights_of
 from foldless.tuning.plan import EXPECTED_ACTIVE, PLAIN_SLAB_VARIANCE, SparsePlan
 from foldless.tuning.record import Recorder
 from foldless.tuning.rows import Parts
@@ -124,7 +124,7 @@ def _continued(table: Table, warm: SparseFits, choices: Choices, recorder: Recor
             model=SPARSE,
             purpose="fit",
             stopping=choices.stopping,
-            state=warm.solver.resumed(ended.state),
+            state=warm.solver.as_start(ended.state),
         )
 
     judged = run(warm.judged)
@@ -150,7 +150,7 @@ def _from_plain_parameters(
 ) -> SparseFits:
     """Settled at plain parameters, and at those that EM finds from there as far as that goes well."""
     exact = sparse.solver == "EP"
-    solver: Solver[Any] = exact_solver(table) if exact else GAMP(variances=sparse.variances)  # type: ignore[arg-type]
+    solver: Solver[Any] = EP() if exact else GAMP(variances=sparse.variances)  # type: ignore[arg-type]
     problem = assembled(table, choices.channel, plain_prior(table, choices))
 
     def run(purpose: str, problem: Any, stopping: Stopping, **more: Any) -> Solution:
@@ -172,10 +172,10 @@ def _from_plain_parameters(
         problem,
         replace(choices.stopping, max_iter=min(sparse.em_iterations, choices.stopping.max_iter)),
         tuner=EM(tunable_names(problem), hyper=choices.hyper, delay=0, every=EM_PERIOD),
-        state=solver.resumed(plain.state),
+        state=solver.as_start(plain.state),
     )
     if tuned.outcome in (Outcome.BUDGET, Outcome.STALLED):
-        tuned = run("settle", tuned.problem, choices.stopping, state=solver.resumed(tuned.state))
+        tuned = run("settle", tuned.problem, choices.stopping, state=solver.as_start(tuned.state))
     better = not plain.outcome.trustworthy or tuned.posterior.log_evidence >= plain.posterior.log_evidence
     if not (tuned.outcome is Outcome.INTERRUPTED or (tuned.outcome.trustworthy and better)):
         recorder.reject(slice(begun, None))
