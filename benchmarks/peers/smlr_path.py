@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from foldless.solvers.smlr.compiled import compiled
 
 from benchmarks.studies import _common as common
 from benchmarks.studies.smlr_table2.checks import dense_regression, path_rates, regression
 from benchmarks.studies.smlr_table2.run import checked_source
 from foldless.datasets import make_class_means
 from foldless.solvers.smlr import L1, Regression, Stop, newton, path, quadratic
-from foldless.solvers.smlr.compiled import compiled
 from foldless.solvers.smlr.design import duality_gap
 
 PEERS = Path(__file__).parent

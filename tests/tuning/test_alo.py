@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 
 from foldless.operators import operator_from
 from foldless.solvers.smlr import L1, Labels, Regression, largest_rate, nothing, path
-from foldless.tuning.alo import leave_one_out, scored
+from foldless.solvers.smlr.newton_loo import leave_one_out, scored
 
 
 def problem_of(n_samples, n_features, n_classes, apart, seed):

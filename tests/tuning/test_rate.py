@@ -9,7 +9,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from foldless.datasets import make_class_means
 from foldless.operators import Standardized, operator_from
 from foldless.solvers.smlr import L1, Columns, Labels, Regression, Ridge, Stop, path
-from foldless.tuning.alo import leave_one_out, leave_one_out_by_steps
+from foldless.solvers.smlr.newton_loo import leave_one_out, leave_one_out_by_steps
 from foldless.tuning.rate import WORTH_REFITS, Task, by_leave_one_out, rate_grid
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from foldless.solvers.smlr.compiled import compiled as foldless_compiled
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import ShuffleSplit
 
@@ -22,10 +23,9 @@ from foldless import SMLRClassifier
 from foldless.operators import Dense, Standardized
 from foldless.plots import BoundDisplay
 from foldless.solvers.smlr import L1, Labels, Regression, Stop, largest_rate, nothing, path
-from foldless.solvers.smlr.compiled import compiled as foldless_compiled
+from foldless.solvers.smlr.newton_loo import leave_one_out, scored
 from foldless.theory import bound
 from foldless.theory.bounds import pac_bayes
-from foldless.tuning.alo import leave_one_out, scored
 
 STUDY = Path(__file__).parent
 COLUMNS = ["part", "data", "what", "at", "ours", "theirs", "difference", "seconds"]

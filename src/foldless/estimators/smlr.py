@@ -28,9 +28,9 @@ from foldless.estimators._weights import sample_weights
 from foldless.operators import Operator, Standardized, operator_from
 from foldless.solution import Outcome
 from foldless.solvers.smlr import ALGORITHMS, L1, PENALTIES, Labels, Regression, RegressionFit, Stop
+from foldless.solvers.smlr.newton_loo import leave_one_out, scored
 from foldless.solvers.smlr.row_space import row_space
 from foldless.theory.bounds import bounds, operator_vote
-from foldless.tuning.alo import leave_one_out, scored
 from foldless.tuning.rate import (
     Task,
     Tuned,
