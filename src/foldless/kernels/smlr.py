@@ -1,8 +1,8 @@
 """L1-penalised regression: quadratics, Newton's method for two classes, a step without each sample.
 
 Thousands of decisions about vectors of twenty numbers, most of whose time NumPy would spend on being called.
-The bodies are array expressions, which serve both copies. Only linear systems have a form for each: LAPACK, and
-loops, which beat its calls up to some dozens of unknowns and round worse in nearly singular systems.
+The bodies are array expressions, which serve both copies. Only linear systems have a form for each: LAPACK,
+and loops, which beat its calls up to some dozens of unknowns and round worse in nearly singular systems.
 """
 
 from __future__ import annotations

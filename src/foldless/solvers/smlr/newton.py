@@ -15,14 +15,8 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from foldless.beliefs import Array
 from foldless.kernels import fastest
-from foldless.kernels.smlr import (
-    FIRST_RIDGE,
-    JUDGEABLE,
-    LARGEST_RIDGE,
-    MORE_RIDGE,
-    SHORTEST_STEP,
-    SUFFICIENT_FALL,
-)
+from foldless.kernels.smlr import FIRST_RIDGE, LARGEST_RIDGE, MORE_RIDGE
+from foldless.solvers.newton import backtracked
 from foldless.solvers.smlr.component_wise import component_wise
 from foldless.solvers.smlr.design import Design, Watch
 from foldless.solvers.smlr.likelihood import AtScores
@@ -144,27 +138,21 @@ def _line_search(
     design: Design, at: AtScores, weights: Array, step: Array, promised: float
 ) -> tuple[Array, AtScores] | None:
     """The first of the halved steps that brings its share of the promised fall; None if none does."""
-    if not promised < 0:
-        return None
-    objective = design.objective(at, weights)
-    stretched = design.scores(step)
-    scores = design.scores(weights)
-    length = 1.0
-    while length >= SHORTEST_STEP:
+    scores, stretched = design.scores(weights), design.scores(step)
+
+    def walked(length: float) -> tuple[tuple[Array, AtScores], float]:
         trial = weights + length * step
         trial_scores = scores + length * stretched
         if isinstance(design.penalty, RowGroups):
-            # The expansion of a norm knows nothing of its kink: rows that would pass zero stop there.
+            # The expansion of a norm has no kink: rows that would pass zero stop there.
             passed = design.penalised() & (np.sum(weights * trial, axis=1) < 0)
             trial[passed] = 0.0
             trial_scores = design.scores(trial)
         trial_at = design.labels.at(trial_scores)
-        value = design.objective(trial_at, trial)
-        fell = value - objective <= SUFFICIENT_FALL * length * promised
-        if fell or (abs(promised) <= JUDGEABLE * abs(objective) and value <= objective * (1 + JUDGEABLE)):
-            return trial, trial_at
-        length *= 0.5
-    return None
+        return (trial, trial_at), design.objective(trial_at, trial)
+
+    found = backtracked(walked, design.objective(at, weights), promised)
+    return None if found is None else found[0]
 
 
 def _penalty_change(design: Design, weights: Array, step: Array) -> float:
