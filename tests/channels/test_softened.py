@@ -112,9 +112,7 @@ def test_the_sum_over_levels_is_as_accurate_as_it_says(monkeypatch, n_classes, p
     rows = rows_of_all_kinds(150, n_classes)
     std = np.sqrt(rows[1])
     found = gumbel.gumbel_response(*rows, power)
-    monkeypatch.setattr(
-        gumbel, "LEAST_SCORES_COMPILED", 10**9
-    )  # loops have constants built in
+    monkeypatch.setattr(gumbel, "LEAST_SCORES_COMPILED", 10**9)  # loops have constants built in
     for name, value in FINE.items():
         monkeypatch.setattr(gumbel_kernels, name, value)
     truth = gumbel.gumbel_response(*rows, power)

@@ -174,7 +174,7 @@ def _by_rules(sums: Sums, mean: Array, var: Array, rules: Rules, out: Out) -> No
             sums(mean, np.minimum(var, rule.largest_var), rule, out)
             if wide.size:
                 part = np.empty((3, wide.size))
-                _by_rules(sums, mean[wide], var[wide], rules[number + 1 :], part)
+                _by_rules(sums, mean[wide], var[wide], rules[number + 1 :], list(part))
                 for field, values in zip(out, part, strict=True):
                     field[wide] = values
             return

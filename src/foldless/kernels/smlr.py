@@ -7,6 +7,8 @@ and loops, which beat its calls up to some dozens of unknowns and round worse in
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dposv
@@ -145,7 +147,8 @@ def follow_signs(curvature: Array, linear: Array, rates: Array, start: Array) ->
 
 
 @kernel()
-def _loss(margin: Array, sample_weight: Array) -> float:
+def _loss(margin: Array, sample_weight: Array) -> Any:
+    """Minus the log likelihood of all labels."""
     return sample_weight @ (np.maximum(-margin, 0.0) + np.log1p(np.exp(-np.abs(margin))))
 
 
@@ -203,8 +206,8 @@ def newton(
                 break
             ridge *= MORE_RIDGE
         promised = own_rates @ (np.abs(flat + step) - np.abs(flat)) - slope @ step
-        length, moved = 1.0, False
         along = step @ used
+        length, moved = 1.0, False
         while promised < 0 and length >= SHORTEST_STEP:
             value = _loss(label * (scores + length * along), sample_weight)
             value += own_rates @ np.abs(flat + length * step)
