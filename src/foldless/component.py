@@ -96,7 +96,8 @@ def wants(names: frozenset[str] | None, field: str) -> bool:
 
 def require_positive(owner: object, field: str, value: Any, advice: str) -> None:
     """A finite number above zero, or a ValueError that says what to do."""
-    if not (np.ndim(value) == 0 and np.isfinite(value) and value > 0):
+    is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+    if not (is_number and np.isfinite(value) and value > 0):
         raise ValueError(
             f"{type(owner).__name__}({field}=...) must be a finite number > 0; got {value!r}. {advice}"
         )
