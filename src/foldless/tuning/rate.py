@@ -24,7 +24,7 @@ from foldless.solvers.smlr import (
     largest_rate,
     nothing,
 )
-from foldless.solvers.smlr.newton_loo import LeaveOneOut, Stepped, leave_one_out_by_steps, refitted_where_far
+from foldless.solvers.smlr.newton_loo import LeaveOneOut, NewtonLOO, Stepped, log_proba_of
 
 # A path ends where the fit explains this share of the labels: smaller rates only enlarge the weights.
 EXPLAINED = 0.999
@@ -101,9 +101,10 @@ class Task:
         fitted = self.nothing
         if not self.penalty.sparse:
             return self.fit(rate, fitted)
+        top = max(fitted.rate, rate)
         # Half as large each time: the strong rule still rules most columns out.
-        n_between = max(int(np.ceil(np.log2(max(fitted.rate / rate, 1.0)))), 1)
-        for between in np.geomspace(max(fitted.rate, rate), rate, n_between + 1)[1:]:
+        n_between = max(int(np.ceil(np.log2(top / rate))), 1)
+        for between in np.geomspace(top, rate, n_between + 1)[1:]:
             fitted = self.fit(between, fitted)
         return fitted
 
@@ -129,7 +130,7 @@ def by_leave_one_out(task: Task, rates: Array, left_out: Array, label_weight: Ar
     lowest. A loss that still falls at the end of the rates is followed further: smooth kernels want rates
     many decades down.
     """
-    looks = _Looks(task, rates, left_out, label_weight)
+    looks = _Looks(task, rates, NewtonLOO(task.problem, left_out, label_weight, task.columns))
     end, stride = rates.size - 1, max(rates.size // COARSE_LOOKS, 1)
     furthest = end + int(end * np.log(FURTHEST) / np.log(rates[-1] / rates[0]))
     for place in (*range(0, end, stride), end, *range(end + stride, furthest + 1, stride)):
@@ -144,9 +145,8 @@ def by_leave_one_out(task: Task, rates: Array, left_out: Array, label_weight: Ar
 class _Looks:
     """Fits at places along a path, each from the nearest of a larger rate, and their leave-one-out loss."""
 
-    def __init__(self, task: Task, rates: Array, left_out: Array, label_weight: Array) -> None:
-        self._task, self._rates = task, rates
-        self._left_out, self._label_weight = left_out, label_weight
+    def __init__(self, task: Task, rates: Array, loo: NewtonLOO) -> None:
+        self._task, self._rates, self._loo = task, rates, loo
         self._fits: dict[int, RegressionFit] = {}
         self._stepped: dict[int, Stepped] = {}
         self._loss: dict[int, float] = {}
@@ -182,10 +182,9 @@ class _Looks:
         if self._fits and fitted.outcome is not Outcome.CONVERGED:
             self._failures += 1
             return self._failures < ENOUGH_FAILURES
-        penalty, weights = task.penalty(fitted.rate), (self._left_out, self._label_weight)
-        stepped = leave_one_out_by_steps(task.problem, penalty, fitted, *weights, task.columns)
+        stepped = self._loo.by_steps(task.penalty(fitted.rate), fitted)
         self._fits[place], self._stepped[place] = fitted, stepped
-        self._loss[place] = _or_infinite(stepped.loo.log_loss)
+        self._loss[place] = float(np.nan_to_num(stepped.loo.log_loss, nan=np.inf, posinf=np.inf))
         return not task.explained(fitted)
 
     def _rate(self, place: int) -> float:
@@ -222,17 +221,15 @@ class _Looks:
         Steps are too kind to small rates, so the best of them is not believed: while another place promises
         much less than what has been found, its samples are refitted, too.
         """
-        task = self._task
         found: dict[int, LeaveOneOut] = {}
         losses, enough = dict(self._loss), np.inf
         for place in sorted(self._loss, key=self._loss.__getitem__):
             if found and self._loss[place] >= enough:
                 break
-            penalty, weights = task.penalty(self._fits[place].rate), (self._left_out, self._label_weight)
-            found[place] = refitted_where_far(
-                task.problem, penalty, self._stepped[place], *weights, task.columns
+            found[place] = self._loo.refitted(
+                self._task.penalty(self._fits[place].rate), self._stepped[place]
             )
-            losses[place] = _or_infinite(found[place].log_loss)
+            losses[place] = float(np.nan_to_num(found[place].log_loss, nan=np.inf, posinf=np.inf))
             enough = min(enough, (1.0 - WORTH_REFITS) * losses[place])
         chosen = min(found, key=losses.__getitem__)
         places = sorted(self._fits)
@@ -244,11 +241,6 @@ class _Looks:
             sum(self._fits[i].n_iter for i in places),
             found[chosen],
         )
-
-
-def _or_infinite(loss: float) -> float:
-    """Of a loss that is not known."""
-    return loss if np.isfinite(loss) else np.inf
 
 
 def by_criterion(task: Task, rates: Array, criterion: Callable[[RegressionFit], float]) -> Tuned:
@@ -285,10 +277,8 @@ def by_folds(task: Task, rates: Array, n_folds: int, label_weight: Array) -> Tun
         reached = np.zeros(rates.size, dtype=bool)
         part = replace(task, problem=replace(task.problem, labels=kept))
         for i, fitted in enumerate(part.fits(rates)):
-            eta = labels.full(fitted.scores[inside])
-            log_proba = eta - np.logaddexp.reduce(eta, axis=1, keepdims=True)
-            own = log_proba[np.arange(int(inside.sum())), labels.code[inside]]
-            loss[i] -= label_weight[inside] @ own
+            own = log_proba_of(labels, fitted.scores)[np.arange(labels.code.size), labels.code]
+            loss[i] -= label_weight[inside] @ own[inside]
             reached[i] = True
             n_iter += fitted.n_iter
         loss[~reached] = np.inf
@@ -300,8 +290,7 @@ def by_folds(task: Task, rates: Array, n_folds: int, label_weight: Array) -> Tun
 def _folds(code: NDArray[np.intp], n_folds: int) -> NDArray[np.intp]:
     """Each class dealt out over the folds, in the order of samples, going on where the last class ended."""
     fold = np.empty(code.size, dtype=np.intp)
-    order = np.argsort(code, kind="stable")
-    fold[order] = np.arange(code.size) % n_folds
+    fold[np.argsort(code, kind="stable")] = np.arange(code.size) % n_folds
     return fold
 
 

@@ -86,86 +86,67 @@ class Stepped(NamedTuple):
     far: dict[int, RegressionFit]
 
 
-def leave_one_out(
-    problem: Regression,
-    penalty: Penalty,
-    fitted: RegressionFit,
-    left_out: Array,
-    label_weight: Array,
-    columns: Columns | None = None,
-) -> LeaveOneOut:
-    """Leave-one-out log probabilities of a fit.
+class NewtonLOO:
+    """Leave-one-out of fits of one problem, by Newton steps and refits.
 
     `left_out` is how much of each sample's weight goes, `label_weight` how much it counts in the averages.
     """
-    columns = columns or Columns(problem.operator)
-    stepped = leave_one_out_by_steps(problem, penalty, fitted, left_out, label_weight, columns)
-    return refitted_where_far(problem, penalty, stepped, left_out, label_weight, columns)
 
+    def __init__(
+        self, problem: Regression, left_out: Array, label_weight: Array, columns: Columns | None = None
+    ) -> None:
+        self.problem, self.left_out, self.label_weight = problem, left_out, label_weight
+        self.columns = columns or Columns(problem.operator)
+        weight = problem.labels.sample_weight
+        self.share = left_out / np.where(weight > 0, weight, 1.0)
 
-def leave_one_out_by_steps(
-    problem: Regression,
-    penalty: Penalty,
-    fitted: RegressionFit,
-    left_out: Array,
-    label_weight: Array,
-    columns: Columns,
-) -> Stepped:
-    """The same without refits, which is good enough to compare rates."""
-    labels = problem.labels
-    penalty = plainest(penalty, labels)
-    weight = labels.sample_weight
-    share = left_out / np.where(weight > 0, weight, 1.0)
-    bends = labels.curvatures(fitted.at)
-    if not isinstance(penalty, L1) or labels.code.size > MOST_STEPS:
-        expansion = _Expansion(problem, penalty, fitted, fitted.rows, columns, bends, share)
-        moved = expansion.moved_scores(expansion.change_of_same_weights())
-        return Stepped(scored(_log_proba(labels, fitted.scores + moved), labels.code, label_weight), {})
-    size = penalty.row_size(fitted.gradient)
-    rows = np.union1d(fitted.rows, np.flatnonzero(size > WITHIN_REACH * penalty.rate))
-    expansion = _Expansion(problem, penalty, fitted, rows, columns, bends, share)
-    changes = expansion.changes()
-    log_proba = _log_proba(labels, fitted.scores + expansion.moved_scores(changes))
-    far = {int(m): expansion.led(changes[m]) for m in _far(labels, fitted.scores, log_proba)}
-    return Stepped(scored(log_proba, labels.code, label_weight), far)
+    def of(self, penalty: Penalty, fitted: RegressionFit) -> LeaveOneOut:
+        """Leave-one-out log probabilities of a fit."""
+        return self.refitted(penalty, self.by_steps(penalty, fitted))
 
+    def by_steps(self, penalty: Penalty, fitted: RegressionFit) -> Stepped:
+        """The same without refits, which is good enough to compare rates."""
+        labels = self.problem.labels
+        penalty = plainest(penalty, labels)
+        if not isinstance(penalty, L1) or labels.code.size > MOST_STEPS:
+            expansion = _Expansion(self, penalty, fitted, fitted.rows)
+            moved = expansion.moved_scores(expansion.change_of_same_weights())
+            return Stepped(self._scored(log_proba_of(labels, fitted.scores + moved)), {})
+        size = penalty.row_size(fitted.gradient)
+        rows = np.union1d(fitted.rows, np.flatnonzero(size > WITHIN_REACH * penalty.rate))
+        expansion = _Expansion(self, penalty, fitted, rows)
+        changes = expansion.changes()
+        log_proba = log_proba_of(labels, fitted.scores + expansion.moved_scores(changes))
+        far = {int(m): expansion.led(changes[m]) for m in _far(labels, fitted.scores, log_proba)}
+        return Stepped(self._scored(log_proba), far)
 
-def refitted_where_far(
-    problem: Regression,
-    penalty: Penalty,
-    stepped: Stepped,
-    left_out: Array,
-    label_weight: Array,
-    columns: Columns,
-) -> LeaveOneOut:
-    """Samples that their step has moved far are left out in earnest."""
-    labels = problem.labels
-    log_proba = stepped.loo.log_proba.copy()
-    for m, start in stepped.far.items():
-        weight = labels.sample_weight.copy()
-        weight[m] -= left_out[m]
-        without = replace(problem, labels=replace(labels, sample_weight=weight))
-        if np.any(without.labels.base_rates == 0):
-            continue  # the last of its class: who has never seen that class calls it impossible
-        refit = fit(without, penalty, start, stop=Stop(REFIT_GAP), columns=columns)
-        log_proba[m] = _log_proba(labels, refit.scores)[m]
-    return scored(log_proba, labels.code, label_weight)
+    def refitted(self, penalty: Penalty, stepped: Stepped) -> LeaveOneOut:
+        """With samples that their step has moved far left out in earnest."""
+        labels = self.problem.labels
+        log_proba = stepped.loo.log_proba.copy()
+        for m, start in stepped.far.items():
+            weight = labels.sample_weight.copy()
+            weight[m] -= self.left_out[m]
+            without = replace(self.problem, labels=replace(labels, sample_weight=weight))
+            if np.any(without.labels.base_rates == 0):
+                continue  # the last of its class: who has never seen that class calls it impossible
+            refit = fit(without, penalty, start, stop=Stop(REFIT_GAP), columns=self.columns)
+            log_proba[m] = log_proba_of(labels, refit.scores)[m]
+        return self._scored(log_proba)
+
+    def _scored(self, log_proba: Array) -> LeaveOneOut:
+        return scored(log_proba, self.problem.labels.code, self.label_weight)
 
 
 class _Expansion:
     """Loss to second order about the fitted weights, over pairs of some columns and scores, and a penalty."""
 
     def __init__(
-        self,
-        problem: Regression,
-        penalty: Penalty,
-        fitted: RegressionFit,
-        rows: NDArray[np.intp],
-        columns: Columns,
-        bends: Array,
-        share: Array,
+        self, loo: NewtonLOO, penalty: Penalty, fitted: RegressionFit, rows: NDArray[np.intp]
     ) -> None:
-        self._fitted, self._rows, self._bends, self._share = fitted, rows, bends, share
+        problem, columns = loo.problem, loo.columns
+        self._fitted, self._rows, self._share = fitted, rows, loo.share
+        self._bends = problem.labels.curvatures(fitted.at)
         n_plain, n_scores = problem.n_plain, problem.labels.n_scores
         self._design = design_of(problem, penalty, columns, rows)
         self._weights = np.zeros((n_plain + rows.size, n_scores))
@@ -271,13 +252,14 @@ class _Expansion:
 def _far(labels: Labels, scores: Array, log_proba: Array) -> NDArray[np.intp]:
     """The samples of which a step says so much that it should be checked."""
     every = np.arange(labels.code.size)
-    before, after = -_log_proba(labels, scores)[every, labels.code], -log_proba[every, labels.code]
+    before, after = -log_proba_of(labels, scores)[every, labels.code], -log_proba[every, labels.code]
     # A sample that has run away must not make the others look near.
     mean_loss = float(np.mean(np.fmin(after, np.log(labels.n_classes))))
     return np.flatnonzero(~(np.abs(after - before) <= FAR * mean_loss))
 
 
-def _log_proba(labels: Labels, scores: Array) -> Array:
+def log_proba_of(labels: Labels, scores: Array) -> Array:
+    """Log probabilities of all classes."""
     eta = labels.full(scores)
     with np.errstate(invalid="ignore"):  # NaN, where nothing is known, stays NaN
         out: Array = eta - np.logaddexp.reduce(eta, axis=1, keepdims=True)
