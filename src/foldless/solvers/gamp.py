@@ -25,7 +25,7 @@ from typing import Any, Literal, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from foldless import fast
+from foldless import kernels
 from foldless.beliefs import Array, Posterior, Response, Tilted
 from foldless.channels.base import SupportsMaxSum as ChannelSupportsMaxSum
 from foldless.priors.base import Prior
@@ -233,7 +233,7 @@ class GAMP(Sweeping[GAMPState]):
         step = state.next_step
         samples = _SampleSide(problem, state, step, self.rule, self._exact)
         # Rows come block by block, and a channel that sees one of them should know of the others.
-        with fast.part_of(state.slopes.size):
+        with kernels.part_of(state.slopes.size):
             sweep = problem.operator.sweep(
                 state.weights, state.weight_var if self._exact else None, samples.row_step
             )
