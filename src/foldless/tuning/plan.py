@@ -90,6 +90,8 @@ class Budget:
     # so many a proportion is known to a third of a per cent.
     search_rows: int = 20_000
     search_share: float = 0.1
+    # Features from which most weights of two classes are visited only now and then (`solvers.screening`).
+    screened: int = 1_000_000
 
 
 @registered("plan/reason")
@@ -264,6 +266,12 @@ class _Planning:
                 "mostly-zeros",
                 f"Columns are mostly zeros: half of them are not zero in fewer than "
                 f"{100 * facts.median_nonzero_fraction:.2g} % of the rows.",
+            )
+        if self.many and facts.n_features >= self.budget.screened:
+            self._because(
+                "not-screened",
+                "Rows of weights, one for each class, are all visited in every iteration: screening is for two "
+                "classes.",
             )
         if not self.affordable:
             self._because(
