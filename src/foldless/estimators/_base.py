@@ -270,7 +270,7 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
         # Shares add up to one but for rounding.
         self.loo_error_ = min(float(share @ (log_proba.argmax(axis=1) != table.codes)), 1.0)
         self.loo_log_loss_ = -float(share @ table.log_density(log_proba))
-        vars(self).pop("mislabel_probability_", None)  # of an earlier fit
+        self.__dict__.pop("mislabel_probability_", None)  # of an earlier fit
         if portfolio.mislabel_probability is not None:
             self.mislabel_probability_ = portfolio.mislabel_probability.astype(dtype)
 

@@ -36,7 +36,8 @@ import numpy as np
 from foldless.beliefs import Array, Response, Tilted
 from foldless.channels.base import Channel
 from foldless.priors.base import Prior
-from foldless.solvers.gamp import MIN_CURVATURE, MIN_VARIANCE, RULES, VAGUEST_START, Rule
+from foldless.solvers.gamp import MIN_CURVATURE, MIN_VARIANCE, RULES, Rule
+from foldless.solvers.message_passing import VAGUEST_START
 from foldless.theory.quadrature import NORMAL_REACH, integrate, normal_expectation, panel_nodes
 
 # A signal this small beside its noise is none, and dividing by less would only lose digits.

@@ -32,8 +32,8 @@ EXPECTED_ACTIVE = 10.0
 PLAIN_SLAB_VARIANCE = 4.0
 # An iteration that has not found a smaller change for so long will not settle.
 PATIENCE = 60
-# Relative change at which a sparse model has settled; of several classes, whose sites circle about their fixed
-# point for as long again before they come nearer; and of ridges of message passing, which are only averaged.
+# Relative change at which a sparse model has settled; of several classes, whose sites circle about their
+# fixed point for as long again before they come nearer; and of ridges by messages, which are only averaged.
 TOLERANCE, TOLERANCE_OF_MANY, RIDGE_TOLERANCE = 1e-3, 5e-3, 1e-2
 RIDGE_MAX_ITER = 200
 # EM goes on for so many iterations from plain parameters: near its start the evidence is flat.
