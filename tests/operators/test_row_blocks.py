@@ -20,7 +20,6 @@ from scipy import sparse
 import foldless
 from foldless.datasets import make_class_means
 from foldless.io.rows import ReadRows, RowSource, row_source
-from foldless.io.rows.base import in_space
 from foldless.io.table import BadTable
 from foldless.operators import Dense, RowBlocks, Sparse, Standardized, open_rows
 from foldless.operators.reading_ahead import THREAD_NAME
@@ -48,7 +47,7 @@ class Watched(RowSource):
             time.sleep(self.seconds)
             if sparse.issparse(self.A):
                 return self.A[rows]
-            block = in_space(space, rows.stop - rows.start, self.shape[1], self.dtype)
+            block = self.in_space(rows, space)
             block[:] = self.A[rows]
             return block
 

@@ -21,8 +21,10 @@ from foldless.channels.margin import (
 )
 from foldless.channels.sigmoid_averages import sigmoid_power_response
 from foldless.component import inner_names, wants
+from foldless.registry import registered
 
 
+@registered("channel/blended")
 @dataclass(frozen=True)
 class Blended(Channel):
     """σ(a y z)^(1-ω) · exp(ω a (y - label_mean) z / 2), with ω = generative_weight and a = base.scale.

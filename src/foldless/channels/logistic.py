@@ -25,6 +25,7 @@ from foldless.channels.sigmoid_integrals import (
     variational_response,
 )
 from foldless.component import wants
+from foldless.registry import registered
 
 INTEGRALS: dict[str, Callable[[Array, Array], Response]] = {
     "exponential-sums": sigmoid_power_response,
@@ -34,6 +35,7 @@ INTEGRALS: dict[str, Callable[[Array, Array], Response]] = {
 }
 
 
+@registered("channel/logistic")
 @dataclass(frozen=True)
 class Logistic(MarginChannel):
     """p(y | z) = σ(scale y z), σ(x) = 1/(1 + e^-x).

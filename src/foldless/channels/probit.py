@@ -16,6 +16,7 @@ from foldless.channels.margin import (
     through_margin,
 )
 from foldless.component import wants
+from foldless.registry import registered
 from foldless.special import mills
 
 # Newton's method for the proximal point is monotone and needs about 8 steps; the rest is a safeguard.
@@ -23,6 +24,7 @@ NEWTON_STEPS = 60
 NEWTON_TOLERANCE = 4 * np.finfo(np.float64).eps
 
 
+@registered("channel/probit")
 @dataclass(frozen=True)
 class Probit(MarginChannel):
     """p(y | z) = Φ(y z / √variance)."""

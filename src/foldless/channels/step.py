@@ -17,8 +17,10 @@ from foldless.channels.flipped_labels import (
 from foldless.channels.margin import MarginChannel, doubles
 from foldless.channels.probit import sign_response
 from foldless.component import wants
+from foldless.registry import registered
 
 
+@registered("channel/step")
 @dataclass(frozen=True)
 class Step(MarginChannel):
     """p(y | z) = noise + (1 - 2 noise) 1{y z > 0}. Sum-product only: its proximal point says nothing."""

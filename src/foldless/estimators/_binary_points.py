@@ -12,14 +12,15 @@ from scipy.special import log_softmax
 from foldless.beliefs import Array
 from foldless.channels import Channel
 from foldless.operators import Operator
+from foldless.registry import registered
 from foldless.solution import Outcome
 from foldless.solvers.knapsack import Histograms
 from foldless.solvers.knapsack.histograms import gaussian_histograms
 from foldless.tuning.bayes_point import KnapsackFit
 from foldless.tuning.fit import Fit
-from foldless.tuning.loo import log_label_odds, loo_log_odds
 
 
+@registered("bayes-point/knapsack")
 @dataclass(frozen=True, eq=False)
 class KnapsackPoint:
     """Means of max-marginals; log-odds are proportional to scores."""
@@ -71,6 +72,7 @@ class KnapsackPoint:
         return self.marginals
 
 
+@registered("bayes-point/ep")
 @dataclass(frozen=True, eq=False)
 class EPPoint:
     """A Gaussian posterior; log-odds are integrated over the scores' distribution."""
@@ -89,12 +91,12 @@ class EPPoint:
     @classmethod
     def of(cls, result: Fit, tried: list[tuple[Channel, float]]) -> EPPoint:
         posterior = result.solution.posterior
-        constant = result.standardized.constant
+        constant = result.table.standardized.constant
         mean, var = np.where(constant, 0.0, posterior.mean[:-1]), np.where(constant, 0.0, posterior.var[:-1])
         # Variances of new scores leave covariances out, and are scaled so that on average they are what
         # the cavities of the training scores, covariances included, are.
         weight = result.solution.problem.label_weight
-        diagonal = result.standardized.score_variances(var) + posterior.var[-1]
+        diagonal = result.table.standardized.score_variances(var) + posterior.var[-1]
         own = {
             "channel_": result.channel,
             "prior_": result.prior,
@@ -109,8 +111,8 @@ class EPPoint:
             float(weight @ posterior.loo_var) / float(weight @ diagonal),
             result.channel,
             result.solution.outcome,
-            result.n_iter,
-            loo_log_odds(result.solution),
+            len(result.solution.history),
+            result.solution.loo_log_odds(),
             own,
         )
 
@@ -120,7 +122,7 @@ class EPPoint:
         return mean, self.variance_scale * var
 
     def log_odds(self, columns: Operator) -> Array:
-        return log_label_odds(self.channel.predictive(), *self.scores(columns))
+        return self.channel.predictive().log_odds(*self.scores(columns))
 
     def histograms(self, n_bins: int) -> Histograms:
         return gaussian_histograms(self.mean, np.sqrt(self.var), n_bins)

@@ -20,6 +20,7 @@ from scipy.linalg import eigh
 from sklearn.metrics.pairwise import pairwise_kernels
 
 from foldless.beliefs import Array
+from foldless.registry import registered
 
 Kernel = str | Callable[[Any, Any], float]
 # Directions of the kernel matrix with less than this share of the largest are rounding.
@@ -31,6 +32,7 @@ class Basis(Protocol):
         """The columns at these samples, which are standardised."""
 
 
+@registered("columns/gram-basis")
 @dataclass(frozen=True, eq=False)
 class GramBasis:
     """Directions of the kernel matrix of the training samples."""
@@ -59,6 +61,7 @@ class GramBasis:
         return _kernel(samples, self.training, self.kernel, self.options) @ self.directions
 
 
+@registered("columns/fourier-basis")
 @dataclass(frozen=True, eq=False)
 class FourierBasis:
     """cos(ω'x + b) for random ω, b, whose products approximate the RBF kernel."""

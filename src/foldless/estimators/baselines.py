@@ -27,12 +27,14 @@ from foldless.estimators._notebook import NotebookSummary
 from foldless.estimators._saving import Saved
 from foldless.estimators._threads import one_blas_thread
 from foldless.estimators.smlr import SMLRClassifier
+from foldless.registry import registered
 
 # A basis function whose prior precision has grown this far beyond the data's is out [Tipping 2001].
 PRUNED_PRECISION = 1e9
 NEWTON_STEPS = 50
 
 
+@registered("estimator/sbmlr")
 class SBMLRClassifier(SMLRClassifier):
     """Sparse Bayesian multinomial logistic regression [Cawley, Talbot, Girolami 2007].
 
@@ -91,6 +93,7 @@ class _Binary(Saved, NotebookSummary, ClassifierMixin, BaseEstimator):
         return tags
 
 
+@registered("estimator/one-bit-cs")
 class OneBitCS(_Binary):
     """One-bit compressed sensing by convex programming [Plan, Vershynin 2013].
 
@@ -155,6 +158,7 @@ def one_bit_weights(correlation: Array, sparsity: float) -> Array:
     return found
 
 
+@registered("estimator/rvm")
 class RVMClassifier(_Binary):
     """Relevance vector machine for two classes [Tipping 2001].
 

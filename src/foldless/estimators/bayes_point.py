@@ -21,11 +21,11 @@ from foldless.channels import Channel, channel_from
 from foldless.estimators._binary_points import BinaryPoint, EPPoint, KnapsackPoint, coupled
 from foldless.estimators._kernel_basis import Basis, FourierBasis, GramBasis, Kernel
 from foldless.estimators._notebook import NotebookSummary
-from foldless.estimators._reading import STORAGE
+from foldless.estimators._reading import STORAGE, sample_weights
 from foldless.estimators._saving import Saved
 from foldless.estimators._threads import one_blas_thread
-from foldless.estimators._weights import sample_weights
 from foldless.operators import Dense, Standardized, operator_from
+from foldless.registry import registered
 from foldless.solution import Iteration, Outcome
 from foldless.solvers.knapsack import ENGINES, PRIORS, Histograms, LogPrior, Machine, Sweep
 from foldless.solvers.solve import Stopping
@@ -40,6 +40,7 @@ MOST_BYTES = 4e9
 GAUSSIAN_QUARTILES = 1.3489795
 
 
+@registered("estimator/bayes-point")
 class BayesPointClassifier(Saved, NotebookSummary, ClassifierMixin, BaseEstimator):
     """The Bayes point: the average of all linear classifiers, weighted by how well they explain the labels.
 

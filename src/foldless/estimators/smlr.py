@@ -21,11 +21,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from foldless.beliefs import Array
 from foldless.estimators._notebook import NotebookSummary
-from foldless.estimators._reading import STORAGE
+from foldless.estimators._reading import STORAGE, sample_weights
 from foldless.estimators._saving import Saved
 from foldless.estimators._threads import one_blas_thread
-from foldless.estimators._weights import sample_weights
 from foldless.operators import Operator, Standardized, operator_from
+from foldless.registry import registered
 from foldless.solution import Outcome
 from foldless.solvers.smlr import ALGORITHMS, L1, PENALTIES, Labels, Regression, RegressionFit, Stop
 from foldless.solvers.smlr.row_space import row_space
@@ -46,6 +46,7 @@ TUNINGS = ("alo", "bayes", "bound", "cv")
 BOUND_DELTA = 0.05
 
 
+@registered("estimator/smlr")
 class SMLRClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, BaseEstimator):
     """Sparse multinomial logistic regression [Krishnapuram, Carin, Figueiredo, Hartemink 2005].
 

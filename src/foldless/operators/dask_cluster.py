@@ -17,10 +17,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from concurrent.futures import CancelledError
 from typing import Any
 
+from foldless.operators.blocked import Own, Question
 from foldless.operators.dask_blocks import Block
-
-# Called with the operator of a block, then with what all blocks are told, then with what is the block's own.
-Question = Callable[..., Any]
 
 # How often an unanswered question is looked after. A worker that dies is noticed at once if it was working;
 # this is for those that were dead when asked, which a scheduler tries to reach for half a minute.
@@ -69,7 +67,7 @@ class OnWorkers:
         self._futures = [self._futures[i] for i in chosen]
         self._places = None
 
-    def ask(self, question: Question, told: tuple[Any, ...], own: Mapping[int, tuple[Any, ...]]) -> list[Any]:
+    def ask(self, question: Question, told: tuple[Any, ...], own: Own) -> list[Any]:
         """The answers of some blocks, in the order of `own`."""
         answers: dict[int, Any] = {}
         try:
@@ -96,7 +94,7 @@ class OnWorkers:
         self,
         question: Question,
         told: tuple[Any, ...],
-        own: Mapping[int, tuple[Any, ...]],
+        own: Own,
         answers: dict[int, Any],
     ) -> None:
         """Ask every worker about its blocks; what a worker takes to its grave is left unanswered."""

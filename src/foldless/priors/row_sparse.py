@@ -16,8 +16,10 @@ from foldless.priors._slab import slab_evidence_of
 from foldless.priors.base import NO_HYPER_PRIOR, HyperPrior, Prior
 from foldless.priors.gaussian import Gaussian
 from foldless.priors.spike_and_slab import INCLUSION_MARGIN, LARGEST_INCLUSION, LEAST_EXPECTED_ACTIVE
+from foldless.registry import registered
 
 
+@registered("prior/row-sparse")
 @dataclass(frozen=True)
 class RowSparse(Prior):
     """(1 - inclusion) δ(w_n) + inclusion Π_k slab(w_nk), for the row w_n of a feature's weights.

@@ -23,6 +23,7 @@ from foldless.priors._common import (
 from foldless.priors._slab import slab_evidence_of
 from foldless.priors.base import NO_HYPER_PRIOR, HyperPrior, Prior
 from foldless.priors.gaussian import Gaussian
+from foldless.registry import registered
 
 # With a hyper-prior, the learned inclusion rate expects at least half a feature and at most half of them:
 # beyond these the model is empty or not sparse, and EM does not find back.
@@ -40,6 +41,7 @@ class Odds(NamedTuple):
     minus_log_inclusion: Array
 
 
+@registered("prior/spike-and-slab")
 @dataclass(frozen=True)
 class SpikeAndSlab(Prior):
     """(1 - inclusion) δ(w) + inclusion slab(w), for any slab."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from foldless.beliefs import Array
 from foldless.problem import Problem
+from foldless.registry import registered
 from foldless.solvers.clusters import correlated_clusters, correlations_within
 from foldless.solvers.configurations import Configurations, all_configurations, spikes_and_slabs
 from foldless.solvers.gaussian_layer import NotPositiveDefinite, Sites, Tiles
@@ -31,6 +32,7 @@ LARGEST_PRIOR_PROBABILITY = 0.5
 SHARES_OF_NEGATIVE = (1.0, 0.5, 0.25, 0.125, -0.125)
 
 
+@registered("selection/credible-set")
 @dataclass(frozen=True, eq=False)
 class CredibleSet:
     """Correlated columns, the most probable first, at least one of which is in with this probability."""

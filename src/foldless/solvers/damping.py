@@ -9,6 +9,7 @@ import numpy as np
 
 from foldless.beliefs import Array
 from foldless.component import Component
+from foldless.registry import registered
 
 # Scores within a hundredth of a logit of zero count as settled: relative change alone never settles when the
 # answer is that nothing matters.
@@ -19,6 +20,7 @@ CALMER = 0.25
 CALMEST_STEP = 0.01
 
 
+@registered("damping/constant")
 @dataclass(frozen=True)
 class ConstantDamping(Component):
     """Always the same step in (0, 1]; 1 is undamped."""
@@ -39,6 +41,7 @@ class ConstantDamping(Component):
         return step
 
 
+@registered("damping/adaptive")
 @dataclass(frozen=True)
 class AdaptiveDamping(Component):
     """Shorten the step when the iteration oscillates or explodes, lengthen it otherwise.

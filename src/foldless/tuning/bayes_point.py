@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from foldless.beliefs import Array
+from foldless.registry import registered
 from foldless.solution import Outcome
 from foldless.solvers.knapsack import Histograms, Machine, Sweep, grid
 
@@ -47,6 +48,7 @@ SMALLEST_SHARE = 1e-3
 SweepWatch = Callable[[Sweep], None]
 
 
+@registered("bayes-point/setting")
 @dataclass(frozen=True)
 class Setting:
     """One setting, how it predicted samples that it had not seen, and its share in the average."""

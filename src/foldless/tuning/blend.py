@@ -15,6 +15,9 @@ the sample is evidence for. With class means  x̄ + (t - t̄) v w / 2  the ridge
 which `BlendTuner` keeps up to date; it is  ω v information  when all labels are right. Without this a rare
 class could be invented from suspected mistakes at no cost.
 
+Of D classes, with a score and weights mean_k / v for each,  log p(x, y) = z_y - Σ_k n_k v w_k²/2 + const
+per feature, summed over samples: ω makes the softmax `BlendedMultinomial` and adds a ridge  ω n_k v.
+
 Always-kept columns (intercept, covariates) are fitted discriminatively at any ω: see `Problem.kept`.
 """
 
@@ -28,15 +31,23 @@ import numpy as np
 from scipy.special import entr
 
 from foldless.beliefs import Array
-from foldless.channels import Blended, Channel, FlippedLabels, Logistic, Pinned
+from foldless.channels import (
+    Blended,
+    BlendedMultinomial,
+    Channel,
+    FlippedLabels,
+    Logistic,
+    Multinomial,
+    Pinned,
+)
 from foldless.channels.flipped_labels import with_flip_prob
-from foldless.priors import Blocks, Ridged
+from foldless.priors import Ridged
 from foldless.problem import Problem
 from foldless.solution import Outcome, Solution
 from foldless.solvers.base import State
+from foldless.tuning.class_means import ClassMeans
 from foldless.tuning.em import EM
-from foldless.tuning.loo import loo_log_densities, loo_log_loss
-from foldless.tuning.start import ClassMeans
+from foldless.tuning.table import blocks_of, with_prior
 
 GRID = (1.0, 0.75, 0.5, 0.25, 0.0)
 # The search down the grid ends when the loss has been above its minimum this many times in a row, or
@@ -51,30 +62,34 @@ AMPLE = 4.0
 
 
 def can_blend(channel: Channel) -> bool:
-    """Whether a channel has a generative counterpart: the logistic does, also under label noise."""
+    """Whether a channel has a generative counterpart: logistic ones do, also under label noise."""
     if isinstance(channel, FlippedLabels | Pinned):
         return can_blend(channel.base)
+    if isinstance(channel, Multinomial):
+        return channel.estimator == "gumbel"
     return isinstance(channel, Logistic) and channel.integral == "exponential-sums"
 
 
 def blended(problem: Problem, weight: float, means: ClassMeans) -> Problem:
-    """The problem with generative weight ω; its prior must be `Blocks` (penalised base, kept others)."""
+    """An assembled problem with generative weight ω."""
     if weight == 0:
         return problem
-    prior = problem.prior
-    assert isinstance(prior, Blocks)
+    base = blocks_of(problem).base
+    if isinstance(problem.channel, Multinomial):
+        ridge = weight * np.multiply.outer(means.within_var, means.class_weight)
+        channel: Channel = BlendedMultinomial(problem.channel, weight)
+        return with_prior(problem, Ridged(base, ridge)).but(channel=channel)
     channel = _blended_channel(problem.channel, weight, means.label_mean)
-    problem = problem.but(channel=channel, prior=replace(prior, base=Ridged(prior.base, 0.0)))
+    problem = with_prior(problem, Ridged(base, 0.0)).but(channel=channel)
     return _with_ridge(problem, means, _noise_of(channel))
 
 
 def unblended(problem: Problem) -> Problem:
     """The problem a blend was made from, with whatever was tuned since."""
-    channel, prior = _unblended_channel(problem.channel), problem.prior
-    assert isinstance(prior, Blocks)
-    if isinstance(prior.base, Ridged):
-        prior = replace(prior, base=prior.base.base)
-    return problem.but(channel=channel, prior=prior)
+    base = blocks_of(problem).base
+    if isinstance(base, Ridged):
+        problem = with_prior(problem, base.base)
+    return problem.but(channel=_unblended_channel(problem.channel))
 
 
 @dataclass(frozen=True)
@@ -112,7 +127,7 @@ def descend(
         solution = solve_at(weight, start, glance)
         if glance and solution.outcome is Outcome.BUDGET and not _clearly_worse(solution, best):
             solution = solve_at(weight, solution, False)
-        tried.append(Candidate(weight, loo_log_loss(solution), solution.outcome))
+        tried.append(Candidate(weight, solution.loo_log_loss(), solution.outcome))
         behind = len(tried) - 1 - _best_of(tried)
         best = solution if behind == 0 or best is None else best
         return solution
@@ -142,9 +157,7 @@ def _support_is_told(solution: Solution, gain: float) -> bool:
     N (entr π + entr(1 - π)) of them. Where labels say several times as much there is one support that fits
     them, and a fit without class means finds it from wherever it starts.
     """
-    prior = solution.problem.prior
-    base = prior.base if isinstance(prior, Blocks) else prior
-    inclusion = getattr(base, "inclusion", None)
+    inclusion = getattr(blocks_of(solution.problem).base, "inclusion", None)
     if inclusion is None:  # no features are named, and nothing is known of other places to end at
         return False
     naming = solution.problem.operator.shape[1] * float(entr(inclusion) + entr(1.0 - inclusion))
@@ -161,7 +174,7 @@ def _clearly_worse(solution: Solution, best: Solution | None) -> bool:
         return False
     weight = best.problem.label_weight
     share = weight / weight.sum()
-    difference = loo_log_densities(best) - loo_log_densities(solution)
+    difference = best.loo_log_densities() - solution.loo_log_densities()
     mean = float(share @ difference)
     # A sample of weight 2 counts as two, and so does its share of the squared standard error.
     standard_error = np.sqrt(float(share @ (difference - mean) ** 2) / weight.sum())
@@ -205,10 +218,9 @@ def _with_ridge(problem: Problem, means: ClassMeans, flipped: Array | float) -> 
     channel = _with_label_mean(problem.channel, label_mean)
     blend = _blend_in(channel)
     ridge = blend.generative_weight * information * blend.base.scale**2 * means.within_var
-    prior = problem.prior
-    assert isinstance(prior, Blocks)
-    assert isinstance(prior.base, Ridged)
-    return problem.but(channel=channel, prior=replace(prior, base=replace(prior.base, precision=ridge)))
+    ridged = blocks_of(problem).base
+    assert isinstance(ridged, Ridged)
+    return with_prior(problem, replace(ridged, precision=ridge)).but(channel=channel)
 
 
 def _without_pins(channel: Channel) -> Channel:
@@ -250,4 +262,4 @@ def _blended_channel(channel: Channel, weight: float, label_mean: float) -> Chan
 def _unblended_channel(channel: Channel) -> Channel:
     if isinstance(channel, FlippedLabels | Pinned):
         return replace(channel, base=_unblended_channel(channel.base))
-    return channel.base if isinstance(channel, Blended) else channel
+    return channel.base if isinstance(channel, Blended | BlendedMultinomial) else channel

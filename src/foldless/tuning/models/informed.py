@@ -1,4 +1,4 @@
-"""A bank of dense models: Gaussian priors from ignorant to informed, each with its honest leave-one-out.
+"""Informed ridges: Gaussian priors from ignorant to informed, each with its honest leave-one-out.
 
 Sparse models lose to ridge regression where many correlated features share the signal, as genes and voxels
 do, and ridge regression loses where few features matter. Between them lie Gaussian priors whose variances
@@ -18,21 +18,16 @@ the prediction from all other samples, variances and centres included, is
     k'ᵀ (r' - W' ΔK r'),   k' = X' D' x',   ΔK = X' D' X'ᵀ - X D Xᵀ,
 
 for O(M²N) in all: no refit, and no M x M matrix for each sample. Against true refits it is off by a few
-per cent (tests/tuning/test_bank.py), where ignoring D' is off by tenths. A group of samples
+per cent (tests/tuning/test_informed.py), where ignoring D' is off by tenths. A group of samples
 changes D too much for the first order; groups are few, and theirs is the kernel without them, with label
 sites as they are: the fit is not repeated.
-
-**Certainty.** Under an isotropic prior with far more features than samples, a new sample's score is mostly
-uncertain, because most of its features point where no sample has been. Real data do not fill that space, and
-there integrated probabilities are too timid. Every model therefore also stands with a part of its score
-variance only, down to none of it (the plug-in rule); leave-one-out judges that, too. See `average`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import product
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -40,40 +35,64 @@ from numpy.typing import NDArray
 
 from foldless.beliefs import Array
 from foldless.channels import Channel, FlippedLabels, Logistic
+from foldless.solution import Outcome
+from foldless.solvers.gaussian_layer import Tiles
 from foldless.solvers.kernel_ep import KernelFits, dual_weights, kernel_ep
-from foldless.tuning.relevance import Contrasts
+from foldless.tuning.contrasts import Contrasts
+from foldless.tuning.models.base import Model, Scores, Weights
+from foldless.tuning.plan import Recipe
+from foldless.tuning.record import Recorder, Run
+from foldless.tuning.table import COVARIATE_VARIANCE, Table
 
-EXPONENTS = (0, 1, 2)
-# Of the scores of samples, in squared log-odds. With more features than samples any labels can be separated;
-# a prior this wide leaves it to them how far, as a Bayes point machine does, and it is wrong labels and the
-# certainty below that make predictions more or less timid.
-SCORE_VARIANCE = 1000.0
-FLIP_PROBS = (0.0, 0.1)
+# The intercept, between the classes, strays from their log-odds by about this variance.
+INTERCEPT_VARIANCE = 1.0
 LEAST_SCORE_VARIANCE = 1e-6
 LEAST = float(np.finfo(float).tiny)
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """One model of the bank."""
+def informed_ridges(table: Table, recipes: tuple[Recipe, ...], recorder: Recorder) -> list[Model]:
+    """Models of two classes, for more features than samples."""
+    n_samples, weight = table.shape[0], table.sample_weight
+    rows, kept = weight > 0, table.kept
+    log_odds = float(np.diff(np.log(table.class_weight))[0])
+    base = Base(
+        np.column_stack([table.standardized.columns(kept), np.ones(n_samples)])[rows],
+        np.append(np.zeros(kept.size), log_odds),
+        np.append(np.full(kept.size, COVARIATE_VARIANCE), INTERCEPT_VARIANCE),
+    )
+    left_out = table.left_out.of_rows(rows)
+    group = np.arange(int(rows.sum())) if left_out.group is None else left_out.group
+    contrasts = Contrasts(table.labels[rows], weight[rows], left_out.lost, group)
+    columns = Penalised(Tiles(table.standardized), table.free, None if rows.all() else rows)
+    fits = fit_informed(columns, base, contrasts, recipes)
+    for recipe in recipes:
+        outcome = Outcome.CONVERGED if recipe in fits.recipes else Outcome.DIVERGED
+        recorder.runs.append(Run(recipe.code, "fit", "kernel EP", outcome, 0, detail=recipe.name))
 
-    exponent: int  # prior variances ∝ relevance to this power
-    score_variance: float
-    flip_prob: float
+    @cache
+    def all_weights() -> InformedWeights:
+        # One pass over X for all of them, and only if any is asked for.
+        return informed_weights(columns, base, contrasts, fits, np.arange(len(fits.recipes)))
 
-    @property
-    def name(self) -> str:
-        """As a reader would say it."""
-        kind = ("ridge", "informed", "strongly informed")[self.exponent]
-        noise = ", labels may be wrong" if self.flip_prob else ""
-        return f"{kind}, score variance {self.score_variance:g}{noise}"
+    def weights(model: int) -> Weights:
+        found = all_weights()
+        mean, var, score_var = found.mean[model], found.var[model], found.prior_var[model]
+        mean[kept], var[kept] = found.kept_mean[model, :-1], found.kept_var[model, :-1]
+        score_var[kept] = var[kept]
+        intercept, intercept_var = found.kept_mean[model, -1:], found.kept_var[model, -1:]
+        return Weights(mean[:, None], var[:, None], intercept, intercept_var, score_var[:, None])
 
-    @property
-    def channel(self) -> Channel:
-        return FlippedLabels(Logistic(), self.flip_prob) if self.flip_prob else Logistic()
+    def of_recipe(model: int, recipe: Recipe) -> Model:
+        mean, var = np.zeros((n_samples, 1)), np.ones((n_samples, 1))
+        mean[rows, 0], var[rows, 0] = fits.loo_mean[model], fits.loo_var[model]
+        scores = Scores(mean, var)
+        return Model(recipe.code, recipe.name, channel_of(recipe), scores, partial(weights, model))
+
+    return [of_recipe(model, recipe) for model, recipe in enumerate(fits.recipes)]
 
 
-RECIPES = tuple(Recipe(a, SCORE_VARIANCE, flip_prob) for a, flip_prob in product(EXPONENTS, FLIP_PROBS))
+def channel_of(recipe: Recipe) -> Channel:
+    return FlippedLabels(Logistic(), recipe.flip_prob) if recipe.flip_prob else Logistic()
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +134,7 @@ class Penalised:
 
 
 @dataclass(frozen=True, eq=False)
-class Bank:
+class InformedFits:
     """Fitted models, those whose iteration settled, with beliefs about every score from other groups."""
 
     recipes: tuple[Recipe, ...]
@@ -125,8 +144,8 @@ class Bank:
 
 
 @dataclass(frozen=True, eq=False)
-class BankWeights:
-    """Moments of weights under some models of a bank, in the units of the tiles: score = weights x + kept."""
+class InformedWeights:
+    """Moments of weights under some of the models, in the units of the tiles: score = weights x + kept."""
 
     mean: Array  # (models, columns)
     var: Array
@@ -135,9 +154,9 @@ class BankWeights:
     kept_var: Array
 
 
-def fit_bank(
-    columns: Penalised, base: Base, contrasts: Contrasts, recipes: tuple[Recipe, ...] = RECIPES
-) -> Bank:
+def fit_informed(
+    columns: Penalised, base: Base, contrasts: Contrasts, recipes: tuple[Recipe, ...]
+) -> InformedFits:
     """Fit every recipe to standardised columns."""
     kernels = _Kernels.of(columns, contrasts, tuple(dict.fromkeys(r.exponent for r in recipes)))
     base_kernel = base.kernel
@@ -148,7 +167,7 @@ def fit_bank(
     for flip_prob in dict.fromkeys(r.flip_prob for r in recipes):
         of_channel = [r for r in recipes if r.flip_prob == flip_prob]
         stacked = np.array([r.score_variance * kernels.whole[r.exponent] + base_kernel for r in of_channel])
-        channel = of_channel[0].channel
+        channel = channel_of(of_channel[0])
         found.append(kernel_ep(stacked, base.scores, contrasts.labels, contrasts.sample_weight, channel))
         alike += of_channel
     fits = KernelFits.joined(found)
@@ -159,15 +178,15 @@ def fit_bank(
         if contrasts.one_by_one
         else _by_groups(columns, contrasts, settled, fits, base)
     )
-    return Bank(settled, fits, loo_mean, np.maximum(loo_var, LEAST_SCORE_VARIANCE))
+    return InformedFits(settled, fits, loo_mean, np.maximum(loo_var, LEAST_SCORE_VARIANCE))
 
 
-def bank_weights(
-    columns: Penalised, base: Base, contrasts: Contrasts, bank: Bank, chosen: NDArray[np.intp]
-) -> BankWeights:
+def informed_weights(
+    columns: Penalised, base: Base, contrasts: Contrasts, found: InformedFits, chosen: NDArray[np.intp]
+) -> InformedWeights:
     """Posterior moments of all weights under the chosen models; the last of the kept is the intercept."""
-    recipes = [bank.recipes[n] for n in chosen]
-    fits = bank.fits.chosen(chosen)
+    recipes = [found.recipes[n] for n in chosen]
+    fits = found.fits.chosen(chosen)
     prior_var = np.zeros((chosen.size, columns.free.size))
     middle = np.zeros(columns.free.size)
     for which, tile in columns:
@@ -188,7 +207,7 @@ def bank_weights(
     kept_mean[:, -1] -= mean @ middle
     explained = np.einsum("nik,ik->nk", np.matmul(fits.inverse, base.values), base.values)
     kept_var = base.prior_var * np.maximum(1.0 - base.prior_var * explained, 0.0)
-    return BankWeights(mean, var, prior_var, kept_mean, kept_var)
+    return InformedWeights(mean, var, prior_var, kept_mean, kept_var)
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,13 +20,13 @@ from scipy.special import log_softmax, softmax
 
 from foldless.beliefs import Array, Posterior
 from foldless.channels import FlippedLabels
-from foldless.priors import Blocks, Gaussian, HyperPrior, SpikeAndSlab
+from foldless.priors import Gaussian, HyperPrior, SpikeAndSlab
 from foldless.problem import Problem
 from foldless.solution import History, Outcome, Solution
-from foldless.solvers import EP, Stopping, solve
-from foldless.solvers.solve import Watch
-from foldless.tuning.fit import Fit
-from foldless.tuning.loo import loo_log_densities
+from foldless.solvers import EP, Stopping
+from foldless.tuning.fit import SPARSE, Fit
+from foldless.tuning.record import Recorder
+from foldless.tuning.table import blocks_of, with_prior
 
 # The slab's variance, as a multiple of the one found: steps of about a standard deviation of what ten weights
 # say of its logarithm.
@@ -35,7 +35,7 @@ VARIANCE_FACTORS = (1.0, 2.0, 0.5)
 STOPPING = Stopping(tol=5e-3, max_iter=100, patience=40)
 
 
-def integrated(found: Fit, hyper: HyperPrior, watch: Watch | None = None) -> Fit:
+def integrated(found: Fit, hyper: HyperPrior, recorder: Recorder) -> Fit:
     """The fit, by EP, with its posterior integrated over neighbours of its parameters.
 
     Parameters as published stay those found, but for the share of wrong labels, which becomes its mean: it is
@@ -47,7 +47,14 @@ def integrated(found: Fit, hyper: HyperPrior, watch: Watch | None = None) -> Fit
     solutions, log_weights = [centre], [_log_hyper(centre.problem, hyper)]
     solver, history = EP(), list(centre.history.iterations)
     for problem in _neighbours(centre.problem):
-        solution = solve(problem, solver, stopping=STOPPING, state=solver.resumed(centre.state), watch=watch)
+        solution = recorder.solve(
+            problem,
+            solver,
+            model=SPARSE,
+            purpose="integrate",
+            stopping=STOPPING,
+            state=solver.resumed(centre.state),
+        )
         history += solution.history.iterations
         if solution.outcome is Outcome.INTERRUPTED:
             interrupted = replace(centre, outcome=Outcome.INTERRUPTED, history=History(history))
@@ -69,17 +76,13 @@ def integrated(found: Fit, hyper: HyperPrior, watch: Watch | None = None) -> Fit
         found,
         solution=whole,
         channel=problem.channel,
-        inclusion=np.asarray(weight @ np.array([_inclusion(s) for s in solutions])),
-        n_iter=found.n_iter + len(history) - len(centre.history),
+        inclusion=np.asarray(weight @ np.array([_inclusion(s, found) for s in solutions])),
     )
 
 
 def _neighbours(problem: Problem) -> Iterator[Problem]:
     """The other parameters, nearest first; the last three without wrong labels."""
-    assert isinstance(problem.prior, Blocks)
-    base = problem.prior.base
-    assert isinstance(base, SpikeAndSlab)
-    assert isinstance(base.slab, Gaussian)
+    base, slab = _spike_and_slab(problem)
     channels = [problem.channel]
     if isinstance(problem.channel, FlippedLabels):
         channels.append(problem.channel.base)
@@ -87,23 +90,23 @@ def _neighbours(problem: Problem) -> Iterator[Problem]:
         for factor in VARIANCE_FACTORS:
             if channel is problem.channel and factor == 1.0:
                 continue
-            slab = replace(base.slab, variance=factor * base.slab.variance)
-            prior = replace(problem.prior, base=replace(base, slab=slab))
-            yield problem.but(channel=channel, prior=prior)
+            prior = replace(base, slab=replace(slab, variance=factor * slab.variance))
+            yield with_prior(problem, prior).but(channel=channel)
 
 
 def _log_hyper(problem: Problem, hyper: HyperPrior) -> float:
-    assert isinstance(problem.prior, Blocks)
-    base = problem.prior.base
+    return hyper.log_density(_spike_and_slab(problem)[1].variance)
+
+
+def _spike_and_slab(problem: Problem) -> tuple[SpikeAndSlab, Gaussian]:
+    base = blocks_of(problem).base
     assert isinstance(base, SpikeAndSlab)
     assert isinstance(base.slab, Gaussian)
-    return hyper.log_density(base.slab.variance)
+    return base, base.slab
 
 
-def _inclusion(solution: Solution) -> Array:
-    assert isinstance(solution.problem.prior, Blocks)
-    posterior = solution.posterior
-    return solution.problem.prior.inclusion_probability(posterior.cavity_mean, posterior.cavity_var)
+def _inclusion(solution: Solution, found: Fit) -> Array:
+    return replace(found, solution=solution).inclusion_probability()
 
 
 def _mixture(solutions: list[Solution], log_weight: Array) -> Posterior:
@@ -117,7 +120,7 @@ def _mixture(solutions: list[Solution], log_weight: Array) -> Posterior:
     )
     without = softmax(
         log_weight[:, np.newaxis]
-        - solutions[0].problem.left_out * np.array([loo_log_densities(s) for s in solutions]),
+        - solutions[0].problem.left_out * np.array([s.loo_log_densities() for s in solutions]),
         axis=0,
     )
     loo_mean, loo_var = _moments(
