@@ -15,7 +15,7 @@ from foldless.io.extras import needs
 from foldless.io.matrix import as_labels, as_texts
 from foldless.io.names import printable
 from foldless.io.rows.base import NUMBERS, ReadRows, RowSource, in_space
-from foldless.io.table import BadTable, Roles, check_present
+from foldless.io.table import BadTable, Roles, check_present, readable_as
 
 MATRIX = "X"
 REMEDY = "Write it again with zarr.save."
@@ -60,14 +60,14 @@ class ZarrRows(RowSource):
 
             def read(rows: slice, space: NDArray[np.uint8]) -> NDArray[Any]:
                 block = in_space(space, rows.stop - rows.start, self.shape[1], self.dtype)
-                with _told(self.path):
+                with readable_as(self.path, "zarr", REMEDY):
                     block[:] = X[rows]
                 return block
 
             yield read
 
     def tile(self, rows: slice, columns: slice) -> NDArray[np.float64]:
-        with opened_zarr(self.path) as store, _told(self.path):
+        with opened_zarr(self.path) as store, readable_as(self.path, "zarr", REMEDY):
             return np.asarray(_matrix(self.path, store)[rows, columns]).astype(np.float64)
 
     def identity(self) -> str:
@@ -92,7 +92,7 @@ def opened_zarr(path: Path) -> Iterator[Any]:
     """The array or group at a path."""
     with needs("zarr", "zarr", "to read zarr arrays"):
         import zarr
-    with _told(path):
+    with readable_as(path, "zarr", REMEDY):
         store: Any = zarr.open(str(path), mode="r")
     yield store
 
@@ -111,14 +111,3 @@ def _matrix(path: Path, store: Any) -> Any:
     if MATRIX in store and hasattr(store[MATRIX], "chunks"):
         return store[MATRIX]
     raise BadTable(path, f"this is a group without an array {MATRIX!r}.", "Name the array: GROUP.zarr/ARRAY.")
-
-
-@contextmanager
-def _told(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (BadTable, MemoryError):
-        raise
-    except Exception as error:  # whatever a damaged file makes of a reader
-        reason = printable(f"{type(error).__name__}: {error}", longest=200)
-        raise BadTable(path, f"this cannot be read as zarr ({reason}).", REMEDY) from None
