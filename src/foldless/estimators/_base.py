@@ -33,6 +33,7 @@ from foldless.solvers.solve import Stopping, Watch
 from foldless.tuning.blend import can_blend
 from foldless.tuning.fit import Choices
 from foldless.tuning.path import Result
+from foldless.tuning.plan import Budget
 from foldless.tuning.portfolio import Average
 from foldless.tuning.record import Recorder
 from foldless.tuning.table import Layout, LeftOut, Table
@@ -51,6 +52,8 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
 
     # Called after every iteration, by whoever shows progress. Not a parameter: it is no part of the model.
     _on_iteration: Watch | None = None
+    # What a fit may cost; not a parameter, since it is about machines and not about models.
+    _budget = Budget()
     _average: Average
 
     @abstractmethod

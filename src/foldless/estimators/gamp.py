@@ -289,6 +289,7 @@ class GAMPClassifier(WarmStart, MessagePassingClassifier):
             solver_name(choices.solver),
             int(np.count_nonzero(table.sample_weight)),
             searched=choices.searched,
+            budget=self._budget,
         )
         return self._warmly(table, lambda warm: fit_table(table, plan, choices, recorder, warm=warm))
 
