@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit
 
 from foldless import GAMPClassifier, SparseClassifier
-from foldless.estimators import classifier
-from foldless.operators import Dense, Standardized
+from foldless.operators import Standardized
 from foldless.solution import Outcome
-from foldless.tuning import large, sample
-from foldless.tuning.fit import Choices, Columns, fit
-from foldless.tuning.large import foretells
-from foldless.tuning.sample import parts_of
+from foldless.tuning.fit import fit_tuned
+from foldless.tuning.models.sparse import loo_holds
+from foldless.tuning.plan import Budget, requested
+from foldless.tuning.record import Recorder
+from foldless.tuning.rows import parts_of
+from reference.planned import table_of
 
 
-@pytest.fixture
-def small_parts(monkeypatch):
-    """Parts of a few hundred rows, and of a larger share than is worth it, so that tests are quick."""
-    monkeypatch.setattr(sample, "ROWS", 400)
-    monkeypatch.setattr(sample, "LARGEST_SHARE", 0.25)
+ROWS = Budget().search_rows
+# Parts of a few hundred rows, and of a larger share than is worth it, so that tests are quick.
+SMALL_PARTS = Budget(search_rows=400, search_share=0.25)
+WHOLE = Budget(search_rows=10**9)
+
+
+def with_budget(model, budget):
+    model._budget = budget
+    return model
 
 
 def logistic_data(n_samples, n_features=200, n_active=8, seed=0):
@@ -36,50 +43,57 @@ def test_a_part_is_drawn_within_classes_from_what_counts():
     labels = np.where(rng.random(300_000) < 0.01, 1.0, -1.0)
     weight = np.ones(labels.size)
     weight[:50_000] = 0.0
-    rows = parts_of(labels, weight).search
-    assert_array_equal(rows, parts_of(labels, weight).search)
+    table = table_of(rng.standard_normal((labels.size, 1)), labels, weight)
+    rows, others = parts_of(table, ROWS)
+    assert_array_equal(rows, parts_of(table, ROWS).search)
     assert np.all(np.diff(rows) > 0)
     assert rows.min() >= 50_000
-    assert rows.size == pytest.approx(sample.ROWS, abs=1)
-    assert np.sum(labels[rows] > 0) == round(sample.ROWS * np.mean(labels[50_000:] > 0))
-    others = parts_of(labels, weight).check
+    assert rows.size == pytest.approx(ROWS, abs=1)
+    assert np.sum(labels[rows] > 0) == round(ROWS * np.mean(labels[50_000:] > 0))
     assert not np.intersect1d(rows, others).size
     assert others.min() >= 50_000
     assert np.sum(labels[others] > 0) == np.sum(labels[rows] > 0)
     # From all over the table, which may be sorted.
-    assert np.mean(rows) == pytest.approx(175_000, abs=5 * 250_000 / np.sqrt(12 * sample.ROWS))
+    assert np.mean(rows) == pytest.approx(175_000, abs=5 * 250_000 / np.sqrt(12 * ROWS))
 
 
-def test_a_rare_class_has_a_row_in_the_part(small_parts):
+def test_a_rare_class_has_a_row_in_the_part():
     labels = np.full(100_000, -1.0)
     labels[:3] = 1.0
-    assert np.sum(labels[parts_of(labels, np.ones(labels.size)).search] > 0) == 1
+    table = table_of(np.arange(100_000.0)[:, np.newaxis], labels)
+    assert np.sum(labels[parts_of(table, 400).search] > 0) == 1
 
 
-def test_few_samples_are_searched_whole(small_parts):
-    for n_samples, is_whole in ((1599, True), (1600, False)):
-        labels = np.where(np.arange(n_samples) % 2, 1.0, -1.0)
-        assert (parts_of(labels, np.ones(n_samples)) is None) == is_whole
-        twice_as_many = np.concatenate([labels, labels])
-        weight = np.concatenate([np.ones(n_samples), np.zeros(n_samples)])
-        assert (parts_of(twice_as_many, weight) is None) == is_whole
+def test_every_class_has_its_share_of_the_part():
+    labels = np.repeat([1.0, 2.0, 3.0], [500, 300, 200])
+    table = table_of(np.arange(1000.0)[:, np.newaxis], labels)
+    for part in parts_of(table, 100):
+        assert_array_equal(np.bincount(table.codes[part]), [50, 30, 20])
 
 
-def test_all_samples_have_the_last_word(small_parts, monkeypatch):
+def test_few_samples_are_searched_whole():
+    X, y = logistic_data(1600, 20, 2)
+    for n_samples, rows in ((1599, 0), (1600, 400)):
+        planned = requested("gaussian", "GAMP", n_samples, searched=True, budget=SMALL_PARTS)
+        assert planned.sparse.search_rows == rows
+        assert requested("gaussian", "GAMP", n_samples, searched=False).sparse.search_rows == 0
+        # Rows of weight zero do not count.
+        weight = np.zeros(2 * n_samples)
+        weight[:n_samples] = 1.0
+        twice = np.concatenate([X[:n_samples], X[:n_samples]]), np.concatenate([y[:n_samples]] * 2)
+        for model in (SparseClassifier(), GAMPClassifier()):
+            with_budget(model, SMALL_PARTS).fit(*twice, sample_weight=weight)
+            assert model.plan_.sparse.search_rows == rows
+
+
+def test_all_samples_have_the_last_word():
     X, y = logistic_data(2000)
     options = {"channel": "robust-logistic", "tol": 1e-6}
-    sizes = []
-
-    def watched(labels, weight):
-        parts = parts_of(labels, weight)
-        sizes.append(None if parts is None else parts.search.size)
-        return parts
-
-    monkeypatch.setattr("foldless.tuning.fit.parts_of", watched)
-    by_part = GAMPClassifier(**options).fit(X, y)
-    assert sizes == [400, None]
-    monkeypatch.setattr("foldless.tuning.fit.parts_of", lambda labels, weight: None)
-    whole = GAMPClassifier(**options).fit(X, y)
+    by_part = with_budget(GAMPClassifier(**options), SMALL_PARTS).fit(X, y)
+    assert by_part.plan_.sparse.search_rows == 400
+    assert by_part.record_.of("sparse", "sample")
+    whole = with_budget(GAMPClassifier(**options), WHOLE).fit(X, y)
+    assert not whole.record_.of("sparse", "sample")
     assert by_part.generative_weight_ == whole.generative_weight_ == 0.0
     # The same fixed point, as closely as either was asked to come to it.
     assert_allclose(by_part.coef_, whole.coef_, atol=1e-4)
@@ -87,7 +101,7 @@ def test_all_samples_have_the_last_word(small_parts, monkeypatch):
     assert by_part.prior_.inclusion == pytest.approx(whole.prior_.inclusion, rel=1e-2)
 
 
-def test_an_interrupt_in_the_part_ends_the_fit(small_parts, monkeypatch):
+def test_an_interrupt_in_the_part_ends_the_fit(monkeypatch):
     X, y = logistic_data(2000)
     standardized_rows = Standardized.some_rows
 
@@ -106,7 +120,7 @@ def test_an_interrupt_in_the_part_ends_the_fit(small_parts, monkeypatch):
         return part
 
     monkeypatch.setattr(Standardized, "some_rows", some_rows)
-    model = GAMPClassifier(channel="logistic")
+    model = with_budget(GAMPClassifier(channel="logistic"), SMALL_PARTS)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y)
     assert model.outcome_ is Outcome.INTERRUPTED
@@ -121,61 +135,53 @@ def with_a_factor(n_samples, strength, seed=0):
     return X + strength * rng.standard_normal((n_samples, 1)), y
 
 
-def test_many_samples_of_correlated_columns_fit_what_a_sample_has_found_worthwhile(small_parts, monkeypatch):
+@pytest.fixture
+def runs_of_ridges(monkeypatch):
+    """Of every ridge: how many rows it was fitted to, and whether it had somewhere to start from."""
+    seen = []
+    solve = Recorder.solve
+
+    def watched(self, problem, solver, **options):
+        if options["model"] == "ridge":
+            seen.append((problem.operator.shape[0], options.get("state") is not None))
+        return solve(self, problem, solver, **options)
+
+    monkeypatch.setattr(Recorder, "solve", watched)
+    return seen
+
+
+def test_many_samples_of_correlated_columns_fit_what_a_sample_has_found_worthwhile(runs_of_ridges):
     """A table too large for exact covariances, by decree."""
-    monkeypatch.setattr(classifier, "LARGEST_EXACT_COST", 0.0)
     X, y = with_a_factor(2600, 0.1)
-    fitted = []
-    solve = large.solve
-
-    def watched(problem, solver, **options):
-        solution = solve(problem, solver, **options)
-        fitted.append((problem.operator.shape[0], options.get("state") is not None))
-        return solution
-
-    monkeypatch.setattr(large, "solve", watched)
-    model = SparseClassifier().fit(X[:1600], y[:1600])
+    model = with_budget(SparseClassifier(), replace(SMALL_PARTS, exact=0.0)).fit(X[:1600], y[:1600])
+    assert model.plan_.path == "diagonal"
     # Ridges of a sample, each from the one before; none of them is worth fitting to all samples.
-    assert fitted == [(400, False), *(3 * [(400, True)])]
-    assert [name for name, weight in model.models_ if weight > 0.1] == ["sparse"]
-    whole = SparseClassifier()
-    monkeypatch.setattr(large, "parts_of", lambda labels, weight: None)
-    whole.fit(X[:1600], y[:1600])
+    assert runs_of_ridges == [(400, False), *(3 * [(400, True)])]
+    assert [share.code for share in model.models_ if share.weight > 0.1] == ["sparse"]
+    whole = with_budget(SparseClassifier(), replace(WHOLE, exact=0.0)).fit(X[:1600], y[:1600])
     assert model.loo_log_loss_ <= whole.loo_log_loss_ + 1e-3
     error, expected = (np.mean(m.predict(X[1600:]) != y[1600:]) for m in (model, whole))
     assert error <= expected + 0.01
     assert model.loo_error_ == pytest.approx(error, abs=5 * np.sqrt(0.25 / 1000))
 
 
-def test_dense_models_of_a_sample_go_on_with_all_samples(small_parts, monkeypatch):
-    monkeypatch.setattr(classifier, "LARGEST_EXACT_COST", 0.0)
+def test_dense_models_of_a_sample_go_on_with_all_samples(runs_of_ridges):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((2000, 200)) + 0.12 * rng.standard_normal((2000, 1))
     y = np.where(rng.random(2000) < expit(X @ rng.standard_normal(200) / 6), 1, -1)
-    seen = []
-    solve = large.solve
-
-    def watched(problem, solver, **options):
-        seen.append((problem.operator.shape[0], options.get("state") is not None))
-        return solve(problem, solver, **options)
-
-    monkeypatch.setattr(large, "solve", watched)
-    model = SparseClassifier().fit(X, y)
-    assert (2000, True) in seen
-    assert (2000, False) not in seen
-    assert sum(weight for name, weight in model.models_ if name.startswith("ridge")) > 0.1
+    model = with_budget(SparseClassifier(), replace(SMALL_PARTS, exact=0.0)).fit(X, y)
+    assert model.plan_.path == "diagonal"
+    assert (2000, True) in runs_of_ridges
+    assert (2000, False) not in runs_of_ridges
+    assert sum(share.weight for share in model.models_ if share.code == "ridge") > 0.1
 
 
 def test_leave_one_out_that_promised_too_much_is_found_out():
     X, y = logistic_data(1200)
-    labels = y.astype(float)
-    standardized = Standardized.fit(Dense(X))
-    part, others = standardized.some_rows(np.arange(400)), standardized.some_rows(np.arange(400, 1200))
-    columns = Columns(200, (), intercept=True, means_removed=False)
-    choices = SparseClassifier()._choices()
-    assert isinstance(choices, Choices)
-    found = fit(part, labels[:400], np.ones(400), columns, choices)
-    assert foretells(found, others, labels[400:], np.ones(800))
+    table = table_of(X, y)
+    part, others = table.some_rows(np.arange(400)), table.some_rows(np.arange(400, 1200))
+    found = fit_tuned(part, SparseClassifier()._choices(2), Recorder())
+    assert loo_holds(found, others)
     # The same fit, whose other samples have labels of chance.
     chance = np.where(np.random.default_rng(1).random(800) < 0.5, 1.0, -1.0)
-    assert not foretells(found, others, chance, np.ones(800))
+    assert not loo_holds(found, replace(others, labels=chance))
