@@ -113,7 +113,8 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
             )
             result = self._fit_table(table, choices, Recorder(self._watch()))
             self._publish(result, given_weight)
-        self._warn(result.sparse.outcome)
+            # An interrupt is raised while the journal is open: it is kept, to resume from.
+            self._warn(result.sparse.outcome)
         return self
 
     def decision_function(self, X: Any) -> NDArray[Any]:
