@@ -271,8 +271,8 @@ class GAMPClassifier(WarmStart, MessagePassingClassifier):
             return EP() if n_classes == 2 else LayeredEP()
         return VAMP(damping)
 
-    def _layout(self, n_features: int, always_keep: tuple[int, ...]) -> Layout:
-        many = self.classes_.size > 2
+    def _layout(self, n_features: int, always_keep: tuple[int, ...], n_classes: int) -> Layout:
+        many = n_classes > 2
         if many and not self.fit_intercept:
             raise ValueError("fit_intercept=False is for two classes; more have an intercept for each.")
         if self.mean_removal and (many or self.solver != "gamp"):
