@@ -161,7 +161,9 @@ def test_the_ridge_without_label_noise_is_the_information_of_the_class_means(dat
     problem, means = blend_problem(data.X, data.y.astype(float))
     for weight in (0.3, 1.0):
         blend = blended(problem, weight, means)
-        assert_allclose(blend.prior.base.precision, weight * information(means) * means.within_var, rtol=1e-12)
+        assert_allclose(
+            blend.prior.base.precision, weight * information(means) * means.within_var, rtol=1e-12
+        )
         assert isinstance(blend.channel, Blended)
         assert blend.channel.generative_weight == weight
         assert_allclose(blend.channel.label_mean, means.label_mean, atol=1e-14)

@@ -106,6 +106,4 @@ def test_spectral_excess_tells_factors_from_independence():
     for X, correlated in ((independent, False), (heavy, False), (common, True)):
         assert (excess_of(X, labels) > 1.0) == correlated
     order, columns = rng.permutation(100), rng.permutation(800)
-    assert_allclose(
-        excess_of(common[order][:, columns], labels[order]), excess_of(common, labels), rtol=1e-8
-    )
+    assert_allclose(excess_of(common[order][:, columns], labels[order]), excess_of(common, labels), rtol=1e-8)

@@ -19,7 +19,6 @@ from foldless.tuning.record import Recorder
 from foldless.tuning.rows import parts_of
 from reference.planned import table_of
 
-
 ROWS = Budget().search_rows
 # Parts of a few hundred rows, and of a larger share than is worth it, so that tests are quick.
 SMALL_PARTS = Budget(search_rows=400, search_share=0.25)

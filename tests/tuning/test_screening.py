@@ -19,8 +19,7 @@ from foldless.priors import Blocks, Gaussian, Pruned, Ridged, SpikeAndSlab
 from foldless.priors.accompanied import Accompanied
 from foldless.problem import Problem
 from foldless.solution import Outcome
-from foldless.solvers import GAMP, Stopping, solve
-from foldless.solvers import screening
+from foldless.solvers import GAMP, Stopping, screening, solve
 from foldless.solvers.screening import Screening, _Gathered, _small_problem, solve_screened
 from foldless.tuning.em import EM, tunable_names
 from foldless.tuning.table import assembled

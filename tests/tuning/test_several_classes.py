@@ -112,7 +112,9 @@ def test_class_means_and_counts_are_those_of_the_data():
     Z = (X - table.standardized.center) / table.standardized.scale
     for k in range(3):
         inside = y == k
-        assert_allclose(means.contrast[:, k], np.average(Z[inside], axis=0, weights=weight[inside]), atol=1e-12)
+        assert_allclose(
+            means.contrast[:, k], np.average(Z[inside], axis=0, weights=weight[inside]), atol=1e-12
+        )
     assert_allclose(means.class_weight, [weight[y == k].sum() for k in range(3)])
     assert starting_count(1000, 100, 4) * 4 * np.log2(1000 / starting_count(1000, 100, 4)) <= 1.2 * 200
 
