@@ -33,7 +33,7 @@ from benchmarks.scale._iteration import starting_problem
 from benchmarks.studies import _common as common
 from benchmarks.studies._rivals import has_celer
 from benchmarks.studies.text_many_classes.data import drawn_counts
-from foldless import SparseClassifier, fast
+from foldless import SparseClassifier, kernels
 from foldless.channels import FlippedLabels, Logistic
 from foldless.operators import Standardized, operator_from
 from foldless.solvers import GAMP, Stopping, solve
@@ -131,14 +131,14 @@ def compiled_loops(wanted: bool) -> Iterator[None]:
     """With the fast extra, or as though it were not installed."""
     before = os.environ.get("FOLDLESS_COMPILED")
     os.environ["FOLDLESS_COMPILED"] = "1" if wanted else "0"
-    fast.loops.cache_clear()
+    kernels.compiled.cache_clear()
     try:
         yield
     finally:
         os.environ.pop("FOLDLESS_COMPILED")
         if before is not None:
             os.environ["FOLDLESS_COMPILED"] = before
-        fast.loops.cache_clear()
+        kernels.compiled.cache_clear()
 
 
 def forms() -> Iterator[str]:
@@ -146,8 +146,8 @@ def forms() -> Iterator[str]:
     with compiled_loops(False):
         yield "NumPy"
     with compiled_loops(True):
-        if fast.loops("foldless.operators.loops") is not None:
-            yield f"fast, threads: {fast.n_threads()}"
+        if kernels.compiled("sparse") is not None:
+            yield f"fast, threads: {kernels.n_threads()}"
 
 
 def iterations(text: Text, trials: int) -> Iterator[dict[str, Any]]:

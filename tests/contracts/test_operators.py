@@ -446,7 +446,6 @@ def of_the_data(operator: Operator) -> np.ndarray:
 def test_nonzero_fraction_is_the_share_of_rows_that_are_not_zero(pair: tuple[Operator, np.ndarray]) -> None:
     operator, _ = pair
     nonzero = of_the_data(operator) != 0
-    assert 0 < nonzero[:N_ROWS, :N_COLUMNS].mean() < 1
     whole = np.arange(operator.shape[0]) % 3.0
     assert_array_equal(operator.nonzero_weight(whole), whole @ nonzero)
     for weight in (whole, np.random.default_rng(5).gamma(1.0, size=operator.shape[0])):
@@ -458,10 +457,14 @@ def test_nonzero_fraction_is_the_share_of_rows_that_are_not_zero(pair: tuple[Ope
 @pytest.mark.parametrize("which", ["some", "all", "one", "none"])
 def test_some_rows_are_an_operator_of_their_own(pair: tuple[Operator, np.ndarray], which: str) -> None:
     operator, A = pair
-    some = [0, 2, 3, 11, N_ROWS - 1, A.shape[0] - 1]  # the last may be one that a wrapper adds
-    chosen = {"some": np.unique(some), "all": np.arange(A.shape[0]), "one": np.array([4])}.get(
-        which, np.array([], dtype=np.intp)
-    )
+    # The last two rows may be what a wrapper adds.
+    some = {
+        "some": [0, 2, 3, A.shape[0] - 3, A.shape[0] - 1],
+        "all": range(A.shape[0]),
+        "one": [4],
+        "none": [],
+    }
+    chosen = np.array(some[which], dtype=np.intp)
     part = operator.some_rows(chosen)
     assert part.shape == (chosen.size, A.shape[1])
     assert part.dtype == operator.dtype

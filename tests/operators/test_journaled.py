@@ -44,7 +44,7 @@ class Refusing(Operator):
         raise AssertionError("the data were looked at")
 
     sweep = scores = adjoint = score_variances = column_moments = squared_norms = refuse
-    columns = dense_tile = nonzero_weight = some_rows = refuse
+    columns = dense_tile = nonzero_weight = refuse
 
 
 def spoiling_step(rows: slice, scores: Any, score_var: Any) -> Any:

@@ -11,7 +11,8 @@ from foldless.operators import Dense, Standardized, WithIntercept
 from foldless.priors import Blocks, Gaussian, SpikeAndSlab
 from foldless.problem import Problem
 from foldless.solvers import EP, Stopping, solve
-from foldless.solvers.clustered_ep import ClusteredEP, equivalent_cavities
+from foldless.solvers.cluster_sites import equivalent_cavities
+from foldless.solvers.clustered_ep import ClusteredEP
 from foldless.solvers.configurations import SpikesAndSlabs
 from foldless.tuning.em import EM, tunable_names
 from reference.exact_probit import exact_spike_and_slab

@@ -26,7 +26,8 @@ from foldless.selection import CredibleSets, credible_sets, select
 from foldless.solution import Solution
 from foldless.solvers import EP, GAMP, Stopping, solve
 from foldless.solvers.base import Solver
-from foldless.solvers.clustered_ep import ClusteredEP, ClusteredState
+from foldless.solvers.clustered_ep import ClusteredEP
+from foldless.solvers.ep import EPState
 from foldless.solvers.joint import sites_at_cavities
 from foldless.tuning.em import EM, tunable_names
 
@@ -186,7 +187,7 @@ def measured(solver: Solver[Any], data: Data) -> tuple[dict[str, Any], Any]:
 def sets_of(solution: Solution) -> CredibleSets:
     at, state, problem = solution.posterior, solution.state, solution.problem
     inclusion = problem.prior.inclusion_probability(at.cavity_mean, at.cavity_var)  # type: ignore[attr-defined]
-    if isinstance(state, ClusteredState):
+    if isinstance(state, EPState) and state.cluster_sites:
         return credible_sets(problem, state.sites, inclusion, joint=state.cluster_sites)
     return credible_sets(problem, sites_at_cavities(problem, state), inclusion)
 

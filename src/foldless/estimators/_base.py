@@ -39,6 +39,12 @@ from foldless.tuning.record import Recorder
 from foldless.tuning.table import Layout, LeftOut, Table
 
 
+TWO_CLASSES_ONLY = {
+    "mislabel_probability_": "probabilities of wrong labels are",
+    "credible_sets_": "credible sets are",
+}
+
+
 class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, BaseEstimator):
     """Reading, fitting, predicting and selecting; a subclass chooses what is fitted."""
 
@@ -273,9 +279,18 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
         # Shares add up to one but for rounding.
         self.loo_error_ = min(float(share @ (log_proba.argmax(axis=1) != table.codes)), 1.0)
         self.loo_log_loss_ = -float(share @ table.log_density(log_proba))
-        vars(self).pop("mislabel_probability_", None)  # of an earlier fit
+        self.__dict__.pop("mislabel_probability_", None)  # of an earlier fit
         if portfolio.mislabel_probability is not None:
             self.mislabel_probability_ = portfolio.mislabel_probability.astype(dtype)
+
+    def __getattr__(self, name: str) -> Any:
+        """Attributes that this fit does not have, with the reason."""
+        missing = f"{type(self).__name__!r} object has no attribute {name!r}"
+        if name in TWO_CLASSES_ONLY and self.__dict__.get("classes_", np.empty(0)).size > 2:
+            missing += f": {TWO_CLASSES_ONLY[name]} for two classes, and this fit has {self.classes_.size}."
+        elif name == "mislabel_probability_" and "channel_" in self.__dict__:
+            missing += f": {self.channel_!r} takes labels for right. Use a channel 'robust-...'."
+        raise AttributeError(missing)
 
     @property
     def solver_(self) -> str:

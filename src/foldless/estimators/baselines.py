@@ -6,7 +6,6 @@ Small and correct rather than fast. What scikit-learn has (SVM, LDA, liblinear) 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any, Self
 
@@ -17,21 +16,24 @@ from scipy.optimize import brentq
 from scipy.special import expit, log_expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.metrics.pairwise import pairwise_kernels
 from sklearn.utils import check_scalar
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from foldless.beliefs import Array
+from foldless.estimators._kernel_basis import Kernel, kernel_matrix
 from foldless.estimators._notebook import NotebookSummary
 from foldless.estimators._saving import Saved
 from foldless.estimators._threads import one_blas_thread
 from foldless.estimators.smlr import SMLRClassifier
 from foldless.registry import registered
+from foldless.solvers.newton import damped_newton
 
 # A basis function whose prior precision has grown this far beyond the data's is out [Tipping 2001].
 PRUNED_PRECISION = 1e9
 NEWTON_STEPS = 50
+# Of the log posterior, in nats.
+NEWTON_TOLERANCE = 1e-12
 
 
 @registered("estimator/sbmlr")
@@ -48,7 +50,7 @@ class SBMLRClassifier(SMLRClassifier):
     def __init__(
         self,
         *,
-        kernel: str | Callable[[Any, Any], float] | None = None,
+        kernel: Kernel | None = None,
         gamma: float | None = None,
         fit_intercept: bool = True,
         tol: float = 1e-6,
@@ -187,7 +189,7 @@ class RVMClassifier(_Binary):
     def __init__(
         self,
         *,
-        kernel: str | Callable[[Any, Any], float] | None = "rbf",
+        kernel: Kernel | None = "rbf",
         gamma: float | None = None,
         fit_intercept: bool = True,
         tol: float = 1e-3,
@@ -206,7 +208,7 @@ class RVMClassifier(_Binary):
         X, labels = self._checked(X, y)
         variance = float(np.var(X))
         self._gamma = self.gamma or (1.0 / (X.shape[1] * variance) if variance > 0 else 1.0)
-        columns = X if self.kernel is None else self._basis(X, X)
+        columns = X if self.kernel is None else kernel_matrix(X, X, self.kernel, gamma=self._gamma)
         if self.fit_intercept:
             columns = np.column_stack([columns, np.ones(X.shape[0])])
         with one_blas_thread():
@@ -239,20 +241,13 @@ class RVMClassifier(_Binary):
         if self.kernel is not None:
             if self.n_kept_ == 0:
                 return np.full(X.shape[0], self.intercept_[0])
-            X = self._basis(X, self.basis_)
+            X = kernel_matrix(X, self.basis_, self.kernel, gamma=self._gamma)
         return X @ self.coef_[0] + self.intercept_[0]
 
     def predict_proba(self, X: Any) -> Array:
         """Class probabilities at the mode of the weights."""
         score = self.decision_function(X)
         return expit(np.column_stack([-score, score]))
-
-    def _basis(self, X: Array, samples: Array) -> Array:
-        if callable(self.kernel):
-            return np.asarray(pairwise_kernels(X, samples, metric=self.kernel))
-        return np.asarray(
-            pairwise_kernels(X, samples, metric=self.kernel, filter_params=True, gamma=self._gamma)
-        )
 
 
 def relevance(
@@ -282,23 +277,14 @@ def relevance(
 def posterior_mode(columns: Array, labels: Array, precision: Array, start: Array) -> tuple[Array, Array]:
     """The mode of the weights by Newton with halved steps, and their variances in Laplace's approximation."""
 
-    def objective(w: Array) -> float:
+    def loss(w: Array) -> float:
         return float(-log_expit(labels * (columns @ w)).sum() + 0.5 * precision @ np.square(w))
 
-    weights = start.copy()
-    value = objective(weights)
-    for _ in range(NEWTON_STEPS):
-        factor, slope = _expansion(columns, labels, precision, weights)
-        step = cho_solve(factor, slope)
-        length = 1.0
-        while (trial := objective(weights + length * step)) > value and length > 1e-10:
-            length *= 0.5
-        if length <= 1e-10:
-            break
-        weights = weights + length * step
-        gained, value = value - trial, trial
-        if gained <= 1e-12 * abs(value):
-            break
+    def expand(w: Array) -> tuple[Array, Array]:
+        factor, descent = _expansion(columns, labels, precision, w)
+        return -descent, cho_solve(factor, descent)
+
+    weights = damped_newton(loss, expand, start, tolerance=NEWTON_TOLERANCE, max_iter=NEWTON_STEPS).at
     factor, _ = _expansion(columns, labels, precision, weights)
     return weights, np.diag(cho_solve(factor, np.eye(weights.size)))
 

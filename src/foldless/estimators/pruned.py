@@ -237,7 +237,7 @@ class PrunedBayesClassifier(MessagePassingClassifier):
         prior = found.solution.problem.prior.constrained(posterior.cavity_mean, posterior.cavity_var)
         assert isinstance(prior, SupportsInclusion)
         inclusion = prior.inclusion_probability(posterior.cavity_mean, posterior.cavity_var)[:n_columns]
-        vars(self).pop("component_inclusion_", None)  # of an earlier fit
+        self.__dict__.pop("component_inclusion_", None)  # of an earlier fit
         if self.whiten != "components":
             return inclusion
         self.component_inclusion_: NDArray[Any] = inclusion

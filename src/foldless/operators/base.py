@@ -90,13 +90,16 @@ class Operator(ABC):
         A sample of weight 2 counts as two equal rows: variance = Σ p (x - mean)² with p = weight / Σ weight.
         """
 
-    @abstractmethod
     def nonzero_weight(self, sample_weight: Array) -> Array:
         """The weight of all rows in which a column of the data is not zero, for each column.
 
         It is about the data as they came: neither centring nor scaling makes a zero something else. Sums are
         of weights, not of shares, and so exact for whole numbers, whatever the order of rows.
         """
+        found = np.empty(self.shape[1])
+        for columns, tile in self.dense_columns():
+            found[columns] = sample_weight @ (tile != 0)
+        return found
 
     def nonzero_fraction(self, sample_weight: Array) -> Array:
         """The share of rows, counted by their weight, in which each column is not zero."""
@@ -117,12 +120,17 @@ class Operator(ABC):
         tiles = (self.dense_tile(slice(i, i + 1), slice(0, n_columns)) for i in some)
         return f"rows of checksum {checksum(tiles):08x}"
 
-    @abstractmethod
     def some_rows(self, rows: NDArray[np.intp]) -> Operator:
         """A copy of these rows in memory, as an operator of their own; positions ascend.
 
-        Where rows are not in memory, they are gathered in one pass.
+        Where rows are not in memory, they are gathered in one pass. This form makes them dense.
         """
+        from foldless.operators.dense import Dense  # which is an operator itself
+
+        copy = np.empty((rows.size, self.shape[1]), dtype=self.dtype)
+        for columns, tile in self.dense_columns():
+            copy[:, columns] = tile[rows]
+        return Dense(copy)
 
     def dense_tile(self, rows: slice, columns: slice) -> NDArray[np.float64]:
         """A dense float64 copy of some rows of some columns, the caller's to overwrite.

@@ -65,7 +65,7 @@ class Blocked(Operator):
     def scores(self, weights: Array) -> Array:
         weights = self._over_columns(weights)
         # Values that are not finite have an error of their own, below, and need no warning on some machines.
-        with np.errstate(invalid="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             found = self._stacked(weights.shape[1:], "scores", self._sent(weights))
         self._check_finite(found, weights)
         return found

@@ -11,14 +11,13 @@ The matrix alone says how many parts there are, so that results are the same bit
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from foldless import fast
+from foldless import kernels
 from foldless.beliefs import Array
 from foldless.operators.base import RowStep, Sweep
 
@@ -46,7 +45,7 @@ def compiled_sparse(X: Any) -> CompiledSparse | None:
     """The compiled form of a matrix, if there is numba and the matrix is large and of floats."""
     if X.nnz < LEAST_ENTRIES or X.dtype not in (np.float32, np.float64) or not X.data.flags.aligned:
         return None
-    loops = fast.loops("foldless.operators.loops")
+    loops = kernels.compiled("sparse")
     return None if loops is None else CompiledSparse(X, loops)
 
 
@@ -137,10 +136,10 @@ class CompiledSparse:
     ) -> None:
         parts = [(*self._lines, int(a), int(b)) for a, b in pairwise(cuts)]
         if squares is None:
-            self._run(self._loops.gather, [(*part, vector, out) for part in parts])
+            kernels.in_threads(self._loops.gather, [(*part, vector, out) for part in parts])
             return
         with_center = (self._columns_are_lines, squares.twice_center)
-        self._run(
+        kernels.in_threads(
             self._loops.gather_both,
             [(*part, *with_center, vector, square_vector, out, square_out) for part in parts],
         )
@@ -155,26 +154,19 @@ class CompiledSparse:
     ) -> None:
         parts = [(*self._lines, int(a), int(b)) for a, b in pairwise(cuts)]
         if squares is None:
-            self._run(
+            kernels.in_threads(
                 self._loops.scatter,
                 [(*part, values, total) for part, total in zip(parts, totals[0], strict=True)],
             )
             return
         with_center = (self._columns_are_lines, squares.twice_center)
-        self._run(
+        kernels.in_threads(
             self._loops.scatter_both,
             [
                 (*part, *with_center, values, square_values, *both)
                 for part, both in zip(parts, zip(*totals, strict=True), strict=True)
             ],
         )
-
-    @staticmethod
-    def _run(function: Callable[..., None], tasks: list[tuple[Any, ...]]) -> None:
-        if len(tasks) == 1:
-            function(*tasks[0])
-        else:
-            fast.in_threads(function, tasks)
 
 
 class _Squares:

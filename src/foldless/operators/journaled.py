@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from foldless.beliefs import Array
 from foldless.io.checksums import checksum
 from foldless.io.journal import BadJournal, Journal
-from foldless.operators.base import DENSE_TILE_BYTES, DenseTiles, Operator, RowStep, Sweep
+from foldless.operators.base import Operator, RowStep, Sweep
 
 
 class Journaled(Operator):
@@ -95,12 +95,6 @@ class Journaled(Operator):
 
     def dense_tile(self, rows: slice, columns: slice) -> NDArray[np.float64]:
         return self.operator.dense_tile(rows, columns)
-
-    def dense_rows(self, tile_bytes: int = DENSE_TILE_BYTES) -> DenseTiles:
-        return self.operator.dense_rows(tile_bytes)
-
-    def dense_columns(self, tile_bytes: int = DENSE_TILE_BYTES) -> DenseTiles:
-        return self.operator.dense_columns(tile_bytes)
 
     def identity(self) -> str:
         return self.operator.identity()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,7 @@ class RowBlocks(Blocked):
         self._held: Dense | Sparse | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (type(self), self.source, self.block_bytes)
+        return partial(type(self), block_bytes=self.block_bytes), (self.source,)
 
     @property
     def labels(self) -> NDArray[Any] | None:
@@ -120,7 +121,3 @@ def open_rows(
     """
     roles = Roles(target=target, ignore=tuple(ignore))
     return RowBlocks(row_source(where, roles), block_bytes=block_bytes)
-
-
-def _restored(kind: type[RowBlocks], source: RowSource, block_bytes: int) -> RowBlocks:
-    return kind(source, block_bytes=block_bytes)

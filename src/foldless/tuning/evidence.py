@@ -20,10 +20,7 @@ from foldless.tuning.fit import Choices, Fit, fit_tuned
 from foldless.tuning.record import Recorder
 from foldless.tuning.table import Layout, LeftOut, Table
 
-
-def noise_kinds() -> tuple[Channel, ...]:
-    """The channels of a Bayes point machine."""
-    return Probit(), FlippedLabels(Probit()), Step()
+NOISE_KINDS: tuple[Channel, ...] = (Probit(), FlippedLabels(Probit()), Step())
 
 
 def fit_by_evidence(
@@ -45,8 +42,9 @@ def fit_by_evidence(
         prior: str | Prior = Gaussian(1.0) if channel.scale_free else "gaussian"
         choices = Choices(prior, channel, EP(), stopping, generative_weight=0.0)
         fits.append(fit_tuned(table, choices, recorder))
-    evidence = np.array([f.solution.posterior.log_evidence for f in fits])
-    settled = np.array([f.outcome.trustworthy for f in fits])
-    standing = np.where(settled | ~settled.any(), evidence, -np.inf)
-    best = int(np.argmax(np.where(np.isnan(standing), -np.inf, standing)))
-    return fits[best], [(f.channel, float(e)) for f, e in zip(fits, evidence, strict=True)]
+    tried = [(found.channel, float(found.solution.posterior.log_evidence)) for found in fits]
+
+    def standing(n: int) -> tuple[bool, float]:
+        return fits[n].outcome.trustworthy, float(np.nan_to_num(tried[n][1], nan=-np.inf))
+
+    return fits[max(range(len(fits)), key=standing)], tried

@@ -32,8 +32,8 @@ EXPECTED_ACTIVE = 10.0
 PLAIN_SLAB_VARIANCE = 4.0
 # An iteration that has not found a smaller change for so long will not settle.
 PATIENCE = 60
-# Relative change at which a sparse model has settled; of several classes, whose sites circle about their fixed
-# point for as long again before they come nearer; and of ridges of message passing, which are only averaged.
+# Relative change at which a sparse model has settled; of several classes, whose sites circle about their
+# fixed point for as long again before they come nearer; and of ridges by messages, which are only averaged.
 TOLERANCE, TOLERANCE_OF_MANY, RIDGE_TOLERANCE = 1e-3, 5e-3, 1e-2
 RIDGE_MAX_ITER = 200
 # EM goes on for so many iterations from plain parameters: near its start the evidence is flat.
@@ -90,6 +90,8 @@ class Budget:
     # so many a proportion is known to a third of a per cent.
     search_rows: int = 20_000
     search_share: float = 0.1
+    # Features from which most weights of two classes are visited only now and then (`solvers.screening`).
+    screened: int = 1_000_000
 
 
 @registered("plan/reason")
@@ -113,7 +115,8 @@ class SparsePlan:
     judged_by_left_out: bool = False
     variances: str = "rank-one"
     em_iterations: int = 0  # from plain parameters
-    tolerance: float = 0.0  # at least
+    tolerance: float = 0.0  # at least, from plain parameters
+    blend_tolerance: float = 0.0  # at least, from class means
     patience: int | None = None
     search_rows: int = 0  # to search with before all rows are fitted; 0: no such search
     polish: bool = False
@@ -264,6 +267,12 @@ class _Planning:
                 f"Columns are mostly zeros: half of them are not zero in fewer than "
                 f"{100 * facts.median_nonzero_fraction:.2g} % of the rows.",
             )
+        if self.many and facts.n_features >= self.budget.screened:
+            self._because(
+                "not-screened",
+                "Rows of weights, one for each class, are all visited in every iteration: screening is for two "
+                "classes.",
+            )
         if not self.affordable:
             self._because(
                 "too-large",
@@ -303,7 +312,7 @@ class _Planning:
         return SparsePlan(
             self._prior,
             "GAMP",
-            tolerance=TOLERANCE_OF_MANY if words_of_many else 0.0,
+            blend_tolerance=TOLERANCE_OF_MANY if words_of_many else 0.0,
             patience=PATIENCE if words_of_many else None,
             search_rows=self._search_rows,
             polish=polish,
@@ -338,6 +347,7 @@ class _Planning:
             variances="rank-one" if self.many else "per-coordinate",
             em_iterations=0 if self.many else EM_ITERATIONS,
             tolerance=TOLERANCE_OF_MANY if self.many else TOLERANCE,
+            blend_tolerance=TOLERANCE_OF_MANY if self.many else 0.0,
             patience=PATIENCE,
             search_rows=self._search_rows,
         )

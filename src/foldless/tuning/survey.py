@@ -2,7 +2,7 @@
 
 Numbers that decide (`Facts`) are apart from arrays over columns, which models use. All are sums over rows and
 columns, so that they depend neither on the order of these nor on where the table is kept. Besides the pass
-that standardised the columns, a survey takes two passes over the data, and `SWEEPS` for their correlations.
+that standardised the columns, a survey takes two passes over the data, and up to seven for correlations.
 
 Are columns correlated, other than by class? For independent columns of unit variance, the eigenvalues of
 X Xᵀ / N end at (1 + √(M/N))² for M samples of N columns [Marchenko and Pastur 1967]. Common factors,
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +30,10 @@ from foldless.beliefs import Array
 from foldless.operators import Standardized
 from foldless.registry import registered
 
-# Independent columns are then at .95 to .98 of the edge; what lies clearly beyond it has converged.
+# At most so many sweeps for the largest eigenvalue; the last is one that raises it by no more than a share.
+# Independent columns are then at .93 to .98 of the edge; what is far beyond it has converged.
 SWEEPS = 6
+STABLE = 0.01
 # Of its variance, what a column must keep within classes. Less may be rounding, and would be blown up.
 LEAST_WITHIN = 1e-4
 
@@ -65,7 +67,7 @@ class Survey:
 
 def survey(
     standardized: Standardized,
-    labels: Array,
+    labels: NDArray[Any],
     sample_weight: Array,
     n_classes: int,
     always_kept: Sequence[int] = (),
@@ -81,7 +83,10 @@ def survey(
     nonzero_weight = standardized.nonzero_weight(weight)
     nonzero_fraction = nonzero_weight / total
     classes = _Classes(labels, weight, n_classes)
-    found = _class_moments(standardized, classes, free)
+    share = classes.weight / total
+    means = _class_means(standardized, classes)
+    # Of all there is 1, in units of the standard deviation.
+    within_var = np.where(standardized.constant, 0.0, np.maximum(1.0 - np.square(means) @ share, 0.0))
     facts = Facts(
         n_samples=n_samples,
         n_features=standardized.shape[1],
@@ -90,138 +95,110 @@ def survey(
         n_free=int(free.sum()),
         nnz=round(float(nonzero_weight.sum()) * n_samples / total),
         median_nonzero_fraction=float(np.median(nonzero_fraction[free])) if free.any() else 1.0,
-        spectral_excess=_spectral_excess(standardized, classes, found, free),
+        spectral_excess=_spectral_excess(standardized, classes, means, within_var, free),
     )
-    class_means = found.means - (found.means @ classes.weight / total)[:, np.newaxis]
-    return Survey(facts, free, nonzero_fraction, classes.weight, class_means, found.within_var)
+    return Survey(facts, free, nonzero_fraction, classes.weight, means, within_var)
 
 
 class _Classes:
     """Which samples belong to which class, with what weight."""
 
-    def __init__(self, labels: Array, sample_weight: Array, n_classes: int) -> None:
+    def __init__(self, labels: NDArray[Any], sample_weight: Array, n_classes: int) -> None:
         labels = np.asarray(labels)
         self.of_sample: NDArray[np.intp] = (labels > 0 if n_classes == 2 else labels).astype(np.intp)
         self.sample_weight = sample_weight
-        self.weight: Array = np.bincount(self.of_sample, sample_weight, n_classes)
+        self.weight: Array = np.zeros(n_classes)
+        np.add.at(self.weight, self.of_sample, sample_weight)
 
     def means(self, row_values: Array) -> Array:
         """Weighted means within classes of a number for each sample."""
-        return self.over_weight(
-            np.bincount(self.of_sample, self.sample_weight * row_values, self.weight.size)
-        )
+        sums = np.zeros(self.weight.size)
+        np.add.at(sums, self.of_sample, self.sample_weight * row_values)
+        return self.over_weight(sums)
 
     def over_weight(self, sums: Array) -> Array:
         """Sums over the samples of each class (last axis) as means; zero where a class has no weight."""
         return np.divide(sums, self.weight, out=np.zeros(sums.shape), where=self.weight > 0)
 
 
-class _ClassMoments(NamedTuple):
-    """Moments of columns by class, and a vector over samples to look for correlations from."""
-
-    means: Array  # (features, classes)
-    within_var: Array  # (features,)
-    start: Array  # (samples,), with mean zero in every class
-    start_back: Array  # (features,): Xᵀ of `start`, counted by weight
-
-
-def _class_moments(standardized: Standardized, classes: _Classes, free: NDArray[np.bool_]) -> _ClassMoments:
-    """In one sweep: its slopes are the indicators of classes, and the start.
-
-    The start is Σ x + x² - 1 over the free columns of a sample. Like a vector at random, it has its share of
-    every direction; unlike that it moves with samples, and does not mind the order of columns.
-    """
-    weight, n_classes = classes.sample_weight, classes.weight.size
-    n_free = int(free.sum())
-    slopes = np.zeros((weight.size, 1 + n_classes))
-    slopes[np.arange(weight.size), 1 + classes.of_sample] = weight
-    start = np.zeros(weight.size)
-
-    def row_step(rows: slice, scores: Array, score_var: Array | None) -> tuple[Array, Array | None]:
-        assert score_var is not None
-        start[rows] = scores[:, 0] + (score_var - n_free)
-        slopes[rows, 0] = weight[rows] * start[rows]
-        return slopes[rows], weight[rows]
-
-    directions = np.zeros((free.size, 1 + n_classes))
-    directions[free, 0] = 1.0
-    sums = standardized.sweep(directions, free.astype(np.float64), row_step)
-    assert sums.curvatures is not None
-    share = classes.weight / classes.weight.sum()
-    class_sums = sums.slopes[:, 1:]
-    means = classes.over_weight(class_sums)
-    within_var = sums.curvatures / classes.weight.sum() - np.square(means) @ share
-    within_var[standardized.constant] = 0.0
-    start_means = classes.means(start)
-    return _ClassMoments(
-        means,
-        np.maximum(within_var, 0.0),
-        start - start_means[classes.of_sample],
-        sums.slopes[:, 0] - class_sums @ start_means,
-    )
+def _class_means(standardized: Standardized, classes: _Classes) -> Array:
+    """(features, classes), in one pass."""
+    indicators = np.zeros((classes.sample_weight.size, classes.weight.size))
+    indicators[np.arange(indicators.shape[0]), classes.of_sample] = classes.sample_weight
+    return classes.over_weight(standardized.adjoint(indicators))
 
 
 def _spectral_excess(
-    standardized: Standardized, classes: _Classes, found: _ClassMoments, free: NDArray[np.bool_]
+    standardized: Standardized, classes: _Classes, means: Array, within_var: Array, free: NDArray[np.bool_]
 ) -> float:
     """The largest eigenvalue found within classes, over the edge for independent columns.
 
     With W the weights of samples, P what takes class means away, and V the variances within classes, it is
-    that of K = √W P X V⁻¹ Xᵀ Pᵀ √W / N. One sweep takes v and Xᵀ√W v to K v and Xᵀ√W K v, because the class
-    means of scores are known before: they are the scores of class means.
+    that of K = √W P X V⁻¹ Xᵀ Pᵀ √W / N.
     """
-    used = free & (found.within_var > LEAST_WITHIN)
+    used = free & (within_var > LEAST_WITHIN)
     n_used, total = int(used.sum()), float(classes.weight.sum())
     freedom = total - np.count_nonzero(classes.weight)
     if n_used == 0 or freedom <= 0:
         return 0.0
-    precision = np.zeros(free.size)
-    precision[used] = 1.0 / (n_used * found.within_var[used])
     root = np.sqrt(classes.sample_weight)
+    # Parts of a vector that are smaller than this are rounding.
     rounding = float(np.sqrt(np.finfo(standardized.dtype).eps))
 
-    vector, back = root * found.start, found.start_back
-    if np.linalg.norm(vector) <= rounding * np.sqrt(total * n_used):
-        # Rows of one length and one sum. Those of a class differ still in how typical of it they are.
-        typical = standardized.scores(found.means)[np.arange(root.size), classes.of_sample]
-        vector = root * (typical - classes.means(typical)[classes.of_sample])
-        back = standardized.adjoint(root * vector)
-
-    def image(back: Array) -> tuple[Array, Array]:
-        """K v and Xᵀ√W K v from Xᵀ√W v."""
-        weights = precision * back
-        class_scores = weights @ found.means
-        out = np.empty_like(root)
+    def image(weights: Array) -> _Pair:
+        """v = √W P X weights, and Xᵀ √W v. Class means of scores are known before: scores of class means."""
+        class_scores = weights @ means
+        vector = np.empty_like(root)
 
         def row_step(rows: slice, scores: Array, score_var: Array | None) -> tuple[Array, Array | None]:
             within = scores - class_scores[classes.of_sample[rows]]
-            out[rows] = root[rows] * within
+            vector[rows] = root[rows] * within
             return classes.sample_weight[rows] * within, None
 
-        return out, standardized.sweep(weights, None, row_step).slopes
+        return _Pair(vector, standardized.sweep(weights, None, row_step).slopes)
 
-    edge = total / freedom * (1.0 + np.sqrt(freedom / n_used)) ** 2
-    return _largest_eigenvalue(image, vector, back, rounding) / float(edge)
+    # The sum of a sample's columns: like a vector at random, it has its share of every direction; unlike that
+    # it moves with the samples, and does not mind the order of columns.
+    start = image(used.astype(np.float64))
+    if start.length <= rounding * np.sqrt(total * n_used):
+        # Samples of one sum. They differ still along the mean that is farthest from that of all.
+        farthest = int(np.argmax(np.square(means).sum(axis=0)))
+        start = image(means[:, farthest] * used)
+    precision = np.divide(1.0 / n_used, within_var, out=np.zeros(used.size), where=used)
+    largest = _largest_eigenvalue(lambda back: image(precision * back), start, rounding)
+    return largest / float(total / freedom * (1.0 + np.sqrt(freedom / n_used)) ** 2)
 
 
-def _largest_eigenvalue(
-    image: Callable[[Array], tuple[Array, Array]], vector: Array, back: Array, rounding: float
-) -> float:
+class _Pair(NamedTuple):
+    """A vector over samples, and Xᵀ√W of it."""
+
+    vector: Array
+    back: Array
+
+    @property
+    def length(self) -> float:
+        return float(np.linalg.norm(self.vector))
+
+    def minus(self, other: _Pair, factor: float) -> _Pair:
+        return _Pair(self.vector - factor * other.vector, self.back - factor * other.back)
+
+    def over(self, number: float) -> _Pair:
+        return _Pair(self.vector / number, self.back / number)
+
+
+def _largest_eigenvalue(image: Callable[[Array], _Pair], start: _Pair, rounding: float) -> float:
     """That of a tridiagonal matrix, K in an orthonormal basis of v, K v, K² v, ... (Lanczos)."""
     diagonal: list[float] = []
     beside: list[float] = []
-    vector_before, back_before = np.zeros_like(vector), np.zeros_like(back)
-    length = float(np.linalg.norm(vector))
-    # What is left of an image where nothing new is to be found is rounding.
-    while len(diagonal) < SWEEPS and length > rounding * max(diagonal, default=0.0):
-        if diagonal:
-            beside.append(length)
-        vector, back = vector / length, back / length
-        next_vector, next_back = image(back)
-        diagonal.append(float(vector @ next_vector))
-        overlap = beside[-1] if beside else 0.0
-        next_vector -= diagonal[-1] * vector + overlap * vector_before
-        next_back -= diagonal[-1] * back + overlap * back_before
-        vector_before, back_before, vector, back = vector, back, next_vector, next_back
-        length = float(np.linalg.norm(vector))
-    return float(eigvalsh_tridiagonal(diagonal, beside)[-1]) if diagonal else 0.0
+    largest, before, after, length = 0.0, start.minus(start, 1.0), start, start.length
+    while len(diagonal) < SWEEPS and length > rounding * largest:
+        here = after.over(length)
+        after = image(here.back)
+        diagonal.append(float(here.vector @ after.vector))
+        found = float(eigvalsh_tridiagonal(diagonal, beside)[-1])
+        if found <= (1.0 + STABLE) * largest:
+            return found
+        after = after.minus(here, diagonal[-1]).minus(before, length)
+        largest, before, length = found, here, after.length
+        beside.append(length)
+    return largest

@@ -14,12 +14,11 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from foldless.io.extras import needs
-from foldless.io.matrix import as_labels, as_texts
-from foldless.io.names import printable
-from foldless.io.rows.base import NUMBERS, ReadRows, RowSource, file_identity, in_space
+from foldless.io.rows.base import NUMBERS, ReadRows, RowSource, file_identity, told
 from foldless.io.table import BadTable, Roles, check_present
 
 REMEDY = "Write it again with adata.write_h5ad."
+KIND = "AnnData", REMEDY
 BY_COLUMNS = "csc_matrix"
 
 
@@ -30,7 +29,7 @@ class H5adRows(RowSource):
         self.path = path
         with needs("anndata", "anndata", "to read .h5ad files"):
             import anndata  # noqa: F401
-        with _told(path), _opened(path) as file:
+        with told(path, *KIND), _opened(path) as file:
             if not all(name in file for name in ("X", "obs", "var")):
                 raise BadTable(path, "there is no X, obs and var: this is no AnnData.", REMEDY)
             X = file["X"]
@@ -50,12 +49,8 @@ class H5adRows(RowSource):
             obs = _element(file["obs"])
             wanted = [name for name in (roles.target, roles.groups, roles.samples) if name is not None]
             check_present(path, wanted, obs.columns, "column of obs", "target, groups or samples")
-            if roles.target is not None:
-                self.labels = as_labels(path, obs[roles.target].to_numpy(), roles.target)
-            if roles.groups is not None:
-                self.groups = as_texts(path, obs[roles.groups].to_numpy(), roles.groups)
-            samples = obs.index if roles.samples is None else obs[roles.samples]
-            self.row_names = [str(name) for name in samples]
+            self.row_names = [str(name) for name in obs.index]
+            self.note_samples(path, roles, lambda name: obs[name].to_numpy())
 
     def cuts(self, block_bytes: int) -> list[slice]:
         if self._starts is None:
@@ -71,17 +66,17 @@ class H5adRows(RowSource):
 
     @contextmanager
     def opened(self) -> Iterator[ReadRows]:
-        with _told(self.path):
+        with told(self.path, *KIND):
             opening = _opened(self.path)
         with opening as file:
             X = file["X"]
 
             def read(rows: slice, space: NDArray[np.uint8]) -> Any:
                 # Only what reading says is translated, not what happens to a block later on.
-                with _told(self.path):
+                with told(self.path, *KIND):
                     if self._starts is not None:
                         return self._sparse_rows(X, self._starts, rows)
-                    block = in_space(space, rows.stop - rows.start, self.shape[1], self.dtype)
+                    block = self.in_space(rows, space)
                     X.read_direct(block, np.s_[rows])
                     return block
 
@@ -90,7 +85,7 @@ class H5adRows(RowSource):
     def tile(self, rows: slice, columns: slice) -> NDArray[np.float64]:
         if self._starts is not None:
             return super().tile(rows, columns)
-        with _told(self.path), _opened(self.path) as file:
+        with told(self.path, *KIND), _opened(self.path) as file:
             return np.asarray(file["X"][rows, columns]).astype(np.float64)
 
     def identity(self) -> str:
@@ -140,14 +135,3 @@ def _opened(path: Path) -> Any:
     import h5py
 
     return h5py.File(path, "r")
-
-
-@contextmanager
-def _told(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (BadTable, MemoryError, ImportError):
-        raise
-    except Exception as error:  # whatever a damaged file makes of a reader
-        reason = printable(f"{type(error).__name__}: {error}", longest=200)
-        raise BadTable(path, f"this cannot be read as AnnData ({reason}).", REMEDY) from None

@@ -12,13 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foldless.io.extras import needs
-from foldless.io.matrix import as_labels, as_texts
 from foldless.io.names import printable
-from foldless.io.rows.base import NUMBERS, ReadRows, RowSource, in_space
+from foldless.io.rows.base import NUMBERS, ReadRows, RowSource, told
 from foldless.io.table import BadTable, Roles, check_present
 
 MATRIX = "X"
-REMEDY = "Write it again with zarr.save."
+KIND = "zarr", "Write it again with zarr.save."
 
 
 class ZarrRows(RowSource):
@@ -37,12 +36,7 @@ class ZarrRows(RowSource):
             self.shape = (int(X.shape[0]), int(X.shape[1]))
             self.dtype = np.dtype(X.dtype)
             self._rows_of_a_chunk = int(X.chunks[0])
-            if roles.target is not None:
-                self.labels = as_labels(path, self._vector(store, roles.target, "target"), roles.target)
-            if roles.groups is not None:
-                self.groups = as_texts(path, self._vector(store, roles.groups, "groups"), roles.groups)
-            if roles.samples is not None:
-                self.row_names = [str(name) for name in self._vector(store, roles.samples, "samples")]
+            self.note_samples(path, roles, lambda name: self._vector(store, name))
 
     def cuts(self, block_bytes: int) -> list[slice]:
         """Whole chunks where they fit, since a chunk that two blocks share is unpacked twice."""
@@ -59,24 +53,24 @@ class ZarrRows(RowSource):
             X = _matrix(self.path, store)
 
             def read(rows: slice, space: NDArray[np.uint8]) -> NDArray[Any]:
-                block = in_space(space, rows.stop - rows.start, self.shape[1], self.dtype)
-                with _told(self.path):
+                block = self.in_space(rows, space)
+                with told(self.path, *KIND):
                     block[:] = X[rows]
                 return block
 
             yield read
 
     def tile(self, rows: slice, columns: slice) -> NDArray[np.float64]:
-        with opened_zarr(self.path) as store, _told(self.path):
+        with opened_zarr(self.path) as store, told(self.path, *KIND):
             return np.asarray(_matrix(self.path, store)[rows, columns]).astype(np.float64)
 
     def identity(self) -> str:
         return folder_identity(self.path)
 
-    def _vector(self, store: Any, name: str, purpose: str) -> NDArray[Any]:
+    def _vector(self, store: Any, name: str) -> NDArray[Any]:
         """Another array of the group, with a value for each row."""
         arrays = list(store.array_keys()) if hasattr(store, "array_keys") else []
-        check_present(self.path, [name], arrays, "array", purpose)
+        check_present(self.path, [name], arrays, "array", "target, groups or samples")
         values = np.asarray(store[name][:])
         if values.shape != (self.shape[0],):
             raise BadTable(
@@ -92,7 +86,7 @@ def opened_zarr(path: Path) -> Iterator[Any]:
     """The array or group at a path."""
     with needs("zarr", "zarr", "to read zarr arrays"):
         import zarr
-    with _told(path):
+    with told(path, *KIND):
         store: Any = zarr.open(str(path), mode="r")
     yield store
 
@@ -111,14 +105,3 @@ def _matrix(path: Path, store: Any) -> Any:
     if MATRIX in store and hasattr(store[MATRIX], "chunks"):
         return store[MATRIX]
     raise BadTable(path, f"this is a group without an array {MATRIX!r}.", "Name the array: GROUP.zarr/ARRAY.")
-
-
-@contextmanager
-def _told(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (BadTable, MemoryError):
-        raise
-    except Exception as error:  # whatever a damaged file makes of a reader
-        reason = printable(f"{type(error).__name__}: {error}", longest=200)
-        raise BadTable(path, f"this cannot be read as zarr ({reason}).", REMEDY) from None

@@ -1,4 +1,4 @@
-"""Products with stored lines of a sparse matrix, compiled by numba; see `compiled_sparse`.
+"""Products with stored lines of a sparse matrix, as loops only: SciPy has the plain form.
 
 A line is a row of CSR or a column of CSC; `places` says where its entries lie across it. Squares are those of
 `Sparse`: x (x - 2c), to which c² is added elsewhere for all entries of a column, stored or not. Sums are
@@ -12,18 +12,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
 from foldless.beliefs import Array
+from foldless.kernels import kernel
 
-njit: Any = numba.njit(cache=True, nogil=True, error_model="numpy")
-njit_regrouped: Any = numba.njit(
-    cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"}
-)
+REGROUPED = {"reassoc", "contract"}
 
 
-@njit_regrouped
+@kernel(fastmath=REGROUPED)
 def gather(starts: Any, places: Any, data: Any, first: int, last: int, vector: Any, out: Array) -> None:
     """out[line] = Σ x vector[place], for lines from `first` to before `last`."""
     for line in range(first, last):
@@ -34,7 +31,7 @@ def gather(starts: Any, places: Any, data: Any, first: int, last: int, vector: A
         out[line] = total
 
 
-@njit
+@kernel()
 def scatter(starts: Any, places: Any, data: Any, first: int, last: int, values: Array, out: Array) -> None:
     """out[place] += x values[line], over lines from `first` to before `last`."""
     for line in range(first, last):
@@ -44,7 +41,7 @@ def scatter(starts: Any, places: Any, data: Any, first: int, last: int, values: 
             out[np.uint64(at[k])] += xs[k] * value
 
 
-@njit_regrouped
+@kernel(fastmath=REGROUPED)
 def gather_both(
     starts: Any, places: Any, data: Any, first: int, last: int, columns_are_lines: bool, twice_center: Array,
     vector: Array, square_vector: Array, out: Array, square_out: Array,
@@ -69,7 +66,7 @@ def gather_both(
         out[line], square_out[line] = total, square_total
 
 
-@njit
+@kernel()
 def scatter_both(
     starts: Any, places: Any, data: Any, first: int, last: int, columns_are_lines: bool, twice_center: Array,
     values: Array, square_values: Array, out: Array, square_out: Array,
