@@ -33,6 +33,7 @@ from foldless.solvers.solve import Stopping, Watch
 from foldless.tuning.blend import can_blend
 from foldless.tuning.fit import Choices
 from foldless.tuning.path import Result
+from foldless.tuning.plan import Budget
 from foldless.tuning.portfolio import Average
 from foldless.tuning.record import Recorder
 from foldless.tuning.table import Layout, LeftOut, Table
@@ -56,6 +57,8 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
 
     # Called after every iteration, by whoever shows progress. Not a parameter: it is no part of the model.
     _on_iteration: Watch | None = None
+    # What a fit may cost; not a parameter, since it is about machines and not about models.
+    _budget = Budget()
     _average: Average
 
     @abstractmethod
@@ -66,7 +69,7 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
     def _fit_table(self, table: Table, choices: Choices, recorder: Recorder) -> Result:
         """From a table to a result."""
 
-    def _layout(self, n_features: int, always_keep: tuple[int, ...]) -> Layout:
+    def _layout(self, n_features: int, always_keep: tuple[int, ...], n_classes: int) -> Layout:
         """Which columns the assembled problem has."""
         return Layout(n_features, always_keep)
 
@@ -95,13 +98,13 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
         """
         check_scalar(self.fdr, "fdr", Real, min_val=0.0, max_val=1.0)
         operator, targets = training_data(self, X, y)
-        labels = self._encoded(targets)
-        choices = self._choices(self.classes_.size)
-        weight, left_out, given_weight = sample_weights(
-            targets, sample_weight, self.class_weight, self.classes_
-        )
+        classes, labels = self._encoded(targets)
+        choices = self._choices(classes.size)
+        weight, left_out, given_weight = sample_weights(targets, sample_weight, self.class_weight, classes)
         group = None if groups is None else checked_groups(groups, targets)
-        layout = self._layout(operator.shape[1], self._kept_positions(operator.shape[1]))
+        kept = self._kept_positions(operator.shape[1])
+        layout = self._layout(operator.shape[1], kept, classes.size)
+        self.classes_ = classes
         given = {"labels": targets, "sample weights": weight, "groups": group}
         resumable = nullcontext(operator) if self.checkpoint is None else checkpointed(self, operator, given)
         with bounded_threads(self.n_jobs), resumable as recorded:
@@ -111,11 +114,12 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
                 weight,
                 LeftOut(left_out, group, None if group is None else weight),
                 layout,
-                self.classes_.size,
+                classes.size,
             )
             result = self._fit_table(table, choices, Recorder(self._watch()))
             self._publish(result, given_weight)
-        self._warn(result.sparse.outcome)
+            # An interrupt is raised while the journal is open: it is kept, to resume from.
+            self._warn(result.sparse.outcome)
         return self
 
     def decision_function(self, X: Any) -> NDArray[Any]:
@@ -183,8 +187,8 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
 
     # ------------------------------------------------------------------ from data to the engine
 
-    def _encoded(self, y: NDArray[Any]) -> Array:
-        """Two classes as -1 and +1, more as 1 to D."""
+    def _encoded(self, y: NDArray[Any]) -> tuple[NDArray[Any], Array]:
+        """The classes, and labels: -1 and +1 of two classes, 1 to D of more."""
         check_classification_targets(y)
         classes, code = np.unique(y, return_inverse=True)
         if classes.size == 1:
@@ -192,8 +196,7 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
                 f"{type(self).__name__} needs samples of two classes, but y contains only one class, "
                 f"{classes[0]!r}. Check that the label column is the right one."
             )
-        self.classes_ = classes
-        return 2.0 * code - 1.0 if classes.size == 2 else code + 1.0
+        return classes, 2.0 * code - 1.0 if classes.size == 2 else code + 1.0
 
     def _kept_positions(self, n_features: int) -> tuple[int, ...]:
         """Positions of the columns named, or numbered, in `always_keep`."""

@@ -25,7 +25,7 @@ from foldless.solvers import GAMP
 from foldless.solvers.screening import Screening
 from foldless.tuning.fit import Choices
 from foldless.tuning.path import Result, fit_table
-from foldless.tuning.plan import Budget, plan
+from foldless.tuning.plan import plan
 from foldless.tuning.record import GROUPS_NOT_LEFT_OUT, Recorder
 from foldless.tuning.survey import survey
 from foldless.tuning.table import Table
@@ -132,9 +132,6 @@ class SparseClassifier(WarmStart, MessagePassingClassifier):
         self.verbose = verbose
         self.n_jobs = n_jobs
         self.checkpoint = checkpoint
-
-    # What a fit may cost; not a parameter, since it is about machines and not about models.
-    _budget = Budget()
 
     def _choices(self, n_classes: int) -> Choices:
         channel = FlippedLabels(Logistic()) if n_classes == 2 else Multinomial(n_classes)

@@ -270,8 +270,8 @@ class GAMPClassifier(WarmStart, MessagePassingClassifier):
             raise ValueError("solver='vamp' is for two classes. Use 'gamp', 'ep' or 'hygamp'.")
         return EP() if self.solver == "ep" else VAMP(damping)
 
-    def _layout(self, n_features: int, always_keep: tuple[int, ...]) -> Layout:
-        many = self.classes_.size > 2
+    def _layout(self, n_features: int, always_keep: tuple[int, ...], n_classes: int) -> Layout:
+        many = n_classes > 2
         if many and not self.fit_intercept:
             raise ValueError("fit_intercept=False is for two classes; more have an intercept for each.")
         if self.mean_removal and (many or self.solver != "gamp"):
@@ -288,6 +288,7 @@ class GAMPClassifier(WarmStart, MessagePassingClassifier):
             solver_name(choices.solver),
             int(np.count_nonzero(table.sample_weight)),
             searched=choices.searched,
+            budget=self._budget,
         )
         return self._warmly(table, lambda warm: fit_table(table, plan, choices, recorder, warm=warm))
 

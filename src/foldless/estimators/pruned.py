@@ -183,7 +183,7 @@ class PrunedBayesClassifier(MessagePassingClassifier):
             hyper=NO_HYPER_PRIOR,
         )
 
-    def _layout(self, n_features: int, always_keep: tuple[int, ...]) -> Layout:
+    def _layout(self, n_features: int, always_keep: tuple[int, ...], n_classes: int) -> Layout:
         return Layout(n_features, always_keep, bool(self.fit_intercept))
 
     def _search(self, n_features: int | None) -> Search:
