@@ -22,9 +22,9 @@ import pandas as pd
 from benchmarks.studies import _common as common
 from benchmarks.studies.smlr_table2.checks import dense_regression, path_rates, regression
 from benchmarks.studies.smlr_table2.run import checked_source
+from foldless import kernels
 from foldless.datasets import make_class_means
-from foldless.solvers.smlr import L1, Regression, Stop, newton, path, quadratic
-from foldless.solvers.smlr.compiled import compiled
+from foldless.solvers.smlr import L1, Regression, Stop, path
 from foldless.solvers.smlr.design import duality_gap
 
 PEERS = Path(__file__).parent
@@ -90,7 +90,7 @@ def solvers(problem: Regression, rates: Any, wanted: Sequence[str]) -> dict[str,
     found: dict[str, Run] = {}
     if "foldless (NumPy)" in wanted:
         found["foldless (NumPy)"] = _in_numpy(_foldless(problem, rates))
-    if "foldless (fast)" in wanted and compiled() is not None:
+    if "foldless (fast)" in wanted and kernels.compiled("smlr") is not None:
         found["foldless (fast)"] = _foldless(problem, rates)
         found["foldless (fast)"](1e-2)
     for name, make in (("adelie", _adelie), ("skglm", _skglm), ("celer", _celer)):
@@ -114,13 +114,12 @@ def _in_numpy(run: Run) -> Run:
     """The same without what numba compiles."""
 
     def plain(tol: float) -> list[Any]:
+        compiled = kernels.compiled
         try:
-            for module in (newton, quadratic):
-                module.compiled = lambda: None  # type: ignore[attr-defined]
+            kernels.compiled = lambda name: None  # type: ignore[assignment]
             return run(tol)
         finally:
-            for module in (newton, quadratic):
-                module.compiled = compiled  # type: ignore[attr-defined]
+            kernels.compiled = compiled
 
     return plain
 

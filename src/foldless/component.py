@@ -11,6 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self
 
+import numpy as np
+
+# Nested names of the parameters that an EM step may change; None: all that it can.
+Names = frozenset[str] | None
+
 
 @dataclass(frozen=True)
 class Component:
@@ -87,3 +92,12 @@ def inner_names(names: frozenset[str] | None, field: str) -> frozenset[str] | No
 def wants(names: frozenset[str] | None, field: str) -> bool:
     """Whether a set of parameter names asks for this field; None asks for all."""
     return names is None or field in names
+
+
+def require_positive(owner: object, field: str, value: Any, advice: str) -> None:
+    """A finite number above zero, or a ValueError that says what to do."""
+    is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+    if not (is_number and np.isfinite(value) and value > 0):
+        raise ValueError(
+            f"{type(owner).__name__}({field}=...) must be a finite number > 0; got {value!r}. {advice}"
+        )

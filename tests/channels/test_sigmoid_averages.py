@@ -7,19 +7,25 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from foldless import fast
+from foldless import kernels
 from foldless.channels import sigmoid_averages
 from foldless.channels.exponential_sums import exponential_sums_response
 from foldless.channels.sigmoid_averages import sigmoid_power_response
-from foldless.channels.trapezoidal_sums import LARGEST_MEAN, LOGISTIC_RULES, POWER_RULES, Rule, sums_of
+from foldless.channels.trapezoidal_sums import LARGEST_MEAN, LOGISTIC_RULES, POWER_RULES, rules_of
+from foldless.kernels.sigmoids import Rule, logistic_sums, power_sums
 
 CASES = [(1.0, number) for number in range(len(LOGISTIC_RULES))]
 CASES += [(power, number) for power in (0.5, 0.03) for number in range(len(POWER_RULES))]
 
 
+def sums(power: float, mean: np.ndarray, var: np.ndarray, rule: Rule, out: np.ndarray) -> None:
+    """Rows by one rule, in NumPy."""
+    logistic_sums(mean, var, rule, out) if power == 1.0 else power_sums(power, mean, var, rule, out)
+
+
 def rule_and_rows(power: float, number: int) -> tuple[Rule, np.ndarray, np.ndarray]:
     """A rule, and means of all sizes at variances over its range, its limit included."""
-    rules = sums_of(power)[0]
+    rules = rules_of(power)
     low = rules[number - 1].largest_var if number else 1e-30
     size = np.geomspace(1e-3, LARGEST_MEAN, 60)
     mean, var = np.meshgrid(
@@ -32,7 +38,7 @@ def rule_and_rows(power: float, number: int) -> tuple[Rule, np.ndarray, np.ndarr
 def test_a_rule_is_as_accurate_as_exponential_sums_up_to_its_limit(power, number):
     rule, mean, var = rule_and_rows(power, number)
     got = np.empty((3, mean.size))
-    sums_of(power)[1](mean, var, rule, got)
+    sums(power, mean, var, rule, got)
     expected = exponential_sums_response(mean, var, power)
     assert_allclose(got[0], expected.log_z, rtol=1e-12, atol=5e-12)
     assert_allclose(got[1], expected.slope, rtol=2e-10)
@@ -46,7 +52,7 @@ def test_the_limit_of_a_rule_is_where_long_arithmetic_says(number):
     rule = LOGISTIC_RULES[number]
     for mean in (-9.0, -0.7, 0.0, 2.3):
         got = np.empty((3, 1))
-        sums_of(1.0)[1](np.array([mean]), np.array([rule.largest_var]), rule, got)
+        sums(1.0, np.array([mean]), np.array([rule.largest_var]), rule, got)
         with mpmath.workdps(30):
             std = mpmath.sqrt(rule.largest_var)
 
@@ -101,11 +107,11 @@ def test_no_rows_and_broken_rows_are_answered():
 def compiled_rows(monkeypatch):
     pytest.importorskip("numba")
     monkeypatch.delenv("FOLDLESS_COMPILED", raising=False)
-    fast.loops.cache_clear()
+    kernels.compiled.cache_clear()
     monkeypatch.setattr(sigmoid_averages, "LEAST_ROWS_COMPILED", 0)
     monkeypatch.setattr(sigmoid_averages, "ROWS_PER_THREAD", 700)
     yield
-    fast.loops.cache_clear()
+    kernels.compiled.cache_clear()
 
 
 @pytest.mark.usefixtures("compiled_rows")
@@ -120,19 +126,19 @@ def test_compiled_rows_are_those_of_numpy(monkeypatch, power):
     mean[:3] = 0.0, np.nan, -0.0
     answers = []
     for threads in (1, 3):
-        monkeypatch.setattr(fast, "n_threads", lambda threads=threads: threads)
+        monkeypatch.setattr(kernels, "n_threads", lambda threads=threads: threads)
         answers.append(sigmoid_power_response(mean, var, power))
     for got, expected in zip(*answers, strict=True):
         assert_array_equal(got, expected)
     # Each row by its own rule, which in company NumPy may exchange for a finer one.
     plain = np.array(exponential_sums_response(mean, var, power))
-    rules, sums = sums_of(power)
+    rules = rules_of(power)
     rule_of = np.searchsorted([rule.largest_var for rule in rules], var)
     rule_of[~(np.abs(mean) <= LARGEST_MEAN)] = len(rules)
     for number, rule in enumerate(rules):
         rows = rule_of == number
         part = np.empty((3, int(rows.sum())))
-        sums(mean[rows], var[rows], rule, part)
+        sums(power, mean[rows], var[rows], rule, part)
         plain[:, rows] = part
     assert_allclose(answers[0].log_z, np.minimum(plain[0], 0.0), rtol=1e-13, atol=1e-13)
     assert_allclose(answers[0].slope, plain[1], rtol=1e-12)

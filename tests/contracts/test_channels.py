@@ -585,11 +585,14 @@ def test_asking_for_nothing_changes_nothing(channel):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Logistic(scale=0.0), r"Logistic\(scale=0.0\).*\(0, inf\).*log-odds"),
-        (lambda: Logistic(scale=float("nan")), r"scale=nan"),
-        (lambda: Logistic(scale="wide"), r"scale='wide'.*number"),
+        (
+            lambda: Logistic(scale=0.0),
+            r"Logistic\(scale=...\) must be a finite number > 0; got 0.0.*log-odds",
+        ),
+        (lambda: Logistic(scale=float("nan")), r"scale=.*got nan"),
+        (lambda: Logistic(scale="wide"), r"scale=.*number.*got 'wide'"),
         (lambda: Logistic(integral="simpson"), r"simpson.*exponential-sums.*gauss-hermite"),
-        (lambda: Probit(variance=-1.0), r"variance=-1.0.*Step\(\)"),
+        (lambda: Probit(variance=-1.0), r"Probit\(variance=...\).*> 0; got -1.0.*Step\(\)"),
         (lambda: Step(noise=0.5), r"noise=0.5.*\[0, 0.5\)"),
         (lambda: FlippedLabels(Logistic(), flip_prob=0.7), r"flip_prob=0.7.*exchanged"),
         (lambda: FlippedLabels("logistic"), r"'logistic'.*Logistic\(\)"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
-from foldless import GAMPClassifier, SparseClassifier, fast
+from foldless import GAMPClassifier, SparseClassifier, kernels
 from foldless.datasets import make_class_means
 from foldless.estimators._threads import bounded_threads
 
@@ -22,7 +22,7 @@ def test_answers_do_not_depend_on_threads_beyond_rounding(study, estimator):
     np.testing.assert_allclose(two.coef_, one.coef_, rtol=1e-6, atol=1e-9)
 
 
-@pytest.mark.parametrize(("n_jobs", "width"), [(None, 1), (1, 1), (2, 2), (-1, fast.n_cores())])
+@pytest.mark.parametrize(("n_jobs", "width"), [(None, 1), (1, 1), (2, 2), (-1, kernels.n_cores())])
 def test_blas_is_bounded_while_a_fit_runs(n_jobs, width):
     before = [lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"]
     with bounded_threads(n_jobs):
@@ -32,10 +32,10 @@ def test_blas_is_bounded_while_a_fit_runs(n_jobs, width):
 
 def test_compiled_loops_are_bounded_too():
     pytest.importorskip("numba")
-    unbounded = fast.n_threads()
+    unbounded = kernels.n_threads()
     with bounded_threads(1):
-        assert fast.n_threads() == 1
-    assert fast.n_threads() == unbounded
+        assert kernels.n_threads() == 1
+    assert kernels.n_threads() == unbounded
 
 
 @pytest.mark.parametrize("n_jobs", [0, -2, 1.5, True, "two"])

@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
-from foldless import fast
+from foldless import kernels
 from foldless.operators import Sparse, Standardized, WithIntercept, compiled_sparse
 
 pytestmark = pytest.mark.skipif(
@@ -22,13 +22,13 @@ pytestmark = pytest.mark.skipif(
 def small_parts(monkeypatch):
     """Matrices as small as those of tests take compiled loops, in several blocks of several parts."""
     monkeypatch.delenv("FOLDLESS_COMPILED", raising=False)
-    fast.loops.cache_clear()
+    kernels.compiled.cache_clear()
     monkeypatch.setattr(compiled_sparse, "LEAST_ENTRIES", 0)
     monkeypatch.setattr(compiled_sparse, "LEAST_ENTRIES_PER_PART", 30)
     monkeypatch.setattr(compiled_sparse, "LEAST_ENTRIES_PER_SUM", 1)
     monkeypatch.setattr(compiled_sparse, "BLOCK_ENTRIES", 250)
     yield
-    fast.loops.cache_clear()
+    kernels.compiled.cache_clear()
 
 
 def stored(kind: str, dtype: str = "f8", index: str = "i4", seed: int = 0) -> sparse.csr_array:
@@ -96,7 +96,7 @@ def test_any_number_of_threads_gives_the_same_bits(kind, monkeypatch):
     assert operator._compiled._n_parts == compiled_sparse.MOST_PARTS
     answers = []
     for threads in (1, 2, 3, 4):
-        monkeypatch.setattr(fast, "n_threads", lambda threads=threads: threads)
+        monkeypatch.setattr(kernels, "n_threads", lambda threads=threads: threads)
         answers.append(swept(operator, w, v))
     for answer in answers[1:]:
         for got, expected in zip(answer, answers[0], strict=True):

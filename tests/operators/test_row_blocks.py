@@ -75,6 +75,9 @@ def test_a_pass_reads_every_row_once_in_order_by_another_thread() -> None:
         "adjoint": lambda: operator.adjoint(slopes),
         "score_variances": lambda: operator.score_variances(w),
         "columns": lambda: operator.columns([1, 2]),
+        "squared_norms": lambda: operator.squared_norms(np.ones(50)),
+        "nonzero_weight": lambda: operator.nonzero_weight(np.ones(50)),
+        "some_rows": lambda: operator.some_rows(np.arange(0, 50, 7)),
     }
     for call in passes.values():
         source.reads.clear()
@@ -83,6 +86,10 @@ def test_a_pass_reads_every_row_once_in_order_by_another_thread() -> None:
         assert threading.get_ident() not in source.threads
         assert source.n_open == 0
         assert readers() == []
+    # Blocks without any of the rows stay where they are.
+    source.reads.clear()
+    operator.some_rows(np.array([1, 3, 49]))
+    assert source.reads == [slice(0, 7), slice(49, 50)]
     # One row is looked at first, and nothing at all where no column is asked for.
     source.reads.clear()
     operator.column_moments(np.ones(50))

@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.linalg import LinAlgError
 
-from foldless import SMLRClassifier, fast
+from foldless import SMLRClassifier, kernels
 from foldless.datasets import make_class_means
 from foldless.operators import operator_from
 from foldless.solvers.smlr import (
@@ -18,15 +18,14 @@ from foldless.solvers.smlr import (
     Columns,
     Labels,
     Regression,
-    compiled,
     fit,
     largest_rate,
     newton,
+    newton_loo,
     nothing,
     quadratic,
 )
 from foldless.solvers.smlr.design import Design
-from foldless.tuning import alo, leaving
 
 needs_numba = pytest.mark.skipif(
     importlib.util.find_spec("numba") is None, reason="needs the extra `fast` (numba)"
@@ -38,8 +37,8 @@ def in_numpy(monkeypatch):
     """What is called from here on runs without compiled loops."""
 
     def switch():
-        for module in (newton, leaving):
-            monkeypatch.setattr(module, "compiled", lambda: None)
+        monkeypatch.setattr(kernels, "compiled", lambda name: None)
+        monkeypatch.setattr(newton_loo, "compiled", lambda name: None)
 
     return switch
 
@@ -58,8 +57,7 @@ def quadratic_problem(size: int, seed: int):
 @pytest.mark.parametrize("seed", range(5))
 def test_signs_are_followed_to_the_same_minimum(size, seed):
     given = quadratic_problem(size, seed)
-    loops = compiled.compiled()
-    found, definite = loops.follow_signs(*given, quadratic.SLACK, quadratic.ROUNDS_PER_UNKNOWN)
+    found, definite = kernels.compiled("smlr").follow_signs(*given)
     plain = quadratic.l1_quadratic(*given)
     assert definite
     assert_array_equal(found == 0, plain == 0)
@@ -71,7 +69,7 @@ def test_what_is_not_positive_definite_is_refused_by_both():
     given = (np.array([[1.0, 2.0], [2.0, 1.0]]), np.ones(2), np.zeros(2), np.ones(2))
     with pytest.raises(LinAlgError, match="positive definite"):
         quadratic.l1_quadratic(*given)
-    _, definite = compiled.compiled().follow_signs(*given, quadratic.SLACK, quadratic.ROUNDS_PER_UNKNOWN)
+    _, definite = kernels.compiled("smlr").follow_signs(*given)
     assert not definite
 
 
@@ -111,8 +109,8 @@ def test_leave_one_out_is_the_same(n_classes, in_numpy):
     columns = Columns(problem.operator)
 
     def both():
-        stepped = alo.leave_one_out_by_steps(problem, penalty, fitted, ones, ones, columns)
-        return stepped.loo.log_proba, alo.leave_one_out(problem, penalty, fitted, ones, ones).log_proba
+        stepped = newton_loo.NewtonLOO(problem, ones, ones, columns).by_steps(penalty, fitted)
+        return stepped.loo.log_proba, newton_loo.NewtonLOO(problem, ones, ones).of(penalty, fitted).log_proba
 
     fast = both()
     in_numpy()
@@ -133,25 +131,25 @@ def test_a_whole_fit_is_the_same(in_numpy):
 
 @pytest.fixture
 def asked_afresh():
-    fast.loops.cache_clear()
+    kernels.compiled.cache_clear()
     yield
-    fast.loops.cache_clear()
+    kernels.compiled.cache_clear()
 
 
 @pytest.mark.usefixtures("asked_afresh")
 def test_numba_is_left_alone_if_it_is_missing_or_unwanted(monkeypatch):
     monkeypatch.setenv("FOLDLESS_COMPILED", "0")
-    assert compiled.compiled() is None
-    fast.loops.cache_clear()
+    assert kernels.compiled("smlr") is None
+    kernels.compiled.cache_clear()
     monkeypatch.delenv("FOLDLESS_COMPILED")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert compiled.compiled() is None
+    assert kernels.compiled("smlr") is None
 
 
 @pytest.mark.usefixtures("asked_afresh")
 def test_a_broken_numba_is_named_and_done_without(monkeypatch):
     monkeypatch.delenv("FOLDLESS_COMPILED", raising=False)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
-    monkeypatch.setitem(sys.modules, "foldless.solvers.smlr.loops", None)
+    monkeypatch.setitem(sys.modules, "numba", None)
     with pytest.warns(RuntimeWarning, match="cannot be used"):
-        assert compiled.compiled() is None
+        assert kernels.compiled("smlr") is None

@@ -9,7 +9,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from foldless.datasets import make_class_means
 from foldless.operators import Standardized, operator_from
 from foldless.solvers.smlr import L1, Columns, Labels, Regression, Ridge, Stop, path
-from foldless.tuning.alo import leave_one_out, leave_one_out_by_steps
+from foldless.solvers.smlr.newton_loo import NewtonLOO
 from foldless.tuning.rate import WORTH_REFITS, Task, by_leave_one_out, rate_grid
 
 
@@ -31,7 +31,7 @@ def test_few_looks_find_what_looking_everywhere_finds(penalty, seed):
     tuned = by_leave_one_out(Task(problem, penalty, Stop()), rates, ones, ones)
     columns = Columns(problem.operator)
     every = [
-        leave_one_out(problem, penalty(f.rate), f, ones, ones, columns).log_loss
+        NewtonLOO(problem, ones, ones, columns).of(penalty(f.rate), f).log_loss
         for f in path(problem, penalty, rates)
     ]
     assert tuned.rates.size <= 20
@@ -74,11 +74,9 @@ def test_steps_that_promise_too_much_are_not_believed(seed):
     task, rates = Task(problem, L1, Stop()), rate_grid(problem, L1, 10)
     tuned = by_leave_one_out(task, rates, ones, ones)
     looked = [task.at(rate) for rate in tuned.rates]
-    true = [leave_one_out(problem, L1(f.rate), f, ones, ones).log_loss for f in looked]
+    true = [NewtonLOO(problem, ones, ones).of(L1(f.rate), f).log_loss for f in looked]
     columns = Columns(problem.operator)
-    promised = [
-        leave_one_out_by_steps(problem, L1(f.rate), f, ones, ones, columns).loo.log_loss for f in looked
-    ]
+    promised = [NewtonLOO(problem, ones, ones, columns).by_steps(L1(f.rate), f).loo.log_loss for f in looked]
     by_steps, chosen = int(np.argmin(promised)), int(np.flatnonzero(tuned.rates == tuned.fitted.rate)[0])
     assert true[by_steps] > 1.5 * min(true), "there must be something to be mistaken about"
     assert true[chosen] <= min(true) / (1 - WORTH_REFITS)

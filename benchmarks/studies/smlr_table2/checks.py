@@ -19,13 +19,13 @@ from sklearn.model_selection import ShuffleSplit
 from benchmarks.studies import _common as common
 from benchmarks.studies.smlr_table2.run import checked_source
 from foldless import SMLRClassifier
+from foldless.kernels import compiled as foldless_compiled
 from foldless.operators import Dense, Standardized
 from foldless.plots import BoundDisplay
 from foldless.solvers.smlr import L1, Labels, Regression, Stop, largest_rate, nothing, path
-from foldless.solvers.smlr.compiled import compiled as foldless_compiled
+from foldless.solvers.smlr.newton_loo import NewtonLOO, scored
 from foldless.theory import bound
 from foldless.theory.bounds import pac_bayes
-from foldless.tuning.alo import leave_one_out, scored
 
 STUDY = Path(__file__).parent
 COLUMNS = ["part", "data", "what", "at", "ours", "theirs", "difference", "seconds"]
@@ -119,7 +119,7 @@ def loo(source: Path, quick: bool, trials: int, folder: Path) -> Iterator[dict[s
         refits, refit_seconds, _ = common.timed(lambda p=problem, r=rates: _refits(p, r))
         for fitted, exact_log_proba in zip(fits, refits, strict=True):
             approximate, seconds, _ = common.timed(
-                lambda p=problem, f=fitted, o=ones: leave_one_out(p, L1(f.rate), f, o, o)
+                lambda p=problem, f=fitted, o=ones: NewtonLOO(p, o, o).of(L1(f.rate), f)
             )
             true = scored(exact_log_proba, problem.labels.code, ones)
             what = (
@@ -156,7 +156,7 @@ def folds(source: Path, quick: bool, trials: int, folder: Path) -> Iterator[dict
     """The rate by leave-one-out and by 10-fold cross-validation: errors and CPU seconds, paired."""
     stored = np.load(source / "colon.npz")
     X, y = stored["X"].astype(np.float64), stored["y"]
-    compiled = foldless_compiled() is not None
+    compiled = foldless_compiled("smlr") is not None
     SMLRClassifier().fit(X, y)  # whatever is compiled at first use, is
     for train, test in ShuffleSplit(3 if quick else 30, test_size=12, random_state=0).split(y):
         wrong, seconds = {}, {}

@@ -7,10 +7,14 @@ from dataclasses import dataclass
 from typing import Protocol, Self, runtime_checkable
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import log_expit
 
 from foldless.beliefs import Array, Response
-from foldless.component import Component
+from foldless.component import Component, Names
+
+# How often samples are counted: all equally, or each its own number of times.
+Weight = Array | float
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ class Channel(Component):
         return self.respond(mean, var, label).log_z - self.respond(mean, var, -label).log_z
 
     def log_proba(self, mean: Array, var: Array | None) -> Array:
-        """Log probability of every class, (samples, classes), for Gaussian scores of shape (samples, scores)."""
+        """Log probability of every class, (samples, classes), for Gaussian scores, (samples, scores)."""
         log_odds = self.log_odds(mean[:, 0], None if var is None else var[:, 0])
         return np.column_stack([log_expit(-log_odds), log_expit(log_odds)])
 
@@ -91,10 +95,32 @@ class SupportsEM(Protocol):
         cavity_var: Array,
         labels: Array,
         *,
-        weight: Array | float = 1.0,
-        names: frozenset[str] | None = None,
+        weight: Weight = 1.0,
+        names: Names = None,
     ) -> Self:
         """One EM step for the named tunable parameters (None: all), samples counted with `weight`."""
+
+
+@dataclass(frozen=True)
+class Learner(Channel):
+    """A channel whose parameters EM can learn, by steps that a subclass calls `_learned`."""
+
+    def em_update(
+        self,
+        cavity_mean: Array,
+        cavity_var: Array,
+        labels: Array,
+        *,
+        weight: Weight = 1.0,
+        names: Names = None,
+    ) -> Self:
+        """One EM step for the named tunable parameters (None: all), samples counted with `weight`."""
+        mean, var, y = doubles(cavity_mean, cavity_var, labels)
+        return self._learned(mean, var, y, weight, names)
+
+    @abstractmethod
+    def _learned(self, mean: Array, var: Array, y: Array, weight: Weight, names: Names) -> Self:
+        """The step at cavities and labels in float64, of one shape."""
 
 
 @runtime_checkable
@@ -109,7 +135,12 @@ class SupportsEMByFlips(Protocol):
         flipped: Array,
         labels: Array,
         *,
-        weight: Array | float = 1.0,
-        names: frozenset[str] | None = None,
+        weight: Weight = 1.0,
+        names: Names = None,
     ) -> Self | None:
         """`em_update` for labels flipped with these probabilities; None where it takes more than these."""
+
+
+def doubles(*arrays: ArrayLike) -> tuple[Array, ...]:
+    """The arrays in float64 and in their common shape."""
+    return tuple(np.broadcast_arrays(*(np.asarray(a, dtype=np.float64) for a in arrays)))

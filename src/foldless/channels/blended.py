@@ -4,29 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 
 from foldless.beliefs import Array, Response
-from foldless.channels.base import Channel
+from foldless.channels.base import Channel, doubles
 from foldless.channels.logistic import Logistic, in_log_odds, power_at_margin, power_proximal
 from foldless.channels.margin import (
     SMALLEST_VAR,
+    ScaleLearner,
     cast,
-    doubles,
-    improved_log_scale,
     require_between,
     score_dtype,
 )
 from foldless.channels.sigmoid_averages import sigmoid_power_response
-from foldless.component import inner_names, wants
 from foldless.registry import registered
 
 
 @registered("channel/blended")
 @dataclass(frozen=True)
-class Blended(Channel):
+class Blended(ScaleLearner):
     """σ(a y z)^(1-ω) · exp(ω a (y - label_mean) z / 2), with ω = generative_weight and a = base.scale.
 
     ω = 0 is the logistic channel; ω = 1 is the part of a Gaussian model of the features that depends on
@@ -38,6 +36,8 @@ class Blended(Channel):
     base: Logistic = field(default_factory=Logistic)
     generative_weight: float = 0.5
     label_mean: float = 0.0
+
+    scale_name: ClassVar[str] = "base__scale"
 
     def __post_init__(self) -> None:
         if not isinstance(self.base, Logistic):
@@ -92,24 +92,11 @@ class Blended(Channel):
     def untempered(self) -> Channel:
         return self.base
 
-    def em_update(
-        self,
-        cavity_mean: Array,
-        cavity_var: Array,
-        labels: Array,
-        *,
-        weight: Array | float = 1.0,
-        names: frozenset[str] | None = None,
-    ) -> Self:
-        """Move ``base__scale`` uphill in Σ weight log_z: the blend, too, is a function of scale * z."""
-        if not wants(inner_names(names, "base"), "scale"):
-            return self
-        mean, var, y = doubles(cavity_mean, cavity_var, labels)
+    def _log_scale(self) -> float:
+        """The blend, too, is a function of scale * z."""
+        return float(np.log(self.base.scale))
 
-        def respond_at(log_scale: float) -> Response:
-            return self.with_params(base__scale=float(np.exp(log_scale))).respond(mean, var, y)
-
-        log_scale = improved_log_scale(respond_at, float(np.log(self.base.scale)), mean, var, weight)
+    def _with_log_scale(self, log_scale: float) -> Self:
         return self.with_params(base__scale=float(np.exp(log_scale)))
 
     def _tilt(self, labels: Array) -> Array:

@@ -10,9 +10,9 @@ from typing import cast as cast_to
 import numpy as np
 
 from foldless.beliefs import Array, Response
-from foldless.channels.base import Channel, SupportsEM, SupportsMaxSum
-from foldless.channels.margin import SMALLEST_VAR, cast, doubles, require_between, score_dtype
-from foldless.component import inner_names, wants
+from foldless.channels.base import Channel, Learner, SupportsEM, SupportsMaxSum, Weight, doubles
+from foldless.channels.margin import SMALLEST_VAR, cast, require_between, score_dtype
+from foldless.component import Names, inner_names, wants
 from foldless.registry import registered
 
 # Hyper-prior of a flip probability in EM, Beta(2, 20): it counts like one flip in twenty more samples.
@@ -33,7 +33,7 @@ EPS = float(np.finfo(np.float64).eps)
 
 @registered("channel/flipped-labels")
 @dataclass(frozen=True)
-class FlippedLabels(Channel):
+class FlippedLabels(Learner):
     """(1 - flip_prob) p(y | z) + flip_prob p(-y | z), with p the ``base`` channel."""
 
     base: Channel
@@ -91,21 +91,13 @@ class FlippedLabels(Channel):
             as_flipped = self.base.respond(mean, var, -y).log_z
         return flip_posterior(as_given, as_flipped, self.flip_prob).astype(score_dtype(cavity_mean))
 
-    def em_update(
-        self,
-        cavity_mean: Array,
-        cavity_var: Array,
-        labels: Array,
-        *,
-        weight: Array | float = 1.0,
-        names: frozenset[str] | None = None,
-    ) -> Self:
+    def _learned(self, mean: Array, var: Array, y: Array, weight: Weight, names: Names) -> Self:
         """One EM step, the flips being the hidden variables.
 
         flip_prob becomes its posterior mode given the expected number of flips under the Beta(2, 20)
         hyper-prior. The base sees every sample twice, with either label, weighted by how probable it is.
         """
-        mean, var, y, w = doubles(cavity_mean, cavity_var, labels, weight)
+        w = np.broadcast_to(np.asarray(weight, dtype=np.float64), y.shape)
         flipped = self.mislabel_probability(mean, var, y)
         updated = self
         base_names = inner_names(names, "base")
@@ -142,8 +134,8 @@ class FlippedLabels(Channel):
         flipped: Array,
         labels: Array,
         *,
-        weight: Array | float = 1.0,
-        names: frozenset[str] | None = None,
+        weight: Weight = 1.0,
+        names: Names = None,
     ) -> Self | None:
         base_names = inner_names(names, "base")
         if (base_names is None or base_names) and isinstance(self.base, SupportsEM):

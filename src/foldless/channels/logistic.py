@@ -10,13 +10,7 @@ import numpy as np
 from scipy.special import expit, log_expit
 
 from foldless.beliefs import Array, Response
-from foldless.channels.margin import (
-    MarginChannel,
-    doubles,
-    improved_log_scale,
-    require_between,
-    through_margin,
-)
+from foldless.channels.margin import MarginChannel, ScaleLearner, through_margin
 from foldless.channels.sigmoid_averages import sigmoid_power_response
 from foldless.channels.sigmoid_integrals import (
     gauss_hermite_response,
@@ -24,7 +18,7 @@ from foldless.channels.sigmoid_integrals import (
     mixture_response,
     variational_response,
 )
-from foldless.component import wants
+from foldless.component import require_positive
 from foldless.registry import registered
 
 INTEGRALS: dict[str, Callable[[Array, Array], Response]] = {
@@ -37,7 +31,7 @@ INTEGRALS: dict[str, Callable[[Array, Array], Response]] = {
 
 @registered("channel/logistic")
 @dataclass(frozen=True)
-class Logistic(MarginChannel):
+class Logistic(ScaleLearner, MarginChannel):
     """p(y | z) = σ(scale y z), σ(x) = 1/(1 + e^-x).
 
     ``integral`` is how σ is averaged over a Gaussian: "exponential-sums" (accurate everywhere, about
@@ -52,16 +46,8 @@ class Logistic(MarginChannel):
     tunable: ClassVar[tuple[str, ...]] = ("scale",)
 
     def __post_init__(self) -> None:
-        require_between(
-            self,
-            "scale",
-            self.scale,
-            0.0,
-            np.inf,
-            low_open=True,
-            high_open=True,
-            advice="It is the change of log-odds per unit of score; 1.0 makes scores log-odds.",
-        )
+        advice = "It is the change of log-odds per unit of score; 1.0 makes scores log-odds."
+        require_positive(self, "scale", self.scale, advice)
         if self.integral not in INTEGRALS:
             raise ValueError(
                 f"Logistic(integral={self.integral!r}): unknown integral. Choose one of {sorted(INTEGRALS)}; "
@@ -74,24 +60,10 @@ class Logistic(MarginChannel):
 
         return through_margin(of_margin, labels, cavity_mean, cavity_var)
 
-    def em_update(
-        self,
-        cavity_mean: Array,
-        cavity_var: Array,
-        labels: Array,
-        *,
-        weight: Array | float = 1.0,
-        names: frozenset[str] | None = None,
-    ) -> Self:
-        """Move the scale uphill in Σ weight log_z; see `improved_log_scale`."""
-        if not wants(names, "scale"):
-            return self
-        mean, var, y = doubles(cavity_mean, cavity_var, labels)
+    def _log_scale(self) -> float:
+        return float(np.log(self.scale))
 
-        def respond_at(log_scale: float) -> Response:
-            return self.with_params(scale=float(np.exp(log_scale))).respond(mean, var, y)
-
-        log_scale = improved_log_scale(respond_at, float(np.log(self.scale)), mean, var, weight)
+    def _with_log_scale(self, log_scale: float) -> Self:
         return self.with_params(scale=float(np.exp(log_scale)))
 
     def _respond(self, margin: Array, var: Array) -> Response:

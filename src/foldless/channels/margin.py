@@ -5,14 +5,15 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 
 from foldless.beliefs import Array, Response
-from foldless.channels.base import Channel
+from foldless.channels.base import Channel, Learner, Weight, doubles
+from foldless.component import Names, wants
 
 # A cavity without any spread would divide 0 by 0. This one is still representable in float32.
 SMALLEST_VAR = 1e-30
@@ -62,11 +63,6 @@ def score_dtype(score: ArrayLike) -> np.dtype[Any]:
     return np.dtype(np.float32 if getattr(score, "dtype", None) == np.float32 else np.float64)
 
 
-def doubles(*arrays: ArrayLike) -> tuple[Array, ...]:
-    """The arrays in float64 and in their common shape."""
-    return tuple(np.broadcast_arrays(*(np.asarray(a, dtype=np.float64) for a in arrays)))
-
-
 def cast(response: Response, dtype: np.dtype[Any]) -> Response:
     """The response in the caller's dtype."""
     if dtype == np.float64:
@@ -76,12 +72,35 @@ def cast(response: Response, dtype: np.dtype[Any]) -> Response:
         return Response(*(np.asarray(field).astype(dtype) for field in response))
 
 
+@dataclass(frozen=True)
+class ScaleLearner(Learner):
+    """A channel p(y | z) = f(y a z) that learns its scale a, whatever it calls it."""
+
+    scale_name: ClassVar[str] = "scale"
+
+    @abstractmethod
+    def _log_scale(self) -> float: ...
+
+    @abstractmethod
+    def _with_log_scale(self, log_scale: float) -> Self: ...
+
+    def _learned(self, mean: Array, var: Array, y: Array, weight: Weight, names: Names) -> Self:
+        """Move the scale uphill in Σ weight log_z; see `improved_log_scale`."""
+        if not wants(names, self.scale_name):
+            return self
+
+        def respond_at(log_scale: float) -> Response:
+            return self._with_log_scale(log_scale).respond(mean, var, y)
+
+        return self._with_log_scale(improved_log_scale(respond_at, self._log_scale(), mean, var, weight))
+
+
 def improved_log_scale(
     respond_at: Callable[[float], Response],
     log_scale: float,
     cavity_mean: Array,
     cavity_var: Array,
-    weight: Array | float,
+    weight: Weight,
 ) -> float:
     """One safeguarded ascent step of Σ weight log_z in the log of a scale a, for p(y | z) = f(y a z).
 
@@ -127,15 +146,12 @@ def require_between(
     high: float,
     *,
     advice: str,
-    low_open: bool = False,
     high_open: bool = False,
 ) -> None:
     """Raise if a parameter is not a number of the interval; the message says what to do."""
     is_number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-    inside = is_number and (low < value if low_open else low <= value)
-    inside = inside and (value < high if high_open else value <= high)
-    if not inside:
-        interval = f"{'(' if low_open else '['}{low:g}, {high:g}{')' if high_open else ']'}"
+    if not (is_number and low <= value and (value < high if high_open else value <= high)):
+        interval = f"[{low:g}, {high:g}{')' if high_open else ']'}"
         raise ValueError(
             f"{type(owner).__name__}({name}={value!r}): {name} must be a number in {interval}. {advice}"
         )

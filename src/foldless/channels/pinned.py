@@ -9,15 +9,15 @@ from typing import Self, cast
 import numpy as np
 
 from foldless.beliefs import Array, Response
-from foldless.channels.base import Channel, SupportsEM, SupportsEMByFlips, SupportsMaxSum
-from foldless.component import inner_names
+from foldless.channels.base import Channel, Learner, SupportsEM, SupportsEMByFlips, SupportsMaxSum, Weight
+from foldless.component import Names, inner_names
 from foldless.registry import registered
 from foldless.special import log_normal_density
 
 
 @registered("channel/pinned")
 @dataclass(frozen=True)
-class Pinned(Channel):
+class Pinned(Learner):
     """The base channel for labels -1 and +1; a label of 0 says the score is zero, give or take `variance`."""
 
     base: Channel
@@ -53,25 +53,14 @@ class Pinned(Channel):
     def predictive(self) -> Channel:
         return self.base.predictive()
 
-    def em_update(
-        self,
-        cavity_mean: Array,
-        cavity_var: Array,
-        labels: Array,
-        *,
-        weight: Array | float = 1.0,
-        names: frozenset[str] | None = None,
-    ) -> Self:
+    def _learned(self, mean: Array, var: Array, y: Array, weight: Weight, names: Names) -> Self:
         """One EM step of the base on the samples that have a label."""
         if not isinstance(self.base, SupportsEM):
             return self
-        labelled = labels != 0
+        own = y != 0
+        weight = np.broadcast_to(weight, y.shape)[own]
         base = self.base.em_update(
-            cavity_mean[labelled],
-            cavity_var[labelled],
-            labels[labelled],
-            weight=np.broadcast_to(weight, labels.shape)[labelled],
-            names=inner_names(names, "base"),
+            mean[own], var[own], y[own], weight=weight, names=inner_names(names, "base")
         )
         return self.with_params(base=base)
 
@@ -83,8 +72,8 @@ class Pinned(Channel):
         flipped: Array,
         labels: Array,
         *,
-        weight: Array | float = 1.0,
-        names: frozenset[str] | None = None,
+        weight: Weight = 1.0,
+        names: Names = None,
     ) -> Self | None:
         if not isinstance(self.base, SupportsEMByFlips):
             return None

@@ -8,14 +8,8 @@ from typing import ClassVar, Self
 import numpy as np
 
 from foldless.beliefs import Array, Response
-from foldless.channels.margin import (
-    MarginChannel,
-    doubles,
-    improved_log_scale,
-    require_between,
-    through_margin,
-)
-from foldless.component import wants
+from foldless.channels.margin import MarginChannel, ScaleLearner, through_margin
+from foldless.component import require_positive
 from foldless.registry import registered
 from foldless.special import mills
 
@@ -26,47 +20,25 @@ NEWTON_TOLERANCE = 4 * np.finfo(np.float64).eps
 
 @registered("channel/probit")
 @dataclass(frozen=True)
-class Probit(MarginChannel):
+class Probit(ScaleLearner, MarginChannel):
     """p(y | z) = Φ(y z / √variance)."""
 
     variance: float = 1.0
 
     tunable: ClassVar[tuple[str, ...]] = ("variance",)
+    scale_name: ClassVar[str] = "variance"
 
     def __post_init__(self) -> None:
-        require_between(
-            self,
-            "variance",
-            self.variance,
-            0.0,
-            np.inf,
-            low_open=True,
-            high_open=True,
-            advice="It is the variance of the noise on the score; 1.0 is the convention. For a channel "
-            "without noise on the score use Step().",
-        )
+        advice = "It is the variance of the noise on the score; 1.0 is the convention. Without noise: Step()."
+        require_positive(self, "variance", self.variance, advice)
 
     def proximal(self, cavity_mean: Array, cavity_var: Array, labels: Array) -> Response:
         return through_margin(self._proximal, labels, cavity_mean, cavity_var)
 
-    def em_update(
-        self,
-        cavity_mean: Array,
-        cavity_var: Array,
-        labels: Array,
-        *,
-        weight: Array | float = 1.0,
-        names: frozenset[str] | None = None,
-    ) -> Self:
-        """Move the variance uphill in Σ weight log_z; see `improved_log_scale`, scale = 1/√variance."""
-        if not wants(names, "variance"):
-            return self
-        mean, var, y = doubles(cavity_mean, cavity_var, labels)
+    def _log_scale(self) -> float:
+        return -0.5 * float(np.log(self.variance))
 
-        def respond_at(log_scale: float) -> Response:
-            return Probit(float(np.exp(-2.0 * log_scale))).respond(mean, var, y)
-
-        log_scale = improved_log_scale(respond_at, -0.5 * float(np.log(self.variance)), mean, var, weight)
+    def _with_log_scale(self, log_scale: float) -> Self:
         return self.with_params(variance=float(np.exp(-2.0 * log_scale)))
 
     def _respond(self, margin: Array, var: Array) -> Response:

@@ -8,21 +8,22 @@ from typing import ClassVar, Self
 import numpy as np
 
 from foldless.beliefs import Array, Response
+from foldless.channels.base import Learner, Weight
 from foldless.channels.flipped_labels import (
     flip_posterior,
     flip_prob_update,
     require_flip_prob,
     with_floor,
 )
-from foldless.channels.margin import MarginChannel, doubles
+from foldless.channels.margin import MarginChannel
 from foldless.channels.probit import sign_response
-from foldless.component import wants
+from foldless.component import Names, wants
 from foldless.registry import registered
 
 
 @registered("channel/step")
 @dataclass(frozen=True)
-class Step(MarginChannel):
+class Step(Learner, MarginChannel):
     """p(y | z) = noise + (1 - 2 noise) 1{y z > 0}. Sum-product only: its proximal point says nothing."""
 
     noise: float = 0.01
@@ -36,24 +37,13 @@ class Step(MarginChannel):
     def scale_free(self) -> bool:
         return True
 
-    def em_update(
-        self,
-        cavity_mean: Array,
-        cavity_var: Array,
-        labels: Array,
-        *,
-        weight: Array | float = 1.0,
-        names: frozenset[str] | None = None,
-    ) -> Self:
+    def _learned(self, mean: Array, var: Array, y: Array, weight: Weight, names: Names) -> Self:
         """EM for the noise, the same as for `FlippedLabels.flip_prob` and with the same hyper-prior."""
         if not wants(names, "noise"):
             return self
-        mean, var, y = doubles(cavity_mean, cavity_var, labels)
         noiseless = Step(noise=0.0)
-        flipped = flip_posterior(
-            noiseless.respond(mean, var, y).log_z, noiseless.respond(mean, var, -y).log_z, self.noise
-        )
-        return self.with_params(noise=flip_prob_update(flipped, weight))
+        given, flipped = (noiseless.respond(mean, var, sign * y).log_z for sign in (1.0, -1.0))
+        return self.with_params(noise=flip_prob_update(flip_posterior(given, flipped, self.noise), weight))
 
     def _respond(self, margin: Array, var: Array) -> Response:
         return with_floor(sign_response(margin, var), self.noise)

@@ -35,9 +35,15 @@ from foldless.solvers.solve import Stopping, Watch
 from foldless.tuning.blend import can_blend
 from foldless.tuning.fit import Choices
 from foldless.tuning.path import Result
+from foldless.tuning.plan import Budget
 from foldless.tuning.portfolio import Average
 from foldless.tuning.record import Recorder
 from foldless.tuning.table import Layout, LeftOut, Table
+
+TWO_CLASSES_ONLY = {
+    "mislabel_probability_": "probabilities of wrong labels are",
+    "credible_sets_": "credible sets are",
+}
 
 
 class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, BaseEstimator):
@@ -54,6 +60,8 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
 
     # Called after every iteration, by whoever shows progress. Not a parameter: it is no part of the model.
     _on_iteration: Watch | None = None
+    # What a fit may cost; not a parameter, since it is about machines and not about models.
+    _budget = Budget()
     _average: Average
 
     @abstractmethod
@@ -64,7 +72,7 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
     def _fit_table(self, table: Table, choices: Choices, recorder: Recorder) -> Result:
         """From a table to a result."""
 
-    def _layout(self, n_features: int, always_keep: tuple[int, ...]) -> Layout:
+    def _layout(self, n_features: int, always_keep: tuple[int, ...], n_classes: int) -> Layout:
         """Which columns the assembled problem has."""
         return Layout(n_features, always_keep)
 
@@ -93,13 +101,13 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
         """
         check_scalar(self.fdr, "fdr", Real, min_val=0.0, max_val=1.0)
         operator, targets = training_data(self, X, y)
-        labels = self._encoded(targets)
-        choices = self._choices(self.classes_.size)
-        weight, left_out, given_weight = sample_weights(
-            targets, sample_weight, self.class_weight, self.classes_
-        )
+        classes, labels = self._encoded(targets)
+        choices = self._choices(classes.size)
+        weight, left_out, given_weight = sample_weights(targets, sample_weight, self.class_weight, classes)
         group = None if groups is None else checked_groups(groups, targets)
-        layout = self._layout(operator.shape[1], self._kept_positions(operator.shape[1]))
+        kept = self._kept_positions(operator.shape[1])
+        layout = self._layout(operator.shape[1], kept, classes.size)
+        self.classes_ = classes
         given = {"labels": targets, "sample weights": weight, "groups": group}
         resumable = nullcontext(operator) if self.checkpoint is None else checkpointed(self, operator, given)
         with bounded_threads(self.n_jobs), resumable as recorded:
@@ -109,11 +117,11 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
                 weight,
                 LeftOut(left_out, group, None if group is None else weight),
                 layout,
-                self.classes_.size,
+                classes.size,
             )
             result = self._fit_table(table, choices, Recorder(self._watch()))
             self._publish(result, given_weight)
-            # Inside: the journal of a fit that was interrupted stays.
+            # An interrupt is raised while the journal is open: it is kept, to resume from.
             self._warn(result.sparse.outcome)
         return self
 
@@ -182,8 +190,8 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
 
     # ------------------------------------------------------------------ from data to the engine
 
-    def _encoded(self, y: NDArray[Any]) -> Array:
-        """Two classes as -1 and +1, more as 1 to D."""
+    def _encoded(self, y: NDArray[Any]) -> tuple[NDArray[Any], Array]:
+        """The classes, and labels: -1 and +1 of two classes, 1 to D of more."""
         check_classification_targets(y)
         classes, code = np.unique(y, return_inverse=True)
         if classes.size == 1:
@@ -191,8 +199,7 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
                 f"{type(self).__name__} needs samples of two classes, but y contains only one class, "
                 f"{classes[0]!r}. Check that the label column is the right one."
             )
-        self.classes_ = classes
-        return 2.0 * code - 1.0 if classes.size == 2 else code + 1.0
+        return classes, 2.0 * code - 1.0 if classes.size == 2 else code + 1.0
 
     def _kept_positions(self, n_features: int) -> tuple[int, ...]:
         """Positions of the columns named, or numbered, in `always_keep`."""
@@ -274,9 +281,18 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
         # Shares add up to one but for rounding.
         self.loo_error_ = min(float(share @ (log_proba.argmax(axis=1) != table.codes)), 1.0)
         self.loo_log_loss_ = -float(share @ table.log_density(log_proba))
-        vars(self).pop("mislabel_probability_", None)  # of an earlier fit
+        self.__dict__.pop("mislabel_probability_", None)  # of an earlier fit
         if portfolio.mislabel_probability is not None:
             self.mislabel_probability_ = portfolio.mislabel_probability.astype(dtype)
+
+    def __getattr__(self, name: str) -> Any:
+        """Attributes that this fit does not have, with the reason."""
+        missing = f"{type(self).__name__!r} object has no attribute {name!r}"
+        if name in TWO_CLASSES_ONLY and self.__dict__.get("classes_", np.empty(0)).size > 2:
+            missing += f": {TWO_CLASSES_ONLY[name]} for two classes, and this fit has {self.classes_.size}."
+        elif name == "mislabel_probability_" and "channel_" in self.__dict__:
+            missing += f": {self.channel_!r} takes labels for right. Use a channel 'robust-...'."
+        raise AttributeError(missing)
 
     @property
     def solver_(self) -> str:

@@ -24,7 +24,7 @@ NO_INFLUENCE = {"checkpoint", "verbose"}
 def checkpointed(
     estimator: BaseEstimator, operator: Operator, given: Mapping[str, NDArray[Any] | None]
 ) -> Iterator[Operator]:
-    """The operator with a journal where the estimator has its checkpoint; `given` is what belongs to the rows."""
+    """The operator with a journal at the estimator's checkpoint; `given` is what belongs to the rows."""
     with journal(Path(estimator.checkpoint), _header(estimator, operator, given)) as records:
         yield Journaled(operator, records)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
-from foldless import fast
+from foldless import kernels
 
 
 def one_blas_thread() -> AbstractContextManager[Any]:
@@ -35,7 +35,7 @@ def bounded_threads(n_jobs: int | None) -> Iterator[None]:
             yield
         return
     width = checked_n_jobs(n_jobs)
-    with _controller().limit(limits=width, user_api="blas"), fast.at_most(width):
+    with _controller().limit(limits=width, user_api="blas"), kernels.at_most(width):
         yield
 
 
@@ -43,7 +43,7 @@ def checked_n_jobs(n_jobs: int) -> int:
     """The number of threads; -1 means all cores, as elsewhere in scikit-learn."""
     if not isinstance(n_jobs, Integral) or isinstance(n_jobs, bool) or n_jobs == 0 or n_jobs < -1:
         raise ValueError(f"n_jobs must be None, a number of threads, or -1 for all cores; got {n_jobs!r}.")
-    return fast.n_cores() if n_jobs == -1 else int(n_jobs)
+    return kernels.n_cores() if n_jobs == -1 else int(n_jobs)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Warm starts that cannot change an answer: a fit goes on from an earlier one only if it is of the same data."""
+"""Warm starts that cannot change an answer: a fit goes on from one of the same data, or of none."""
 
 from __future__ import annotations
 

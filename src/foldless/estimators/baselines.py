@@ -28,10 +28,13 @@ from foldless.estimators._summary import AS_THEY_ARE, STANDARDISED, KernelBasis,
 from foldless.estimators._threads import one_blas_thread
 from foldless.estimators.smlr import SMLRClassifier
 from foldless.registry import registered
+from foldless.solvers.newton import damped_newton
 
 # A basis function whose prior precision has grown this far beyond the data's is out [Tipping 2001].
 PRUNED_PRECISION = 1e9
 NEWTON_STEPS = 50
+# Of the log posterior, in nats.
+NEWTON_TOLERANCE = 1e-12
 
 
 @registered("estimator/sbmlr")
@@ -299,23 +302,14 @@ def relevance(
 def posterior_mode(columns: Array, labels: Array, precision: Array, start: Array) -> tuple[Array, Array]:
     """The mode of the weights by Newton with halved steps, and their variances in Laplace's approximation."""
 
-    def objective(w: Array) -> float:
+    def loss(w: Array) -> float:
         return float(-log_expit(labels * (columns @ w)).sum() + 0.5 * precision @ np.square(w))
 
-    weights = start.copy()
-    value = objective(weights)
-    for _ in range(NEWTON_STEPS):
-        factor, slope = _expansion(columns, labels, precision, weights)
-        step = cho_solve(factor, slope)
-        length = 1.0
-        while (trial := objective(weights + length * step)) > value and length > 1e-10:
-            length *= 0.5
-        if length <= 1e-10:
-            break
-        weights = weights + length * step
-        gained, value = value - trial, trial
-        if gained <= 1e-12 * abs(value):
-            break
+    def expand(w: Array) -> tuple[Array, Array]:
+        factor, descent = _expansion(columns, labels, precision, w)
+        return -descent, cho_solve(factor, descent)
+
+    weights = damped_newton(loss, expand, start, tolerance=NEWTON_TOLERANCE, max_iter=NEWTON_STEPS).at
     factor, _ = _expansion(columns, labels, precision, weights)
     return weights, np.diag(cho_solve(factor, np.eye(weights.size)))
 

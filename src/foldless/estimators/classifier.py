@@ -27,9 +27,10 @@ from foldless.priors import SupportsInclusion
 from foldless.registry import registered
 from foldless.selection import CredibleSet, credible_sets
 from foldless.solvers import GAMP
+from foldless.solvers.screening import Screening
 from foldless.tuning.fit import Choices
 from foldless.tuning.path import Result, fit_table
-from foldless.tuning.plan import Budget, Plan, plan
+from foldless.tuning.plan import Plan, plan
 from foldless.tuning.record import GROUPS_NOT_LEFT_OUT, Recorder
 from foldless.tuning.survey import Survey, survey
 from foldless.tuning.table import Table
@@ -45,11 +46,11 @@ class SparseClassifier(WarmStart, MessagePassingClassifier):
     same answer every time, in any units and any order.
 
     The model: a logistic likelihood in which a small share of labels may be wrong, and a spike-and-slab prior
-    whose sparsity and scale are learnt. Where columns are independent (their largest eigenvalue says so), it
-    is solved by message passing, blended with what class means say about features as far as that predicts
-    left-out samples better; `GAMPClassifier` opens every choice of this. Where columns are correlated, as
-    genes and voxels are, it is solved with exact covariances, and class probabilities are averaged over this
-    model and dense ones, each weighted by how well it predicts left-out samples.
+    whose sparsity and scale are learnt. One look at the data makes a plan (`plan_`). Where columns are
+    independent within classes, the model is solved by message passing, blended with class means as far as
+    that predicts left-out samples better; `GAMPClassifier` opens every choice of this. Where columns are
+    correlated, as genes and voxels are, it is solved with exact covariances, and class probabilities are
+    averaged over this model and dense ones, each weighted by how well it predicts left-out samples.
 
     More than two classes are fitted jointly: a score for each, the softmax of the scores, and row-sparse
     weights, so that a feature matters for all classes or for none and has one inclusion probability.
@@ -62,10 +63,13 @@ class SparseClassifier(WarmStart, MessagePassingClassifier):
     fdr : float, default=0.1
         False discovery rate of `transform`, and of `get_support` if it is not given another.
     generative_weight : 'auto' or float in [0, 1], default='auto'
-        How far the likelihood also models features given the class; see `GAMPClassifier`.
+        How far the likelihood also models features given the class; see `GAMPClassifier`. A number above 0
+        is an error where the plan has exact covariances, which have no such blend.
     tol : float, default=1e-4
     max_iter : int, default=1000
     warm_start : bool, default=False
+        Go on from where the last fit ended, if data and parameters are the same but for `max_iter`. The
+        answer does not depend on it.
     verbose : int, default=0
     n_jobs : int, optional
         How many threads a fit may use; -1 for all cores. By default one, but for compiled loops over sparse
@@ -79,24 +83,26 @@ class SparseClassifier(WarmStart, MessagePassingClassifier):
     Attributes
     ----------
     plan_ : Plan
-        What was decided before the fit, with reasons; `plan` gives it without a fit.
+        Which models were to be fitted, by which solvers, and why: ``plan_.path``, ``plan_.reasons``.
+        `plan` gives it without a fit.
     record_ : Record
-        Every run of a solver: what it was for, how it ended, what it learnt.
+        What happened: every run, with its solver, outcome and iterations.
     models_ : list of ModelShare
-        The models that were tried, the weightiest first: code, name, weight, log loss of left-out labels.
+        Code, name, weight in predictions and left-out log loss of every model tried, the weightiest first.
     credible_sets_ : list of CredibleSet
         Features that resemble each other, at least one of which is in with a stated probability: "one of
-        these 4 features, probability 0.97". Empty if columns are independent: there each speaks for itself.
+        these 4 features, probability 0.97". Empty if columns are independent; of two classes only.
     solver_ : str
-        The solvers behind the sparse model: 'GAMP' (diagonal covariances), 'EP' (exact ones), 'GAMP + EP'.
+        The solvers behind the sparse model, in the order they ran: 'GAMP' (message passing with diagonal
+        covariances), 'EP' (with exact ones), or 'GAMP + EP'.
     flags_ : list of Flag
-        Why inclusion probabilities should be read with care, if they should: code and text of each.
+        Reasons to read some numbers with care, each with a ``code`` and a ``text``.
 
     Notes
     -----
     Other attributes are those of `GAMPClassifier`. Of D > 2 classes, `coef_` and `coef_std_` are
-    (D, n_features), `intercept_` is (D,) and `loo_proba_` (n_samples, D); `credible_sets_` is empty, and
-    labels are taken to be right: there is no `mislabel_probability_`.
+    (D, n_features), `intercept_` is (D,) and `loo_proba_` (n_samples, D); labels are taken to be right, and
+    there is neither `mislabel_probability_` nor `credible_sets_`.
 
     Examples
     --------
@@ -133,9 +139,6 @@ class SparseClassifier(WarmStart, MessagePassingClassifier):
         self.n_jobs = n_jobs
         self.checkpoint = checkpoint
 
-    # What a fit may cost; not a parameter, since it is about machines and not about models.
-    _budget = Budget()
-
     def _choices(self, n_classes: int) -> Choices:
         channel = FlippedLabels(Logistic()) if n_classes == 2 else Multinomial(n_classes)
         return Choices(
@@ -144,6 +147,7 @@ class SparseClassifier(WarmStart, MessagePassingClassifier):
             solver=GAMP(),
             stopping=checked_stopping(self.tol, self.max_iter),
             generative_weight=checked_generative_weight(self.generative_weight, channel),
+            screening=Screening(self._budget.screened),
         )
 
     def plan(
@@ -179,10 +183,13 @@ class SparseClassifier(WarmStart, MessagePassingClassifier):
         )
 
     def _summary(self) -> Summary:
-        return replace(super()._summary(), credible_sets=self.credible_sets_)
+        return replace(super()._summary(), credible_sets=vars(self).get("credible_sets_"))
 
     def _publish(self, result: Result, given_weight: Array) -> None:
         super()._publish(result, given_weight)
+        self.__dict__.pop("credible_sets_", None)  # of an earlier fit
+        if self.classes_.size > 2:
+            return
         self.credible_sets_: list[CredibleSet] = []
         solution, table = result.sparse.solution, result.sparse.table
         posterior, prior = solution.posterior, solution.problem.prior

@@ -34,7 +34,7 @@ from foldless.priors import (
     prior_from,
 )
 from foldless.registry import registered
-from foldless.solvers import EP, GAMP, VAMP, HyGAMP, LayeredEP
+from foldless.solvers import EP, GAMP, VAMP, HyGAMP
 from foldless.solvers.base import Solver
 from foldless.solvers.damping import Damping, damping_from
 from foldless.solvers.gamp import Rule, Variances
@@ -58,7 +58,8 @@ class GAMPClassifier(WarmStart, MessagePassingClassifier):
     Parameters
     ----------
     prior : str or Prior, default='auto'
-        'auto' (spike-and-slab of two classes, row-sparse of more), 'spike-and-slab', 'row-sparse', 'gaussian', 'laplace', 'elastic-net', 'gaussian-mixture', or an object such as
+        'auto' (spike-and-slab of two classes, row-sparse of more), 'spike-and-slab', 'row-sparse',
+        'gaussian', 'laplace', 'elastic-net', 'gaussian-mixture', or an object such as
         ``SpikeAndSlab(Laplace(2.0), 0.05)``. By name, parameters start at values taken from the data.
     channel : str or Channel, default='logistic'
         'logistic', 'probit', 'hinge', 'step', each also as 'robust-...' for labels of which some are wrong
@@ -201,16 +202,16 @@ class GAMPClassifier(WarmStart, MessagePassingClassifier):
         if not isinstance(solver, GAMP):
             if weight:
                 raise ValueError(
-                    f"generative_weight={weight:g} is a blend that only GAMP can solve; solver={self.solver!r}. "
-                    "Leave it 'auto' or 0, or use solver='gamp'."
+                    f"generative_weight={weight:g} is a blend that only GAMP can solve; solver is "
+                    f"{self.solver!r}. Leave it 'auto' or 0, or use solver='gamp'."
                 )
             weight = 0.0
         if self.tuning == "sure":
             laplace = self.prior == "laplace" or type(self.prior).__name__ == "Laplace"
             if not (laplace and self.rule == "max-sum"):
                 raise ValueError(
-                    "tuning='sure' chooses the rate of a Laplace prior under max-sum. Use prior='laplace' and "
-                    "rule='max-sum', or tuning='em', which learns every prior."
+                    "tuning='sure' chooses the rate of a Laplace prior under max-sum. Use prior='laplace' "
+                    "and rule='max-sum', or tuning='em', which learns every prior."
                 )
             if weight:
                 raise ValueError("tuning='sure' has no blend with class means. Use generative_weight=0.")
@@ -234,9 +235,9 @@ class GAMPClassifier(WarmStart, MessagePassingClassifier):
         if isinstance(channel, Multinomial) and channel.n_classes == n_classes > 2:
             return channel
         raise ValueError(
-            f"y has {n_classes} classes, for which {channel!r} is no likelihood. Two classes take 'logistic', "
-            "'probit', 'hinge', 'step' and 'robust-...'; more take 'logistic', which is then the softmax, or "
-            f"an object such as Multinomial({max(n_classes, 3)}, estimator='taylor')."
+            f"y has {n_classes} classes, for which {channel!r} is no likelihood. Two classes take "
+            "'logistic', 'probit', 'hinge', 'step' and 'robust-...'; more take 'logistic', which is then the "
+            f"softmax, or an object such as Multinomial({max(n_classes, 3)}, estimator='taylor')."
         )
 
     def _prior(self, n_classes: int) -> str | Prior:
@@ -267,12 +268,10 @@ class GAMPClassifier(WarmStart, MessagePassingClassifier):
             raise ValueError(f"solver={self.solver!r} has rule='sum-product' only; got {self.rule!r}.")
         if self.solver == "vamp" and n_classes > 2:
             raise ValueError("solver='vamp' is for two classes. Use 'gamp', 'ep' or 'hygamp'.")
-        if self.solver == "ep":
-            return EP() if n_classes == 2 else LayeredEP()
-        return VAMP(damping)
+        return EP() if self.solver == "ep" else VAMP(damping)
 
-    def _layout(self, n_features: int, always_keep: tuple[int, ...]) -> Layout:
-        many = self.classes_.size > 2
+    def _layout(self, n_features: int, always_keep: tuple[int, ...], n_classes: int) -> Layout:
+        many = n_classes > 2
         if many and not self.fit_intercept:
             raise ValueError("fit_intercept=False is for two classes; more have an intercept for each.")
         if self.mean_removal and (many or self.solver != "gamp"):
@@ -280,7 +279,7 @@ class GAMPClassifier(WarmStart, MessagePassingClassifier):
         return Layout(n_features, always_keep, bool(self.fit_intercept), bool(self.mean_removal))
 
     def _fit_table(self, table: Table, choices: Choices, recorder: Recorder) -> Result:
-        if table.left_out.group is not None and not isinstance(choices.solver, EP | LayeredEP):
+        if table.left_out.group is not None and not isinstance(choices.solver, EP):
             raise ValueError(
                 "groups can be left out from exact covariances only. Use solver='ep', or SparseClassifier."
             )
@@ -291,6 +290,7 @@ class GAMPClassifier(WarmStart, MessagePassingClassifier):
             searched=choices.searched,
             tuning=choices.tuning,
             groups=table.left_out.group is not None,
+            budget=self._budget,
         )
         return self._warmly(
             table, recorder, lambda warm: fit_table(table, plan, choices, recorder, warm=warm)

@@ -185,7 +185,7 @@ class PrunedBayesClassifier(MessagePassingClassifier):
             hyper=NO_HYPER_PRIOR,
         )
 
-    def _layout(self, n_features: int, always_keep: tuple[int, ...]) -> Layout:
+    def _layout(self, n_features: int, always_keep: tuple[int, ...], n_classes: int) -> Layout:
         return Layout(n_features, always_keep, bool(self.fit_intercept))
 
     def _search(self, n_features: int | None) -> Search:
@@ -239,7 +239,7 @@ class PrunedBayesClassifier(MessagePassingClassifier):
         prior = found.solution.problem.prior.constrained(posterior.cavity_mean, posterior.cavity_var)
         assert isinstance(prior, SupportsInclusion)
         inclusion = prior.inclusion_probability(posterior.cavity_mean, posterior.cavity_var)[:n_columns]
-        vars(self).pop("component_inclusion_", None)  # of an earlier fit
+        self.__dict__.pop("component_inclusion_", None)  # of an earlier fit
         if self.whiten != "components":
             return inclusion
         self.component_inclusion_: NDArray[Any] = inclusion

@@ -38,9 +38,9 @@ from foldless.operators import Operator, Standardized, operator_from
 from foldless.registry import registered
 from foldless.solution import Outcome
 from foldless.solvers.smlr import ALGORITHMS, L1, PENALTIES, Labels, Regression, RegressionFit, Stop
+from foldless.solvers.smlr.newton_loo import NewtonLOO, scored
 from foldless.solvers.smlr.row_space import row_space
 from foldless.theory.bounds import bounds, operator_vote
-from foldless.tuning.alo import leave_one_out, scored
 from foldless.tuning.rate import (
     Task,
     Tuned,
@@ -353,7 +353,7 @@ class SMLRClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, Bas
         tuned = self._tuned(task, left_out)
         fitted = tuned.fitted
         penalty = kind(fitted.rate)
-        loo = tuned.loo or leave_one_out(problem, penalty, fitted, left_out, label_weight)
+        loo = tuned.loo or NewtonLOO(problem, left_out, label_weight).of(penalty, fitted)
         # Whatever the rate was chosen for, errors are reported as errors.
         loo = scored(loo.log_proba, labels.code, label_weight)
         weights = fitted.coef(problem.operator.shape[1])

@@ -81,7 +81,9 @@ class OnWorkers:
         except ClusterLost:
             raise
         except (OSError, TimeoutError, CancelledError) as error:
-            raise ClusterLost(f"The Dask scheduler does not answer ({_reason(error)}). {RESUME}") from error
+            raise ClusterLost(
+                f"The Dask scheduler does not answer ({str(error) or type(error).__name__}). {RESUME}"
+            ) from error
         except RuntimeError as error:
             if self._client.status == "running":
                 raise
@@ -218,7 +220,3 @@ async def answered(
     here = {i: entry for i, entry in asked.items() if entry[0] in dask_worker.data}
     found = await asyncio.gather(*(answer(*entry) for entry in here.values()))
     return dict(zip(here, found, strict=True))
-
-
-def _reason(error: BaseException) -> str:
-    return str(error) or type(error).__name__

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from foldless.beliefs import Array, Tilted
-from foldless.component import inner_names
-from foldless.priors.base import NO_HYPER_PRIOR, HyperPrior, Prior
+from foldless.component import Names, inner_names
+from foldless.priors.base import NO_HYPER_PRIOR, HyperPrior, Prior, Weight
 
 
 def as_cavity(cavity_mean: ArrayLike, cavity_var: ArrayLike) -> tuple[Array, Array]:
@@ -79,14 +79,6 @@ def asked_explicitly(names: frozenset[str] | None, field: str) -> bool:
     return names is not None and field in names
 
 
-def require_positive(owner: object, field: str, value: Any, advice: str) -> None:
-    """A finite number above zero, or a ValueError that says what to do."""
-    if not (np.ndim(value) == 0 and np.isfinite(value) and value > 0):
-        raise ValueError(
-            f"{type(owner).__name__}({field}=...) must be a finite number > 0; got {value!r}. {advice}"
-        )
-
-
 def require_prior(owner: object, field: str, value: Any) -> None:
     if not isinstance(value, Prior):
         raise TypeError(
@@ -124,7 +116,28 @@ def proximal_of(base: Prior, owner: Prior) -> Denoiser:
 
 
 @dataclass(frozen=True)
-class Continuous(Prior):
+class Learner(Prior):
+    """A prior whose parameters EM can learn, by steps that a subclass calls `_learned`."""
+
+    def em_update(
+        self,
+        cavity_mean: Array,
+        cavity_var: Array,
+        *,
+        weight: Weight = 1.0,
+        names: Names = None,
+        hyper: HyperPrior = NO_HYPER_PRIOR,
+    ) -> Self:
+        """One EM step for the named tunable parameters (None: all), weights counted with `weight`."""
+        return self._learned(*as_cavity(cavity_mean, cavity_var), weight, names, hyper)
+
+    @abstractmethod
+    def _learned(self, r: Array, tau: Array, weight: Weight, names: Names, hyper: HyperPrior) -> Self:
+        """The step at cavities as `as_cavity` reads them."""
+
+
+@dataclass(frozen=True)
+class Continuous(Learner):
     """A prior with a density, the same for all weights: none is exactly zero."""
 
     def inclusion_probability(self, cavity_mean: Array, cavity_var: Array) -> Array:
@@ -133,7 +146,7 @@ class Continuous(Prior):
 
 
 @dataclass(frozen=True, eq=False)
-class MovedCavity(Prior):
+class MovedCavity(Learner):
     """A wrapper that shows its base another cavity; everything learned or asked happens there."""
 
     base: Prior
@@ -155,7 +168,7 @@ class MovedCavity(Prior):
     def joint(self) -> bool:
         return self.base.joint
 
-    def constrained(self, cavity_mean: Array, cavity_var: Array, weight: Array | float = 1.0) -> Prior:
+    def constrained(self, cavity_mean: Array, cavity_var: Array, weight: Weight = 1.0) -> Prior:
         """With a base that meets its constraints at the cavities it is shown."""
         if not self.joint:
             return self
@@ -181,20 +194,9 @@ class MovedCavity(Prior):
         """Posterior probability, under the base, that the weight is not exactly zero."""
         return self.base.inclusion_probability(*self.inner_cavity(cavity_mean, cavity_var))  # type: ignore[attr-defined]
 
-    def em_update(
-        self,
-        cavity_mean: Array,
-        cavity_var: Array,
-        *,
-        weight: Array | float = 1.0,
-        names: frozenset[str] | None = None,
-        hyper: HyperPrior = NO_HYPER_PRIOR,
-    ) -> Self:
+    def _learned(self, r: Array, tau: Array, weight: Weight, names: Names, hyper: HyperPrior) -> Self:
         """One EM step of the base; names are those of the base with ``base__`` in front."""
         base = self.base.em_update(  # type: ignore[attr-defined]
-            *self.inner_cavity(cavity_mean, cavity_var),
-            weight=weight,
-            names=inner_names(names, "base"),
-            hyper=hyper,
+            *self.inner_cavity(r, tau), weight=weight, names=inner_names(names, "base"), hyper=hyper
         )
         return replace(self, base=base)

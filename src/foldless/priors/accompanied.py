@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foldless.beliefs import Array, Tilted
-from foldless.component import inner_names
+from foldless.component import Names, inner_names
 from foldless.priors._common import Denoiser, MovedCavity, as_cavity, proximal_of
-from foldless.priors.base import NO_HYPER_PRIOR, HyperPrior, Prior
+from foldless.priors.base import HyperPrior, Prior, Weight
 from foldless.registry import registered
 
 # Absent weights are counted in bins of their cavities' means. Within a bin of width h standard deviations the
@@ -71,17 +71,8 @@ class Accompanied(MovedCavity):
     def proximal(self) -> Denoiser:
         return proximal_of(self.base, self)
 
-    def em_update(
-        self,
-        cavity_mean: Array,
-        cavity_var: Array,
-        *,
-        weight: Array | float = 1.0,
-        names: frozenset[str] | None = None,
-        hyper: HyperPrior = NO_HYPER_PRIOR,
-    ) -> Self:
+    def _learned(self, r: Array, tau: Array, weight: Weight, names: Names, hyper: HyperPrior) -> Self:
         """One EM step of the base over present and absent weights together."""
-        r, tau = as_cavity(cavity_mean, cavity_var)
         present = (np.broadcast_to(np.asarray(each), r.shape).ravel() for each in (r, tau, weight))
         # In double precision: few are present, and what the absent ones count by may be millions.
         mean, var, count = (
@@ -89,11 +80,7 @@ class Accompanied(MovedCavity):
             for both in zip(present, (self.absent_mean, self.absent_var, self.count), strict=True)
         )
         base = self.base.em_update(  # type: ignore[attr-defined]
-            mean,
-            var,
-            weight=count,
-            names=inner_names(names, "base"),
-            hyper=hyper,
+            mean, var, weight=count, names=inner_names(names, "base"), hyper=hyper
         )
         return replace(self, base=base)
 

@@ -10,8 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foldless.beliefs import Array, Tilted
-from foldless.component import Component
+from foldless.component import Component, Names
 from foldless.registry import registered
+
+# How often weights are counted: all equally, or each its own number of times.
+Weight = Array | float
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class Prior(Component):
         """Whether it speaks of all weights together: what it says of one depends on the cavities of all."""
         return False
 
-    def constrained(self, cavity_mean: Array, cavity_var: Array, weight: Array | float = 1.0) -> Prior:
+    def constrained(self, cavity_mean: Array, cavity_var: Array, weight: Weight = 1.0) -> Prior:
         """The element-wise prior to use at these cavities: itself, unless it is `joint`.
 
         Such a prior (`Pruned`) states averages over all weights, counted by `weight`, and finds here what
@@ -107,8 +110,8 @@ class SupportsEM(Protocol):
         cavity_mean: Array,
         cavity_var: Array,
         *,
-        weight: Array | float = 1.0,
-        names: frozenset[str] | None = None,
+        weight: Weight = 1.0,
+        names: Names = None,
         hyper: HyperPrior = NO_HYPER_PRIOR,
     ) -> Self:
         """One EM step for the named tunable parameters (None: all), weights counted with `weight`.

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foldless.beliefs import Array, Tilted
-from foldless.component import inner_names, wants
-from foldless.priors._common import Denoiser, as_cavity, proximal_of, require_prior, same_fields
+from foldless.component import Names, inner_names, wants
+from foldless.priors._common import Denoiser, Learner, as_cavity, proximal_of, require_prior, same_fields
 from foldless.priors._rows import TiltedRows
-from foldless.priors.base import NO_HYPER_PRIOR, HyperPrior, Prior
+from foldless.priors.base import HyperPrior, Prior, Weight
 from foldless.registry import registered
 
 Columns = slice | Sequence[int] | NDArray[np.integer[Any]]
@@ -21,7 +21,7 @@ Columns = slice | Sequence[int] | NDArray[np.integer[Any]]
 
 @registered("prior/blocks")
 @dataclass(frozen=True, eq=False)
-class Blocks(Prior):
+class Blocks(Learner):
     """`base` for all weights except those of `others`, pairs of columns and their prior.
 
     An intercept in the last column:
@@ -145,17 +145,9 @@ class Blocks(Prior):
             draws[columns] = prior.sample(draws[columns].shape, rng)
         return draws
 
-    def em_update(
-        self,
-        cavity_mean: Array,
-        cavity_var: Array,
-        *,
-        weight: Array | float = 1.0,
-        names: frozenset[str] | None = None,
-        hyper: HyperPrior = NO_HYPER_PRIOR,
-    ) -> Self:
+    def _learned(self, r: Array, tau: Array, weight: Weight, names: Names, hyper: HyperPrior) -> Self:
         """One EM step of each prior on its own columns."""
-        r, tau = _full_cavity(cavity_mean, cavity_var)
+        tau = np.broadcast_to(tau, r.shape)
         # The base sees all columns, as in `tilted`, and counts those of the others zero times.
         base_weight = np.array(np.broadcast_to(np.asarray(weight, dtype=r.dtype), r.shape))
         others = list(self.others)

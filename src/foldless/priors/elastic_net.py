@@ -12,15 +12,13 @@ from scipy.optimize import brentq
 from scipy.special import erfcx
 
 from foldless.beliefs import Array
-from foldless.component import wants
+from foldless.component import Names, require_positive, wants
 from foldless.priors._common import (
-    as_cavity,
-    require_positive,
     total_weight,
     weighted_sum,
 )
 from foldless.priors._two_sided import TwoSidedPrior, two_sided
-from foldless.priors.base import NO_HYPER_PRIOR, HyperPrior
+from foldless.priors.base import HyperPrior, Weight
 from foldless.registry import registered
 from foldless.special import mills
 
@@ -68,15 +66,7 @@ class ElasticNet(TwoSidedPrior):
             missing = missing[~accepted]
         return (sizes * rng.choice([-1.0, 1.0], n)).reshape(size)
 
-    def em_update(
-        self,
-        cavity_mean: Array,
-        cavity_var: Array,
-        *,
-        weight: Array | float = 1.0,
-        names: frozenset[str] | None = None,
-        hyper: HyperPrior = NO_HYPER_PRIOR,
-    ) -> Self:
+    def _learned(self, r: Array, tau: Array, weight: Weight, names: Names, hyper: HyperPrior) -> Self:
         """Match the prior's E|w| and E w² to A and B, their posterior averages over the weights.
 
             A = [Σρ E|w| + c s] / [Σρ + c],    B = [Σρ E w² + c s²] / [Σρ + c],
@@ -87,7 +77,6 @@ class ElasticNet(TwoSidedPrior):
             both:         m₂/m₁² = B/A²,    then √ridge = 1/(x A + √(x² A² + 2 B)), the best scale for x
             rate alone:   m₁ = √ridge A          ridge alone:   4 x² m₂ = rate² B
         """
-        r, tau = as_cavity(cavity_mean, cavity_var)
         n, count = total_weight(weight, r), hyper.scale_count
         learn_rate, learn_ridge = wants(names, "rate"), wants(names, "ridge")
         if n <= 0.0 or not (learn_rate or learn_ridge):

@@ -8,19 +8,18 @@ from typing import ClassVar, Self
 import numpy as np
 
 from foldless.beliefs import Array, Tilted
-from foldless.component import wants
+from foldless.component import Names, require_positive, wants
 from foldless.priors._common import (
     Continuous,
     as_cavity,
     asked_explicitly,
     filled,
-    require_positive,
     total_weight,
     weighted_sum,
 )
 from foldless.priors._rows import TiltedRows, gaussian_rows
 from foldless.priors._slab import SlabEvidence
-from foldless.priors.base import NO_HYPER_PRIOR, HyperPrior
+from foldless.priors.base import HyperPrior, Weight
 from foldless.registry import registered
 from foldless.special import LOG_SQRT_2PI
 
@@ -109,20 +108,11 @@ class Gaussian(Continuous):
     def sample(self, size: int | tuple[int, ...], rng: np.random.Generator) -> Array:
         return rng.normal(self.mean, np.sqrt(self.variance), size)
 
-    def em_update(
-        self,
-        cavity_mean: Array,
-        cavity_var: Array,
-        *,
-        weight: Array | float = 1.0,
-        names: frozenset[str] | None = None,
-        hyper: HyperPrior = NO_HYPER_PRIOR,
-    ) -> Self:
+    def _learned(self, r: Array, tau: Array, weight: Weight, names: Names, hyper: HyperPrior) -> Self:
         """With ρ the weight, m and V the tilted moments, c pseudo-observations of size s:
 
         μ = Σρ m / Σρ  (if named),    σ² = [Σρ ((m - μ)² + V) + c s²] / [Σρ + c].
         """
-        r, tau = as_cavity(cavity_mean, cavity_var)
         n = total_weight(weight, r)
         if n <= 0.0:
             return self

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foldless.beliefs import Array, Tilted
-from foldless.component import wants
+from foldless.component import Names, wants
 from foldless.priors._common import (
     Continuous,
     as_cavity,
@@ -20,7 +20,7 @@ from foldless.priors._common import (
     weighted_sum,
 )
 from foldless.priors._slab import SlabEvidence
-from foldless.priors.base import NO_HYPER_PRIOR, HyperPrior
+from foldless.priors.base import HyperPrior, Weight
 from foldless.registry import registered
 from foldless.special import LOG_SQRT_2PI
 
@@ -113,15 +113,7 @@ class GaussianMixture(Continuous):
         chosen = rng.choice(weights.size, p=weights / weights.sum(), size=size)
         return means[chosen] + np.sqrt(variances[chosen]) * rng.standard_normal(size)
 
-    def em_update(
-        self,
-        cavity_mean: Array,
-        cavity_var: Array,
-        *,
-        weight: Array | float = 1.0,
-        names: frozenset[str] | None = None,
-        hyper: HyperPrior = NO_HYPER_PRIOR,
-    ) -> Self:
+    def _learned(self, r: Array, tau: Array, weight: Weight, names: Names, hyper: HyperPrior) -> Self:
         """With n_l = Σρ ρ_l the share of component l, and its part c/L of the pseudo-observations:
 
             ω_l = (n_l + c/L) / (n + c),
@@ -132,7 +124,6 @@ class GaussianMixture(Continuous):
         relative to that of the mixture, within bounds. Equal ones would pull all components onto each
         other, where EM can no longer tell them apart.
         """
-        r, tau = as_cavity(cavity_mean, cavity_var)
         n = total_weight(weight, r)
         if n <= 0.0:
             return self

@@ -9,16 +9,14 @@ from typing import ClassVar, Self
 import numpy as np
 
 from foldless.beliefs import Array
-from foldless.component import wants
+from foldless.component import Names, require_positive, wants
 from foldless.priors._common import (
-    as_cavity,
-    require_positive,
     total_weight,
     weighted_sum,
 )
 from foldless.priors._rows import TiltedRows, l1_rows
 from foldless.priors._two_sided import TwoSidedPrior, two_sided
-from foldless.priors.base import NO_HYPER_PRIOR, HyperPrior
+from foldless.priors.base import HyperPrior, Weight
 from foldless.registry import registered
 
 
@@ -45,17 +43,8 @@ class Laplace(TwoSidedPrior):
         mean, cov, maximum = l1_rows(shift, precision, float(self.rate))
         return TiltedRows(mean, cov, maximum - shift.shape[1] * self._log_normaliser())
 
-    def em_update(
-        self,
-        cavity_mean: Array,
-        cavity_var: Array,
-        *,
-        weight: Array | float = 1.0,
-        names: frozenset[str] | None = None,
-        hyper: HyperPrior = NO_HYPER_PRIOR,
-    ) -> Self:
+    def _learned(self, r: Array, tau: Array, weight: Weight, names: Names, hyper: HyperPrior) -> Self:
         """rate = [Σρ + c] / [Σρ E|w| + c s], with c pseudo-observations |w| = s."""
-        r, tau = as_cavity(cavity_mean, cavity_var)
         n = total_weight(weight, r)
         if n <= 0.0 or not wants(names, "rate"):
             return self

@@ -8,16 +8,16 @@ from typing import ClassVar, Self
 import numpy as np
 
 from foldless.beliefs import Array, Tilted
-from foldless.component import wants
-from foldless.priors._common import as_cavity, same_fields
+from foldless.component import Names, wants
+from foldless.priors._common import Learner, as_cavity, same_fields
 from foldless.priors._rows import TiltedRows, gaussian_rows
-from foldless.priors.base import NO_HYPER_PRIOR, HyperPrior, Prior
+from foldless.priors.base import HyperPrior, Weight
 from foldless.registry import registered
 
 
 @registered("prior/multivariate-gaussian")
 @dataclass(frozen=True, eq=False)
-class MultivariateGaussian(Prior):
+class MultivariateGaussian(Learner):
     """N(w_n; 0, covariance) for the row w_n of a feature's weights, one for each of D classes.
 
     Weights are (features, D). With diagonal cavities (SHyGAMP) answers are marginal; HyGAMP has them whole.
@@ -66,17 +66,8 @@ class MultivariateGaussian(Prior):
         n_rows = size if isinstance(size, int) else size[0]
         return rng.multivariate_normal(np.zeros(len(self.covariance)), self.covariance, size=n_rows)
 
-    def em_update(
-        self,
-        cavity_mean: Array,
-        cavity_var: Array,
-        *,
-        weight: Array | float = 1.0,
-        names: frozenset[str] | None = None,
-        hyper: HyperPrior = NO_HYPER_PRIOR,
-    ) -> Self:
+    def _learned(self, r: Array, tau: Array, weight: Weight, names: Names, hyper: HyperPrior) -> Self:
         """The mean of S + m m' over rows, and of the hyper prior's pseudo-observations."""
-        r, tau = as_cavity(cavity_mean, cavity_var)
         tau = np.broadcast_to(tau, r.shape)
         of_row = np.broadcast_to(np.asarray(weight, dtype=np.float64), r.shape)[:, 0]
         if not wants(names, "covariance") or of_row.sum() <= 0:

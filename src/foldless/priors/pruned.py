@@ -23,7 +23,8 @@ from scipy.optimize import brentq
 from scipy.special import expit, logit
 
 from foldless.beliefs import Array, Tilted
-from foldless.priors._common import as_cavity, require_positive
+from foldless.component import require_positive
+from foldless.priors._common import as_cavity
 from foldless.priors.base import Prior
 from foldless.registry import registered
 from foldless.special import LOG_SQRT_2PI

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import ClassVar, Self
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from scipy.special import expit, log_expit, logit
 
 from foldless.beliefs import Array, Tilted
-from foldless.component import inner_names, wants
-from foldless.priors._common import as_cavity, require_prior
+from foldless.priors._common import as_cavity
 from foldless.priors._rows import TiltedRows
 from foldless.priors._slab import slab_evidence_of
-from foldless.priors.base import NO_HYPER_PRIOR, HyperPrior, Prior
-from foldless.priors.gaussian import Gaussian
-from foldless.priors.spike_and_slab import INCLUSION_MARGIN, LARGEST_INCLUSION, LEAST_EXPECTED_ACTIVE
+from foldless.priors.base import Weight
+from foldless.priors.spike_and_slab import Spiked
 from foldless.registry import registered
 
 
 @registered("prior/row-sparse")
 @dataclass(frozen=True)
-class RowSparse(Prior):
+class RowSparse(Spiked):
     """(1 - inclusion) δ(w_n) + inclusion Π_k slab(w_nk), for the row w_n of a feature's weights.
 
     Weights are (features, scores). The log-odds of a feature are sums over its scores, so weak evidence from
@@ -29,18 +27,7 @@ class RowSparse(Prior):
     them it costs no more than independent spikes. log_z of a row is shared out evenly among its scores.
     """
 
-    slab: Prior = field(default_factory=Gaussian)
-    inclusion: float = 0.1
-
-    tunable: ClassVar[tuple[str, ...]] = ("inclusion",)
-
-    def __post_init__(self) -> None:
-        require_prior(self, "slab", self.slab)
-        if not (np.ndim(self.inclusion) == 0 and 0.0 < self.inclusion < 1.0):
-            raise ValueError(
-                "RowSparse(inclusion=...) is the expected share of features that matter, strictly between 0 "
-                f"and 1; got {self.inclusion!r}. For no spike use the slab itself as the prior."
-            )
+    counted: ClassVar[str] = "features that matter"
 
     def tilted(self, cavity_mean: Array, cavity_var: Array) -> Tilted:
         """With the slab's m, V, log Bayes factors b, and p the inclusion of the row:
@@ -79,46 +66,13 @@ class RowSparse(Prior):
         p = expit(self._log_odds(slab_evidence_of(self.slab, r, tau).log_bayes_factor))
         return np.array(np.broadcast_to(p, r.shape), dtype=r.dtype)
 
-    def moments(self) -> tuple[float, float]:
-        mean, var = self.slab.moments()
-        p = float(self.inclusion)
-        return p * mean, p * var + p * (1.0 - p) * mean**2
-
     def sample(self, size: int | tuple[int, ...], rng: np.random.Generator) -> Array:
         draws = self.slab.sample(size, rng)
         return np.where(rng.random((*draws.shape[:-1], 1)) < self.inclusion, draws, 0.0)
 
-    def em_update(
-        self,
-        cavity_mean: Array,
-        cavity_var: Array,
-        *,
-        weight: Array | float = 1.0,
-        names: frozenset[str] | None = None,
-        hyper: HyperPrior = NO_HYPER_PRIOR,
-    ) -> Self:
-        """As for `SpikeAndSlab`, with rows in place of weights in the inclusion rate."""
-        r, tau = as_cavity(cavity_mean, cavity_var)
-        weight = np.broadcast_to(np.asarray(weight, dtype=np.float64), r.shape)
-        rows = float(weight[..., 0].sum())
-        if rows <= 0.0:
-            return self
-        inclusion = self.inclusion_probability(r, tau)
-        learned = self
-        if wants(names, "inclusion"):
-            active, count = float(np.sum(inclusion[..., 0] * weight[..., 0])), hyper.active_count
-            rate = (active + count) / (rows + hyper.sparsity * rows + count)
-            if count > 0.0 or hyper.sparsity > 0.0:
-                rate = min(max(rate, LEAST_EXPECTED_ACTIVE / rows), LARGEST_INCLUSION)
-            rate = float(np.clip(rate, INCLUSION_MARGIN, 1.0 - INCLUSION_MARGIN))
-            learned = replace(learned, inclusion=rate)
-        slab_names = inner_names(names, "slab")
-        if slab_names is None or slab_names:
-            slab = self.slab.em_update(  # type: ignore[attr-defined]
-                r, tau, weight=inclusion * weight, names=slab_names, hyper=hyper
-            )
-            learned = replace(learned, slab=slab)
-        return learned
+    def _active(self, inclusion: Array, weight: Weight) -> tuple[float, float]:
+        of_row = np.broadcast_to(np.asarray(weight, dtype=np.float64), inclusion.shape)[..., 0]
+        return float(np.sum(inclusion[..., 0] * of_row)), float(of_row.sum())
 
     def _log_odds(self, log_bayes_factor: Array) -> Array:
         return np.asarray(logit(self.inclusion) + log_bayes_factor.sum(axis=-1, keepdims=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, field, replace
 from math import log, log1p
 from typing import ClassVar, NamedTuple, Self
@@ -10,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foldless.beliefs import Array, Tilted
-from foldless.component import inner_names, wants
+from foldless.component import Names, inner_names, wants
 from foldless.priors._common import (
     Continuous,
+    Learner,
     as_cavity,
     in_pieces,
     pieces,
@@ -21,7 +23,7 @@ from foldless.priors._common import (
     weighted_sum,
 )
 from foldless.priors._slab import slab_evidence_of
-from foldless.priors.base import NO_HYPER_PRIOR, HyperPrior, Prior
+from foldless.priors.base import HyperPrior, Prior, Weight
 from foldless.priors.gaussian import Gaussian
 from foldless.registry import registered
 
@@ -41,27 +43,76 @@ class Odds(NamedTuple):
     minus_log_inclusion: Array
 
 
-@registered("prior/spike-and-slab")
 @dataclass(frozen=True)
-class SpikeAndSlab(Prior):
-    """(1 - inclusion) δ(w) + inclusion slab(w), for any slab."""
+class Spiked(Learner):
+    """A slab beside a spike at zero, for single weights or for rows of them."""
 
     slab: Prior = field(default_factory=Gaussian)
     inclusion: float = 0.1
 
     tunable: ClassVar[tuple[str, ...]] = ("inclusion",)
+    counted: ClassVar[str] = "weights that are not zero"
 
     def __post_init__(self) -> None:
         require_prior(self, "slab", self.slab)
+        if not (np.ndim(self.inclusion) == 0 and 0.0 < self.inclusion < 1.0):
+            raise ValueError(
+                f"{type(self).__name__}(inclusion=...) is the expected share of {self.counted}, strictly "
+                f"between 0 and 1; got {self.inclusion!r}. For no spike use the slab itself as the prior."
+            )
+
+    @abstractmethod
+    def inclusion_probability(self, cavity_mean: Array, cavity_var: Array) -> Array:
+        """Posterior probability that the weight, or its row, is not exactly zero."""
+
+    @abstractmethod
+    def _active(self, inclusion: Array, weight: Weight) -> tuple[float, float]:
+        """Σρ p and n = Σρ, over weights or rows."""
+
+    def moments(self) -> tuple[float, float]:
+        mean, var = self.slab.moments()
+        p = float(self.inclusion)
+        return p * mean, p * var + p * (1.0 - p) * mean**2
+
+    def _learned(self, r: Array, tau: Array, weight: Weight, names: Names, hyper: HyperPrior) -> Self:
+        """With p the posterior inclusion, n = Σρ the number of weights, a and b of the hyper-prior:
+
+            inclusion = (Σρ p + a) / (n + b n + a),
+
+        and the slab's own EM step with every weight counted ρ p times.
+        """
+        inclusion = self.inclusion_probability(r, tau)
+        active, n = self._active(inclusion, weight)
+        if n <= 0.0:
+            return self
+        learned = self
+        if wants(names, "inclusion"):
+            count = hyper.active_count
+            rate = (active + count) / (n + hyper.sparsity * n + count)
+            if count > 0.0 or hyper.sparsity > 0.0:
+                rate = min(max(rate, LEAST_EXPECTED_ACTIVE / n), LARGEST_INCLUSION)
+            rate = float(np.clip(rate, INCLUSION_MARGIN, 1.0 - INCLUSION_MARGIN))
+            learned = replace(learned, inclusion=rate)
+        slab_names = inner_names(names, "slab")
+        if slab_names is None or slab_names:
+            slab = self.slab.em_update(  # type: ignore[attr-defined]
+                r, tau, weight=inclusion * weight, names=slab_names, hyper=hyper
+            )
+            learned = replace(learned, slab=slab)
+        return learned
+
+
+@registered("prior/spike-and-slab")
+@dataclass(frozen=True)
+class SpikeAndSlab(Spiked):
+    """(1 - inclusion) δ(w) + inclusion slab(w), for any slab."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if isinstance(self.slab, SpikeAndSlab):
             raise ValueError(
                 f"SpikeAndSlab(slab=...) must not have a spike of its own; got {self.slab!r}. "
                 "Two spikes are one: multiply the inclusions."
-            )
-        if not (np.ndim(self.inclusion) == 0 and 0.0 < self.inclusion < 1.0):
-            raise ValueError(
-                "SpikeAndSlab(inclusion=...) is the expected share of weights that are not zero, strictly "
-                f"between 0 and 1; got {self.inclusion!r}. For no spike use the slab itself as the prior."
             )
 
     def tilted(self, cavity_mean: Array, cavity_var: Array) -> Tilted:
@@ -109,50 +160,11 @@ class SpikeAndSlab(Prior):
         inclusion = self._odds(slab_evidence_of(self.slab, r, tau).log_bayes_factor).inclusion
         return np.asarray(inclusion, dtype=r.dtype)
 
-    def moments(self) -> tuple[float, float]:
-        mean, var = self.slab.moments()
-        p = float(self.inclusion)
-        return p * mean, p * var + p * (1.0 - p) * mean**2
-
     def sample(self, size: int | tuple[int, ...], rng: np.random.Generator) -> Array:
         return np.where(rng.random(size) < self.inclusion, self.slab.sample(size, rng), 0.0)
 
-    def em_update(
-        self,
-        cavity_mean: Array,
-        cavity_var: Array,
-        *,
-        weight: Array | float = 1.0,
-        names: frozenset[str] | None = None,
-        hyper: HyperPrior = NO_HYPER_PRIOR,
-    ) -> Self:
-        """With p the posterior inclusion, n = Σρ the number of weights, a and b of the hyper-prior:
-
-            inclusion = (Σρ p + a) / (n + b n + a),
-
-        and the slab's own EM step with every weight counted ρ p times.
-        """
-        r, tau = as_cavity(cavity_mean, cavity_var)
-        n = total_weight(weight, r)
-        if n <= 0.0:
-            return self
-        inclusion = self.inclusion_probability(r, tau)
-        learned = self
-        if wants(names, "inclusion"):
-            active, count = weighted_sum(inclusion, weight), hyper.active_count
-            rate = (active + count) / (n + hyper.sparsity * n + count)
-            if count > 0.0 or hyper.sparsity > 0.0:
-                rate = min(max(rate, LEAST_EXPECTED_ACTIVE / n), LARGEST_INCLUSION)
-            learned = replace(
-                learned, inclusion=float(np.clip(rate, INCLUSION_MARGIN, 1.0 - INCLUSION_MARGIN))
-            )
-        slab_names = inner_names(names, "slab")
-        if slab_names is None or slab_names:
-            slab = self.slab.em_update(  # type: ignore[attr-defined]
-                r, tau, weight=inclusion * weight, names=slab_names, hyper=hyper
-            )
-            learned = replace(learned, slab=slab)
-        return learned
+    def _active(self, inclusion: Array, weight: Weight) -> tuple[float, float]:
+        return weighted_sum(inclusion, weight), total_weight(weight, inclusion)
 
     def _odds(self, log_bayes_factor: Array) -> Odds:
         """Probabilities from log-odds o, with e = exp(-|o|), which cannot overflow.

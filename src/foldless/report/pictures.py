@@ -25,7 +25,8 @@ from foldless.plots import (
     LeaveOneOutDisplay,
     WeightDisplay,
 )
-from foldless.plots.weights import MOST_CLASSES_NAMED, height_of
+from foldless.plots.drawing import MOST_CLASSES_NAMED
+from foldless.plots.weights import height_of
 from foldless.report.subject import Subject
 from foldless.report.wording import counted, listed, number, percent, plural, probability
 

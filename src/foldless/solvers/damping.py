@@ -16,8 +16,8 @@ from foldless.registry import registered
 SETTLED_SCORE = 1e-2
 # Restarting a diverged iteration takes this share of the step, and none below the smallest: that would need
 # thousands of sweeps.
-CALMER = 0.25
-CALMEST_STEP = 0.01
+RESTART_SHARE = 0.25
+SMALLEST_STEP = 0.01
 
 
 @registered("damping/constant")
@@ -98,8 +98,9 @@ class Pace:
     change: float = np.inf
 
     @classmethod
-    def first(cls, damping: Damping, shape: int | tuple[int, ...]) -> Pace:
-        return cls(damping.first, damping.first, np.zeros(shape))
+    def first(cls, damping: Damping, shape: int | tuple[int, ...], largest: float = 1.0) -> Pace:
+        step = min(damping.first, largest)
+        return cls(step, step, np.zeros(shape))
 
     def after(
         self,
@@ -127,10 +128,10 @@ class Pace:
         step = min(damping.following(max(taken, self.step / 2), growth, turn), self.largest_step)
         return Pace(step, self.largest_step, move, square, change)
 
-    def calmer(self) -> Pace | None:
+    def more_damped(self) -> Pace | None:
         """A more careful pace, if there is one."""
-        largest = self.largest_step * CALMER
-        if largest < CALMEST_STEP:
+        largest = self.largest_step * RESTART_SHARE
+        if largest < SMALLEST_STEP:
             return None
         return replace(self, step=min(self.step, largest), largest_step=largest)
 

@@ -28,6 +28,7 @@ from scipy.linalg import cho_factor, cho_solve, lapack, solve_triangular
 from scipy.special import logsumexp, softmax
 
 from foldless.beliefs import Array
+from foldless.solvers.newton import damped_newton
 
 # Newton's decrement, in nats of all samples together: far below what leave-one-out resolves.
 TOLERANCE = 1e-6
@@ -37,7 +38,6 @@ MAX_ITER = 60
 # Newton's equations are solved this well, relative to their right-hand side: better ones are not worth it
 # before the last steps, which are short anyway.
 CG_TOLERANCE, CG_ITERATIONS = 0.03, 60
-SHORTENINGS = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,37 +58,26 @@ def multinomial_ridge(
     tolerance: float = TOLERANCE,
 ) -> RidgeFit:
     """The mode; indicator is (samples, D), one of each row 1. `start` is where Newton's method begins."""
-    weight = sample_weight[:, np.newaxis]
-    weights = np.zeros((basis.shape[1], indicator.shape[1])) if start is None else start
-    scores = basis @ weights
+    weight, n_weights = sample_weight[:, np.newaxis], basis.shape[1]
+    weights = np.zeros((n_weights, indicator.shape[1])) if start is None else start
 
-    def objective(weights: Array, scores: Array) -> float:
+    # A point is the weights above the scores, which are linear in them.
+    def loss(point: Array) -> float:
+        weights, scores = point[:n_weights], point[n_weights:]
         own = np.einsum("mk,mk->m", indicator, scores)
-        return float(sample_weight @ (own - logsumexp(scores, axis=1)) - 0.5 * np.sum(weights * weights))
+        return float(0.5 * np.sum(weights * weights) - sample_weight @ (own - logsumexp(scores, axis=1)))
 
-    value, converged = objective(weights, scores), False
-    for _ in range(MAX_ITER):
-        share = softmax(scores, axis=1)
-        gradient = basis.T @ (weight * (indicator - share)) - weights
-        step = _newton_step(basis, weight * share, share, gradient)
-        decrement = float(np.sum(gradient * step))
-        if decrement <= tolerance:
-            converged = True
-            break
-        moved, length = basis @ step, 1.0
-        for _ in range(SHORTENINGS):
-            candidate = weights + length * step, scores + length * moved
-            better = objective(*candidate)
-            if better >= value + 0.1 * length * decrement:
-                break
-            length /= 2
-        else:
-            # Rounding hides what a step would gain: this is the mode as far as float64 can tell.
-            converged = decrement <= 1e-6 * (1.0 + abs(value))
-            break
-        (weights, scores), value = candidate, better
+    def expand(point: Array) -> tuple[Array, Array]:
+        share = softmax(point[n_weights:], axis=1)
+        descent = basis.T @ (weight * (indicator - share)) - point[:n_weights]
+        step = _newton_step(basis, weight * share, share, descent)
+        return np.vstack([-descent, np.zeros_like(share)]), np.vstack([step, basis @ step])
+
+    begin = np.vstack([weights, basis @ weights])
+    found = damped_newton(loss, expand, begin, tolerance=tolerance, max_iter=MAX_ITER)
+    weights, scores = found.at[:n_weights], found.at[n_weights:]
     dual = weight * (indicator - softmax(scores, axis=1))
-    return RidgeFit(dual, weights, scores, converged)
+    return RidgeFit(dual, weights, scores, found.converged)
 
 
 def _newton_step(basis: Array, weighted_share: Array, share: Array, gradient: Array) -> Array:

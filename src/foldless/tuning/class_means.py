@@ -56,7 +56,7 @@ class ClassMeans:
         return replace(self, contrast=self.contrast[columns], within_var=self.within_var[columns])
 
     def padded(self, n_columns: int, dtype: DTypeLike = np.float64) -> ClassMeans:
-        """For an operator with further columns, such as the intercept, without contrasts: these only start."""
+        """For an operator with further columns, such as the intercept; contrasts, for a start, are gone."""
         more = n_columns - self.within_var.size
         within = np.append(self.within_var.astype(dtype), np.ones(more, dtype))
         return replace(self, contrast=np.zeros((0, *self.contrast.shape[1:])), within_var=within)
@@ -74,7 +74,7 @@ def class_means(
     standardized: Operator, codes: NDArray[np.intp], sample_weight: Array, n_classes: int
 ) -> ClassMeans:
     """Class means from one sweep over columns of mean zero and unit variance."""
-    class_weight = np.bincount(codes, weights=sample_weight, minlength=n_classes)
+    class_weight: Array = np.bincount(codes, weights=sample_weight, minlength=n_classes).astype(np.float64)
     total = float(class_weight.sum())
     if n_classes == 2:
         information = float(np.prod(class_weight)) / total

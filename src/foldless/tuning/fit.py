@@ -117,7 +117,7 @@ def fit_tuned(
     warm: Fit | None = None,
     sample: Fit | None = None,
 ) -> Fit:
-    """Fit, tuned, without folds; from a fit of a `sample` of the rows, or from an earlier fit of all, if any."""
+    """Fit, tuned, without folds; from a fit of a `sample` of the rows or from an earlier fit, if any."""
     if sample is not None:
         choices = replace(choices, prior=sample.prior, channel=sample.channel)
     problem, means = _starting_problem(table, choices)
@@ -175,7 +175,8 @@ class _Search:
         scan = replace(stopping, tol=max(SCAN_TOLERANCE, stopping.tol), min_iter=2)
         glance = replace(scan, max_iter=min(GLANCE, scan.max_iter))
         frequency = self.table.class_weight / self.table.class_weight.sum()
-        ignorance, grid = float(np.sum(entr(frequency))), GRID
+        ignorance = float(np.sum(entr(frequency)))
+        grid: tuple[float, ...] = GRID
         interrupted = False
         if self.sample is not None:
             # More samples trust class means less, never more. The sample has had its second opinion.
@@ -206,9 +207,9 @@ class _Search:
         # Parameters tuned at the last weight are where tuning goes on; its messages are where solving does.
         base = self.problem if previous is None else unblended(previous.problem)
         problem = blended(base, weight, self.means)
-        state = None if previous is None else solver.resumed(previous.state)
+        state = None if previous is None else solver.as_start(previous.state)
         if state is None and self.sample is not None:
-            state = solver.grown(problem, self.sample.solution.state)
+            state = solver.for_new_rows(problem, self.sample.solution.state)
         detail = f"generative weight {weight:g}"
         if not choices.screening.applies(problem, solver):
             return self.recorder.solve(

@@ -53,7 +53,7 @@ def integrated(found: Fit, hyper: HyperPrior, recorder: Recorder) -> Fit:
             model=SPARSE,
             purpose="integrate",
             stopping=STOPPING,
-            state=solver.resumed(centre.state),
+            state=solver.as_start(centre.state),
         )
         history += solution.history.iterations
         if solution.outcome is Outcome.INTERRUPTED:

@@ -118,7 +118,9 @@ class _Path:
         fit = fit_tuned(table, self.choices, self.recorder, sample=sample)
         if checked and not (fit.outcome.trustworthy or fit.outcome is Outcome.INTERRUPTED):
             return None
-        dense = self._dense(table, self.plan.dense, self.unit, known=known)[0] if known else []
+        dense: list[Model] = []
+        if self.plan.dense is not None and known:
+            dense = self._dense(table, self.plan.dense, self.unit, known=known)[0]
         return SparseFits.one(fit, self.choices.solver), dense
 
     def _states_worthwhile(self, sample: Fit) -> States:

@@ -32,8 +32,8 @@ EXPECTED_ACTIVE = 10.0
 PLAIN_SLAB_VARIANCE = 4.0
 # An iteration that has not found a smaller change for so long will not settle.
 PATIENCE = 60
-# Relative change at which a sparse model has settled; of several classes, whose sites circle about their fixed
-# point for as long again before they come nearer; and of ridges of message passing, which are only averaged.
+# Relative change at which a sparse model has settled; of several classes, whose sites circle about their
+# fixed point for as long again before they come nearer; and of ridges by messages, which are only averaged.
 TOLERANCE, TOLERANCE_OF_MANY, RIDGE_TOLERANCE = 1e-3, 5e-3, 1e-2
 RIDGE_MAX_ITER = 200
 # EM goes on for so many iterations from plain parameters: near its start the evidence is flat.
@@ -90,6 +90,8 @@ class Budget:
     # so many a proportion is known to a third of a per cent.
     search_rows: int = 20_000
     search_share: float = 0.1
+    # Features from which most weights of two classes are visited only now and then (`solvers.screening`).
+    screened: int = 1_000_000
 
 
 @registered("plan/reason")
@@ -272,6 +274,12 @@ class _Planning:
                 "mostly-zeros",
                 f"Columns are mostly zeros: half of them are not zero in fewer than "
                 f"{100 * facts.median_nonzero_fraction:.2g} % of the rows.",
+            )
+        if self.many and facts.n_features >= self.budget.screened:
+            self._because(
+                "not-screened",
+                "Rows of weights, one for each class, are all visited in every iteration: screening is for "
+                "two classes.",
             )
         if not self.affordable:
             self._because(

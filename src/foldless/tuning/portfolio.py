@@ -143,8 +143,8 @@ def stacked(models: Sequence[Model], table: Table) -> Portfolio:
             made[model.name] = model.weights()
         spread = 1.0
         if model.left_out.var is not None:
-            assumed = np.mean(table.share @ made[model.name].score_variances(table.standardized))
-            spread = float(np.mean(table.share @ model.left_out.var) / max(assumed, LEAST_VARIANCE))
+            assumed = float(np.mean(table.share @ made[model.name].score_variances(table.standardized)))
+            spread = float(np.mean(table.share @ model.left_out.var)) / max(assumed, LEAST_VARIANCE)
         parts.append(Part(model.code, float(weight), model.channel, certainty, made[model.name], spread))
 
     losses = -(density @ table.share)
@@ -207,7 +207,8 @@ def _mislabelled(chosen: Sequence[tuple[Model, float, float]], table: Table) -> 
 
 def _dense_lead(tried: Sequence[tuple[Model, float]], density: Array, table: Table) -> float:
     """Of models with all of their variances: the best of the dense ones beside the sparse one."""
-    sparse, dense = [], []
+    sparse: list[Array] = []
+    dense: list[Array] = []
     for (model, certainty), of_labels in zip(tried, density, strict=True):
         if certainty == 1.0 or model.left_out.var is None:
             (sparse if model.code == "sparse" else dense).append(of_labels)

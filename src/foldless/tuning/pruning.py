@@ -132,7 +132,7 @@ def fit_pruned(
         problem = data.problem(density, noisy(choices.channel, noise))
         # A neighbour's messages are a good start, but not those of a run that went astray.
         usable = previous is not None and previous.outcome is not Outcome.DIVERGED
-        state = choices.solver.resumed(previous.state) if previous is not None and usable else None
+        state = choices.solver.as_start(previous.state) if previous is not None and usable else None
         return recorder.solve(
             problem,
             choices.solver,

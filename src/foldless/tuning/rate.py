@@ -16,7 +16,6 @@ from foldless.solution import Outcome
 from foldless.solvers.smlr import (
     L1,
     Columns,
-    Labels,
     Penalty,
     Regression,
     RegressionFit,
@@ -24,9 +23,8 @@ from foldless.solvers.smlr import (
     fit,
     largest_rate,
     nothing,
-    path,
 )
-from foldless.tuning.alo import LeaveOneOut, Stepped, leave_one_out_by_steps, refitted_where_far
+from foldless.solvers.smlr.newton_loo import LeaveOneOut, NewtonLOO, Stepped, log_proba_of
 
 # A path ends where the fit explains this share of the labels: smaller rates only enlarge the weights.
 EXPLAINED = 0.999
@@ -70,35 +68,45 @@ class Task:
     stop: Stop
     algorithm: str = "auto"
 
-    def fits(self, rates: Array, start: RegressionFit | None = None) -> list[RegressionFit]:
+    @cached_property
+    def columns(self) -> Columns:
+        return Columns(self.problem.operator)
+
+    @cached_property
+    def nothing(self) -> RegressionFit:
+        """The fit without features, at the rate at which they leave: the strong rule begins there."""
+        start = nothing(self.problem)
+        return replace(start, rate=largest_rate(self.penalty, start)) if self.penalty.sparse else start
+
+    def fit(self, rate: float, start: RegressionFit) -> RegressionFit:
+        """One fit that goes on from another."""
+        penalty, stop = self.penalty(float(rate)), self.stop
+        return fit(self.problem, penalty, start, stop=stop, algorithm=self.algorithm, columns=self.columns)
+
+    def fits(self, rates: Array) -> list[RegressionFit]:
         """Fits at falling rates, down to where all is explained."""
         out: list[RegressionFit] = []
-        for fitted in path(
-            self.problem, self.penalty, rates, stop=self.stop, algorithm=self.algorithm, start=start
-        ):
-            out.append(fitted)
-            if self.explained(fitted):
+        for rate in rates:
+            out.append(self.fit(rate, out[-1] if out else self.nothing))
+            if self.explained(out[-1]):
                 break
         return out
 
     def explained(self, fitted: RegressionFit) -> bool:
         """Whether smaller rates have nothing more to explain."""
-        return fitted.at.loss < (1.0 - EXPLAINED) * self._nothing.at.loss
-
-    @cached_property
-    def _nothing(self) -> RegressionFit:
-        return nothing(self.problem)
+        return fitted.at.loss < (1.0 - EXPLAINED) * self.nothing.at.loss
 
     def at(self, rate: float) -> RegressionFit:
         """One fit; far below the largest rate by way of some between."""
+        fitted = self.nothing
         if not self.penalty.sparse:
-            return fit(self.problem, self.penalty(rate), stop=self.stop, algorithm=self.algorithm)
-        top = largest_rate(self.penalty, self._nothing)
+            return self.fit(rate, fitted)
+        top = max(fitted.rate, rate)
         # Half as large each time: the strong rule still rules most columns out.
-        n_between = max(int(np.ceil(np.log2(max(top / rate, 1.0)))), 1)
-        rates = np.geomspace(max(top, rate), rate, n_between + 1)[1:]
-        *_, last = path(self.problem, self.penalty, rates, stop=self.stop, algorithm=self.algorithm)
-        return last
+        n_between = max(int(np.ceil(np.log2(top / rate))), 1)
+        for between in np.geomspace(top, rate, n_between + 1)[1:]:
+            fitted = self.fit(between, fitted)
+        return fitted
 
 
 def rate_grid(problem: Regression, penalty: type[Penalty], n_rates: int) -> Array:
@@ -122,7 +130,7 @@ def by_leave_one_out(task: Task, rates: Array, left_out: Array, label_weight: Ar
     lowest. A loss that still falls at the end of the rates is followed further: smooth kernels want rates
     many decades down.
     """
-    looks = _Looks(task, rates, left_out, label_weight)
+    looks = _Looks(task, rates, NewtonLOO(task.problem, left_out, label_weight, task.columns))
     end, stride = rates.size - 1, max(rates.size // COARSE_LOOKS, 1)
     furthest = end + int(end * np.log(FURTHEST) / np.log(rates[-1] / rates[0]))
     for place in (*range(0, end, stride), end, *range(end + stride, furthest + 1, stride)):
@@ -137,18 +145,12 @@ def by_leave_one_out(task: Task, rates: Array, left_out: Array, label_weight: Ar
 class _Looks:
     """Fits at places along a path, each from the nearest of a larger rate, and their leave-one-out loss."""
 
-    def __init__(self, task: Task, rates: Array, left_out: Array, label_weight: Array) -> None:
-        self._task, self._left_out, self._label_weight = task, left_out, label_weight
-        self._rates = rates
-        self._columns = Columns(task.problem.operator)
+    def __init__(self, task: Task, rates: Array, loo: NewtonLOO) -> None:
+        self._task, self._rates, self._loo = task, rates, loo
         self._fits: dict[int, RegressionFit] = {}
         self._stepped: dict[int, Stepped] = {}
         self._loss: dict[int, float] = {}
         self._failures = 0
-        start = nothing(task.problem)
-        top = largest_rate(task.penalty, start) if task.penalty.sparse else np.inf
-        # The strong rule needs the rate of the fit before; without features that is the largest.
-        self._start = replace(start, rate=top)
 
     @property
     def since_best(self) -> int:
@@ -174,26 +176,16 @@ class _Looks:
         """Look there; whether it makes sense to look at smaller rates."""
         if place in self._fits:
             return False
+        task = self._task
         before = max((i for i in self._fits if i < place), default=None)
-        start = self._start if before is None else self._fits[before]
-        penalty = self._task.penalty(self._rate(place))
-        fitted = fit(
-            self._task.problem,
-            penalty,
-            start,
-            stop=self._task.stop,
-            algorithm=self._task.algorithm,
-            columns=self._columns,
-        )
+        fitted = task.fit(self._rate(place), task.nothing if before is None else self._fits[before])
         if self._fits and fitted.outcome is not Outcome.CONVERGED:
             self._failures += 1
             return self._failures < ENOUGH_FAILURES
-        stepped = leave_one_out_by_steps(
-            self._task.problem, penalty, fitted, self._left_out, self._label_weight, self._columns
-        )
+        stepped = self._loo.by_steps(task.penalty(fitted.rate), fitted)
         self._fits[place], self._stepped[place] = fitted, stepped
-        self._loss[place] = _or_infinite(stepped.loo.log_loss)
-        return not self._task.explained(fitted)
+        self._loss[place] = float(np.nan_to_num(stepped.loo.log_loss, nan=np.inf, posinf=np.inf))
+        return not task.explained(fitted)
 
     def _rate(self, place: int) -> float:
         rates = self._rates
@@ -234,15 +226,10 @@ class _Looks:
         for place in sorted(self._loss, key=self._loss.__getitem__):
             if found and self._loss[place] >= enough:
                 break
-            found[place] = refitted_where_far(
-                self._task.problem,
-                self._task.penalty(self._rate(place)),
-                self._stepped[place],
-                self._left_out,
-                self._label_weight,
-                self._columns,
+            found[place] = self._loo.refitted(
+                self._task.penalty(self._fits[place].rate), self._stepped[place]
             )
-            losses[place] = _or_infinite(found[place].log_loss)
+            losses[place] = float(np.nan_to_num(found[place].log_loss, nan=np.inf, posinf=np.inf))
             enough = min(enough, (1.0 - WORTH_REFITS) * losses[place])
         chosen = min(found, key=losses.__getitem__)
         places = sorted(self._fits)
@@ -254,11 +241,6 @@ class _Looks:
             sum(self._fits[i].n_iter for i in places),
             found[chosen],
         )
-
-
-def _or_infinite(loss: float) -> float:
-    """Of a loss that is not known."""
-    return loss if np.isfinite(loss) else np.inf
 
 
 def by_criterion(task: Task, rates: Array, criterion: Callable[[RegressionFit], float]) -> Tuned:
@@ -286,34 +268,29 @@ def by_folds(task: Task, rates: Array, n_folds: int, label_weight: Array) -> Tun
     n_iter = 0
     for k in range(n_folds):
         inside = fold == k
-        weight = np.where(inside, 0.0, labels.sample_weight)
-        kept = Labels(labels.code, labels.n_classes, weight, labels.reference)
+        kept = replace(labels, sample_weight=np.where(inside, 0.0, labels.sample_weight))
         if np.any(kept.base_rates == 0):
             raise ValueError(
                 f"tuning='cv' with {n_folds} folds leaves a class without samples. Use fewer folds, or "
                 "tuning='alo', which leaves out one sample at a time."
             )
-        problem = Regression(task.problem.operator, kept, task.problem.intercept)
         reached = np.zeros(rates.size, dtype=bool)
-        part = Task(problem, task.penalty, task.stop, task.algorithm)
+        part = replace(task, problem=replace(task.problem, labels=kept))
         for i, fitted in enumerate(part.fits(rates)):
-            eta = labels.full(fitted.scores[inside])
-            log_proba = eta - np.logaddexp.reduce(eta, axis=1, keepdims=True)
-            own = log_proba[np.arange(int(inside.sum())), labels.code[inside]]
-            loss[i] -= label_weight[inside] @ own
+            own = log_proba_of(labels, fitted.scores)[np.arange(labels.code.size), labels.code]
+            loss[i] -= label_weight[inside] @ own[inside]
             reached[i] = True
             n_iter += fitted.n_iter
         loss[~reached] = np.inf
     fits = task.fits(rates)
     tuned = _best(fits, loss[: len(fits)] / label_weight.sum())
-    return Tuned(tuned.fitted, tuned.rates, tuned.criterion, tuned.n_iter + n_iter)
+    return replace(tuned, n_iter=tuned.n_iter + n_iter)
 
 
 def _folds(code: NDArray[np.intp], n_folds: int) -> NDArray[np.intp]:
     """Each class dealt out over the folds, in the order of samples, going on where the last class ended."""
     fold = np.empty(code.size, dtype=np.intp)
-    order = np.argsort(code, kind="stable")
-    fold[order] = np.arange(code.size) % n_folds
+    fold[np.argsort(code, kind="stable")] = np.arange(code.size) % n_folds
     return fold
 
 
@@ -327,17 +304,13 @@ def by_integration(task: Task, shape: float = 0.0, scale: float = 0.0) -> Tuned:
     """
     if task.penalty is not L1:
         raise ValueError("tuning='bayes' integrates the rate of an L1 penalty; use penalty='l1'.")
-    start = nothing(task.problem)
-    top = largest_rate(L1, start)
+    top = task.nothing.rate
     rate, n_iter = 0.5 * top, 0
     rates: list[float] = []
     changes: list[float] = []
-    columns = Columns(task.problem.operator)
-    fitted = fit(task.problem, L1(top), start, stop=task.stop, algorithm=task.algorithm, columns=columns)
+    without_features = fitted = task.fit(top, task.nothing)
     for _ in range(MOST_ROUNDS):
-        fitted = fit(
-            task.problem, L1(rate), fitted, stop=task.stop, algorithm=task.algorithm, columns=columns
-        )
+        fitted = task.fit(rate, fitted)
         n_iter += fitted.n_iter
         size = float(np.abs(fitted.weights).sum()) + scale
         count = float(np.count_nonzero(fitted.weights)) + shape
@@ -347,6 +320,5 @@ def by_integration(task: Task, shape: float = 0.0, scale: float = 0.0) -> Tuned:
         if wanted >= top or changes[-1] < RATE_TOL:
             break
         rate = float(np.sqrt(rate * wanted))
-    if wanted >= top:
-        fitted = fit(task.problem, L1(top), start, stop=task.stop, algorithm=task.algorithm, columns=columns)
+    fitted = without_features if wanted >= top else fitted
     return Tuned(fitted, np.array(rates), np.array(changes), n_iter)

@@ -75,8 +75,8 @@ FELL_BACK = Flag(
 )
 GROUPS_NOT_LEFT_OUT = Flag(
     "groups-not-left-out",
-    "The table is too large to leave groups out: samples were left out one by one. The leave-one-out error is "
-    "optimistic if samples of a group resemble each other.",
+    "The table is too large to leave groups out: samples were left out one by one. The leave-one-out error "
+    "is optimistic if samples of a group resemble each other.",
 )
 FLAGS = {flag.code: flag for flag in (NOT_SPARSE, DIAGONAL_COVARIANCES, FELL_BACK, GROUPS_NOT_LEFT_OUT)}
 
@@ -151,7 +151,7 @@ class Recorder:
 
 
 def solver_name(solver: Solver[Any]) -> str:
-    """As a reader of the papers knows it."""
-    name = type(solver).__name__
+    """As a reader of the papers knows it: EP of several scores, in layers, is EP."""
+    name = type(solver).__name__.removeprefix("Layered")
     rule = getattr(solver, "rule", "sum-product")
     return name if rule == "sum-product" else f"{name} ({rule})"

@@ -2,7 +2,7 @@
 
 What a search decides is a handful of numbers: how many features matter, how much, how many labels are wrong,
 how far class means are to be trusted. Some ten thousand samples determine them far better than needed, and
-give weights to start all samples from. The answer for the whole table is then found from there, by all samples.
+give weights to start all samples from. The answer for the whole table is then found from there, by all.
 
 Samples beyond that part are new to what was fitted to it: they show whether its leave-one-out is honest.
 """

@@ -6,17 +6,16 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from foldless.beliefs import Array
+from foldless.solvers.newton import damped_newton
 
 # What the models have in common counts like this many further samples, which all predict alike: with few
 # samples, the best of many models is best by chance.
 PSEUDO_SAMPLES = 3.0
-# Newton's method takes a dozen steps. Its decrement, half of which is what is left to gain in log likelihood,
-# ends it.
+# Newton's method takes a dozen steps, until nothing is left to gain in log likelihood.
 MAX_ITER = 100
 TOLERANCE = 1e-10
 # No step goes further than this share of the way to where a weight would be zero.
 LARGEST_SHARE = 0.95
-SUFFICIENT_GAIN = 1e-4
 
 
 def stacking_weights(log_density: Array, sample_weight: Array) -> Array:
@@ -36,28 +35,20 @@ def stacking_weights(log_density: Array, sample_weight: Array) -> Array:
     density = np.exp(log_density - log_density.max(axis=0))
     total = float(sample_weight.sum()) + PSEUDO_SAMPLES
 
-    def objective(weights: Array) -> float:
+    def loss(weights: Array) -> float:
         likelihood = float(sample_weight @ np.log(weights @ density))
-        return likelihood + float(prior @ np.log(weights)) - total * float(weights.sum())
+        return total * float(weights.sum()) - likelihood - float(prior @ np.log(weights))
 
-    weights = np.full(n_models, 1.0 / n_models)
-    value = objective(weights)
-    for _ in range(MAX_ITER):
-        mixture = weights @ density
-        slope = density @ (sample_weight / mixture) + prior / weights - total
-        relative = density / mixture
-        curvature = (relative * sample_weight) @ relative.T
-        curvature.flat[:: n_models + 1] += prior / weights**2
-        step = cho_solve(cho_factor(curvature), slope)
-        decrement = float(slope @ step)
-        if decrement < TOLERANCE:
-            break
+    def expand(weights: Array) -> tuple[Array, Array]:
+        relative = density / (weights @ density)
+        slope = total - relative @ sample_weight - prior / weights
+        curvature = (relative * sample_weight) @ relative.T + np.diag(prior / weights**2)
+        return slope, cho_solve(cho_factor(curvature), -slope)
+
+    def room(weights: Array, step: Array) -> float:
         shrinks = step < 0
-        room = float(np.min(-weights[shrinks] / step[shrinks], initial=np.inf))
-        size = min(1.0, LARGEST_SHARE * room)
-        moved = objective(weights + size * step)
-        while moved < value + SUFFICIENT_GAIN * size * decrement and size > TOLERANCE:
-            size /= 2
-            moved = objective(weights + size * step)
-        weights, value = weights + size * step, moved
-    return np.asarray(weights / weights.sum())
+        return LARGEST_SHARE * float(np.min(-weights[shrinks] / step[shrinks], initial=np.inf))
+
+    start = np.full(n_models, 1.0 / n_models)
+    found = damped_newton(loss, expand, start, tolerance=TOLERANCE, max_iter=MAX_ITER, room=room)
+    return np.asarray(found.at / found.at.sum())

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,7 +67,7 @@ class Survey:
 
 def survey(
     standardized: Standardized,
-    labels: Array,
+    labels: NDArray[Any],
     sample_weight: Array,
     n_classes: int,
     always_kept: Sequence[int] = (),
@@ -103,7 +103,7 @@ def survey(
 class _Classes:
     """Which samples belong to which class, with what weight."""
 
-    def __init__(self, labels: Array, sample_weight: Array, n_classes: int) -> None:
+    def __init__(self, labels: NDArray[Any], sample_weight: Array, n_classes: int) -> None:
         labels = np.asarray(labels)
         self.of_sample: NDArray[np.intp] = (labels > 0 if n_classes == 2 else labels).astype(np.intp)
         self.sample_weight = sample_weight

@@ -1,7 +1,7 @@
 """A table to learn from: standardised columns, labels, weights, and what leaving a sample out means.
 
-Two classes have labels -1 and +1 and one score for each sample; D > 2 classes have labels 1 to D and D scores.
-Above the solvers scores are (samples, scores) in both cases.
+Two classes have labels -1 and +1 and one score for each sample; D > 2 classes have labels 1 to D and D
+scores. Above the solvers scores are (samples, scores) in both cases.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Table:
     @cached_property
     def class_weight(self) -> Array:
         """The weight of the samples of each class."""
-        return np.bincount(self.codes, weights=self.sample_weight, minlength=self.n_classes)
+        return np.asarray(self.sample_weight @ self.indicator)
 
     @cached_property
     def share(self) -> Array:

@@ -17,6 +17,8 @@ from typing import Protocol
 import numpy as np
 
 from foldless.beliefs import Array
+from foldless.kernels import compiled
+from foldless.kernels.knapsack import Moves
 from foldless.solvers.knapsack.increments import increments
 from foldless.solvers.knapsack.piecewise import Piecewise, nothing_needed
 
@@ -86,19 +88,21 @@ class CompiledFactors:
     """The same messages by loops that keep the moves sorted; needs numba, the extra `fast`."""
 
     def __init__(self, rows: Array, points: Array, cost: float) -> None:
-        # Loaded on demand: most of foldless does without numba, which takes long to import.
-        from foldless.solvers.knapsack.compiled import SortedMoves
-
-        self._moves = SortedMoves(np.ascontiguousarray(rows, dtype=np.float64), points, float(cost))
+        self._loops = compiled("knapsack")
+        self._moves = Moves.none(rows, points, cost)
 
     def receive(self, weight: int, inputs: Array) -> None:
-        self._moves.replace(weight, inputs)
+        self._loops.replace(weight, inputs, self._moves)
 
     def send(self, weight: int) -> Array:
-        return self._moves.walk(weight)
+        out = np.empty((len(self._moves.rows), self._moves.points.shape[1]))
+        self._loops.walk(weight, self._moves, out)
+        return out
 
     def best(self) -> Array:
-        return self._moves.peak.sum(axis=1) + self._moves.walk(None)[:, 0]
+        out = np.empty((len(self._moves.rows), 1))
+        self._loops.walk(-1, self._moves, out)
+        return self._moves.peak.sum(axis=1) + out[:, 0]
 
 
 class ExactFactors:

@@ -15,9 +15,7 @@ import numpy as np
 from scipy.optimize import isotonic_regression
 
 from foldless.beliefs import Array
-
-# A sample whose feature is this small says nothing about the feature's weight: no move brings any score.
-NEGLIGIBLE = 1e-12
+from foldless.kernels.knapsack import NEGLIGIBLE
 
 
 class Increments(NamedTuple):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from foldless.beliefs import Array
 from foldless.component import Component
+from foldless.kernels import compiled
 from foldless.solvers.knapsack.diffusion import Diffusion, Sweep
 from foldless.solvers.knapsack.factors import CompiledFactors, ExactFactors, Factors, LinearFactors
 from foldless.solvers.knapsack.histograms import PRIORS, LogPrior, grid
@@ -73,20 +72,11 @@ class Machine(Component):
         """Whether messages are computed by numba; raises if it was asked for and is not there."""
         if self.exact or self.engine == "numpy":
             return False
-        reason = why_not_compiled()
-        if reason is not None and self.engine == "numba":
+        there = compiled("knapsack") is not None
+        if not there and self.engine == "numba":
             raise ImportError(
-                f"engine='numba' needs the package numba, which cannot be imported ({reason}). Install "
-                "foldless[fast], or use engine='numpy', which gives the same answer more slowly."
+                "engine='numba' needs the package numba, which is missing, broken, or unwanted "
+                "(FOLDLESS_COMPILED=0). Install foldless[fast], or use engine='numpy', which gives the same "
+                "answer more slowly."
             )
-        return reason is None
-
-
-@cache
-def why_not_compiled() -> str | None:
-    """Why numba cannot be used, or None if it can: it may be missing, or too old for the NumPy there is."""
-    try:
-        import_module("foldless.solvers.knapsack.compiled")
-    except ImportError as error:
-        return str(error)
-    return None
+        return there

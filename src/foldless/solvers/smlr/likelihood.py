@@ -142,3 +142,9 @@ class Labels:
             rest = np.delete(at.proba, a, axis=1).sum(axis=1)  # 1 - p without its cancellation
             return self.sample_weight * at.proba[:, a] * rest
         return -self.sample_weight * at.proba[:, a] * at.proba[:, b]
+
+    def curvatures(self, at: AtScores) -> Array:
+        """`curvature` of all scores, (samples, scores, scores): the weight times diag p - p p'."""
+        every = range(self.n_scores)
+        blocks = np.array([[self.curvature(at, k, j) for j in every] for k in every])
+        return np.ascontiguousarray(blocks.transpose(2, 0, 1))

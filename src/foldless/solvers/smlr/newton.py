@@ -9,49 +9,30 @@ sweeps, which let rows in and out.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from foldless.beliefs import Array
-from foldless.solvers.smlr.compiled import compiled
+from foldless.kernels import fastest
+from foldless.kernels.smlr import FIRST_RIDGE, LARGEST_RIDGE, MORE_RIDGE
+from foldless.solvers.newton import backtracked
 from foldless.solvers.smlr.component_wise import component_wise
 from foldless.solvers.smlr.design import Design, Watch
 from foldless.solvers.smlr.likelihood import AtScores
 from foldless.solvers.smlr.penalties import L1, RowGroups
-from foldless.solvers.smlr.quadratic import ROUNDS_PER_UNKNOWN, SLACK, WIDEST_IN_LOOPS, l1_quadratic
-
-# Added to the diagonal, relative to its mean: columns that are combinations of others leave the curvature
-# singular. It shortens steps along such directions and moves no optimum.
-FIRST_RIDGE, MORE_RIDGE, LARGEST_RIDGE = 1e-12, 100.0, 1e6
-# A step must bring this share of the fall that the expansion promises.
-SUFFICIENT_FALL = 1e-4
-SHORTEST_STEP = 2.0**-40
-# A promised fall below this share of the objective drowns in the rounding of the objective itself.
-JUDGEABLE = 1e-14
+from foldless.solvers.smlr.quadratic import WIDEST_IN_LOOPS, l1_quadratic
 
 
 def newton(
     design: Design, weights: Array, gap_target: float, max_iter: int, watch: Watch
 ) -> tuple[Array, int]:
     """Weights whose duality gap over the design's columns is below the target, and the steps taken."""
-    if isinstance(design.penalty, L1) and design.labels.n_scores == 1:
-        loops = compiled() if design.columns.shape[1] <= WIDEST_IN_LOOPS else None
-        if loops is not None:
-            return _in_loops(loops, design, weights, gap_target, max_iter, watch)
-    return newton_steps(design, weights, gap_target, max_iter, watch)
-
-
-def _in_loops(
-    loops: Any, design: Design, weights: Array, gap_target: float, max_iter: int, watch: Watch
-) -> tuple[Array, int]:
-    ridges = (FIRST_RIDGE, MORE_RIDGE, LARGEST_RIDGE)
-    limits = (SLACK, ROUNDS_PER_UNKNOWN, *ridges, SUFFICIENT_FALL, SHORTEST_STEP, JUDGEABLE)
-    labels = design.labels
-    found, steps, objectives = loops.newton(
-        design.columns,
+    labels, columns = design.labels, design.columns
+    if not isinstance(design.penalty, L1) or labels.n_scores > 1:
+        return newton_steps(design, weights, gap_target, max_iter, watch)
+    found, steps, objectives = fastest("smlr", columns.shape[1] <= WIDEST_IN_LOOPS).newton(
+        columns,
         design.n_plain,
         labels.sign,
         labels.sample_weight,
@@ -59,7 +40,6 @@ def _in_loops(
         design.penalty.rate,
         gap_target,
         max_iter,
-        limits,
     )
     for objective in objectives:
         watch(float(objective))
@@ -158,27 +138,21 @@ def _line_search(
     design: Design, at: AtScores, weights: Array, step: Array, promised: float
 ) -> tuple[Array, AtScores] | None:
     """The first of the halved steps that brings its share of the promised fall; None if none does."""
-    if not promised < 0:
-        return None
-    objective = design.objective(at, weights)
-    stretched = design.scores(step)
-    scores = design.scores(weights)
-    length = 1.0
-    while length >= SHORTEST_STEP:
+    scores, stretched = design.scores(weights), design.scores(step)
+
+    def walked(length: float) -> tuple[tuple[Array, AtScores], float]:
         trial = weights + length * step
         trial_scores = scores + length * stretched
         if isinstance(design.penalty, RowGroups):
-            # The expansion of a norm knows nothing of its kink: rows that would pass zero stop there.
+            # The expansion of a norm has no kink: rows that would pass zero stop there.
             passed = design.penalised() & (np.sum(weights * trial, axis=1) < 0)
             trial[passed] = 0.0
             trial_scores = design.scores(trial)
         trial_at = design.labels.at(trial_scores)
-        value = design.objective(trial_at, trial)
-        fell = value - objective <= SUFFICIENT_FALL * length * promised
-        if fell or (abs(promised) <= JUDGEABLE * abs(objective) and value <= objective * (1 + JUDGEABLE)):
-            return trial, trial_at
-        length *= 0.5
-    return None
+        return (trial, trial_at), design.objective(trial_at, trial)
+
+    found = backtracked(walked, design.objective(at, weights), promised)
+    return None if found is None else found[0]
 
 
 def _promised(design: Design, weights: Array, gradient: Array, step: Array) -> float:

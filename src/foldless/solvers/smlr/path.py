@@ -165,9 +165,9 @@ def fit(
     inner_tol, n_iter = INNER_SHARE * tol, 0
     previous = np.inf
     while True:
-        design = _design(problem, penalty, columns, working)
+        design = design_of(problem, penalty, columns, working)
         begin = np.zeros((n_plain + working.size, labels.n_scores))
-        begin[:n_plain] = _anchored(labels, intercept)
+        begin[:n_plain] = anchored(labels, intercept)
         begin[n_plain + np.searchsorted(working, rows)] = weights
         scale = max(design.objective(labels.at(design.scores(begin)), begin), np.finfo(float).tiny)
         found, used = step(design, begin, inner_tol * scale, max(stop.max_iter - n_iter, 1), watch)
@@ -239,7 +239,7 @@ def path(
         yield current
 
 
-def _design(problem: Regression, penalty: Penalty, columns: Columns, working: NDArray[np.intp]) -> Design:
+def design_of(problem: Regression, penalty: Penalty, columns: Columns, working: NDArray[np.intp]) -> Design:
     n_plain = problem.n_plain
     matrix = np.ones((problem.operator.shape[0], n_plain + working.size), order="F")
     matrix[:, n_plain:] = columns(working)
@@ -301,7 +301,7 @@ def safe_zeros(problem: Regression, penalty: Penalty, fitted: RegressionFit) -> 
     return certain
 
 
-def _anchored(labels: Labels, intercept: Array) -> Array:
+def anchored(labels: Labels, intercept: Array) -> Array:
     """Intercepts with the last class at zero, as the algorithms have them in the symmetric form."""
     return intercept - intercept[-1] if labels.symmetric else intercept
 

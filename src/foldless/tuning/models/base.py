@@ -13,9 +13,7 @@ from foldless.channels import Channel
 from foldless.operators import Operator
 from foldless.registry import registered
 from foldless.solution import Solution
-from foldless.solvers import EP, LayeredEP
 from foldless.solvers.groups import left_out_groups
-from foldless.solvers.layered_ep import left_out_groups as layered_groups
 from foldless.tuning.table import Table
 
 
@@ -70,8 +68,7 @@ def of_solution(
     posterior, group = solution.posterior, table.left_out.group
     mean, var = posterior.loo_mean, posterior.loo_var
     if group is not None:
-        leave = left_out_groups if table.n_classes == 2 else layered_groups
-        mean, var = leave(solution.problem, solution.state, group)
+        mean, var = left_out_groups(solution.problem, solution.state, group)
     samples = slice(0, table.shape[0])
     left_out = Scores(as_columns(mean[samples]), as_columns(var[samples]))
 
@@ -91,7 +88,3 @@ def weights_of(solution: Solution, table: Table, unit: Array | None = None) -> W
         (mean[-1], var[-1]) if table.layout.intercept else (np.zeros(mean.shape[1]),) * 2
     )
     return Weights(factor * mean[:n], factor**2 * var[:n], intercept, intercept_var)
-
-
-def exact_solver(table):
-    return EP() if table.n_classes == 2 else LayeredEP()

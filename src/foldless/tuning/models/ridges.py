@@ -11,9 +11,9 @@ from foldless.beliefs import Array
 from foldless.channels import Channel, Multinomial
 from foldless.priors import Gaussian
 from foldless.solution import Solution
-from foldless.solvers import GAMP, Stopping
+from foldless.solvers import EP, GAMP, Stopping
 from foldless.solvers.base import Solver
-from foldless.tuning.models.base import Model, exact_solver, of_solution
+from foldless.tuning.models.base import Model, of_solution
 from foldless.tuning.models.informed import channel_of
 from foldless.tuning.plan import (
     PATIENCE,
@@ -53,7 +53,7 @@ def ridges(
     plain: Channel = channel_of(Recipe(1.0)) if two else Multinomial(table.n_classes)
     problem = assembled(counted, plain)
     by_messages = dense.solver == "GAMP"
-    solver: Solver[Any] = GAMP(variances="per-coordinate") if by_messages else exact_solver(table)
+    solver: Solver[Any] = GAMP(variances="per-coordinate") if by_messages else EP()
     tol = RIDGE_TOLERANCE if by_messages else TOLERANCE
     stopping = Stopping(tol=tol, max_iter=RIDGE_MAX_ITER, patience=PATIENCE)
     last: Solution | None = None
@@ -64,9 +64,9 @@ def ridges(
         here = here.but(channel=channel_of(recipe)) if two else here
         state = None
         if known is not None:
-            state = solver.grown(here, known[recipe])
+            state = solver.for_new_rows(here, known[recipe])
         elif last is not None and by_messages:
-            state = solver.resumed(last.state)
+            state = solver.as_start(last.state)
         solution = recorder.solve(
             here,
             solver,

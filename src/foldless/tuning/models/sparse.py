@@ -2,10 +2,10 @@
 
 Where columns are independent, class means name most of the features in a few sweeps, and EM learns the
 parameters on the way (`tuning.fit`). Where they are correlated, class means mislead, and where single weights
-are hardly informed, EM between iterations can run away or never settle. There the model first settles at plain
-parameters; EM starts from there, for a while; the model settles at what it found; and the evidence decides
-between the two. Tuned parameters have seen every label, and cavities take no account of that: it is the plain
-model whose leave-one-out is honest, and which stands in an average.
+are hardly informed, EM between iterations can run away or never settle. There the model first settles at
+plain parameters; EM starts from there, for a while; the model settles at what it found; and the evidence
+decides between the two. Tuned parameters have seen every label, and cavities take no account of that: it is
+the plain model whose leave-one-out is honest, and which stands in an average.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from foldless.solvers.base import Solver
 from foldless.tuning.em import EM, tunable_names
 from foldless.tuning.fit import SPARSE, Choices, Fit, fit_some_rows, fit_tuned
 from foldless.tuning.integration import integrated
-from foldless.tuning.models.base import Model, exact_solver, of_solution, weights_of
+from foldless.tuning.models.base import Model, of_solution, weights_of
 from foldless.tuning.plan import EXPECTED_ACTIVE, PLAIN_SLAB_VARIANCE, SparsePlan
 from foldless.tuning.record import Recorder
 from foldless.tuning.rows import Parts
@@ -38,7 +38,7 @@ PLAIN, CLASS_MEANS = "plain parameters", "class means"
 
 @dataclass(frozen=True, eq=False)
 class SparseFits:
-    """The fit that selects, and the one that stands in an average: its parameters have not seen all labels."""
+    """The fit that selects, and the one for an average, whose parameters have not seen all labels."""
 
     selects: Fit
     judged: Solution
@@ -62,7 +62,11 @@ class SparseFits:
         judged = self.judged.without_data()
         same = self.selects.solution is self.judged
         solution = judged if same else self.selects.solution.without_data()
-        return replace(self, selects=replace(self.selects, solution=solution, table=None), judged=judged)
+        return replace(
+            self,
+            selects=replace(self.selects, solution=solution, table=None),  # type: ignore[arg-type]
+            judged=judged,
+        )
 
 
 def fit_sparse(
@@ -120,7 +124,7 @@ def _continued(table: Table, warm: SparseFits, choices: Choices, recorder: Recor
             model=SPARSE,
             purpose="fit",
             stopping=choices.stopping,
-            state=warm.solver.resumed(ended.state),
+            state=warm.solver.as_start(ended.state),
         )
 
     judged = run(warm.judged)
@@ -146,7 +150,7 @@ def _from_plain_parameters(
 ) -> SparseFits:
     """Settled at plain parameters, and at those that EM finds from there as far as that goes well."""
     exact = sparse.solver == "EP"
-    solver: Solver[Any] = exact_solver(table) if exact else GAMP(variances=sparse.variances)  # type: ignore[arg-type]
+    solver: Solver[Any] = EP() if exact else GAMP(variances=sparse.variances)  # type: ignore[arg-type]
     problem = assembled(table, choices.channel, plain_prior(table, choices))
 
     def run(purpose: str, problem: Any, stopping: Stopping, **more: Any) -> Solution:
@@ -168,10 +172,10 @@ def _from_plain_parameters(
         problem,
         replace(choices.stopping, max_iter=min(sparse.em_iterations, choices.stopping.max_iter)),
         tuner=EM(tunable_names(problem), hyper=choices.hyper, delay=0, every=EM_PERIOD),
-        state=solver.resumed(plain.state),
+        state=solver.as_start(plain.state),
     )
     if tuned.outcome in (Outcome.BUDGET, Outcome.STALLED):
-        tuned = run("settle", tuned.problem, choices.stopping, state=solver.resumed(tuned.state))
+        tuned = run("settle", tuned.problem, choices.stopping, state=solver.as_start(tuned.state))
     better = not plain.outcome.trustworthy or tuned.posterior.log_evidence >= plain.posterior.log_evidence
     if not (tuned.outcome is Outcome.INTERRUPTED or (tuned.outcome.trustworthy and better)):
         recorder.reject(slice(begun, None))
@@ -194,9 +198,9 @@ def plain_prior(table: Table, choices: Choices) -> Prior:
 def finished(fit: Fit, sparse: SparsePlan, choices: Choices, recorder: Recorder) -> Fit:
     """A message-passing answer, finished with exact covariances as far as that is planned.
 
-    GAMP finds parameters and weights fast, and for independent columns its means are right; its variances take
-    the columns of a finite table for independent, too, and come out too small. EP goes on from its answer,
-    with parameters as they are. A blend with class means has no EP form, and stays.
+    GAMP finds parameters and weights fast, and for independent columns its means are right; its variances
+    take the columns of a finite table for independent, too, and come out too small. EP goes on from its
+    answer, with parameters as they are. A blend with class means has no EP form, and stays.
     """
     solution = fit.solution
     if not sparse.polish or fit.generative_weight > 0 or not fit.outcome.trustworthy:
@@ -246,7 +250,7 @@ def fit_sample(
 
 
 def loo_holds(found: Fit, others: Table) -> bool:
-    """Whether the loss on other samples is no larger than leave-one-out has it, standard errors allowed for."""
+    """Whether the loss on other samples is no larger than leave-one-out has it, but for chance."""
     weights = weights_of(found.solution, found.table)
     channel = found.solution.problem.channel.predictive()
     log_proba = channel.log_proba(

@@ -1,4 +1,4 @@
-"""The bank of dense models: EP in kernels is EP, and leave-one-out is what refits would have said."""
+"""Informed ridges: EP in kernels is EP, and leave-one-out is what refits would have said."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from foldless.priors import Blocks, Gaussian
 from foldless.problem import Problem
 from foldless.solvers import EP, Stopping, solve
 from foldless.solvers.kernel_ep import kernel_ep
-from foldless.tuning.average import tempered_log_odds
-from foldless.tuning.bank import Base, Penalised, Recipe, bank_weights, fit_bank
-from foldless.tuning.relevance import Contrasts
+from foldless.tuning.contrasts import Contrasts
+from foldless.tuning.models.informed import Base, Penalised, channel_of, fit_informed, informed_weights
+from foldless.tuning.plan import Recipe
 
 
 def factor_data(n_samples=40, n_features=300, seed=0):
@@ -90,11 +90,15 @@ def test_ep_in_kernels_is_ep_with_a_gaussian_prior(channel):
     assert_allclose(fits.dual[0].sum(), exact.posterior.mean[-1], atol=5e-3)
 
 
-RECIPES = tuple(Recipe(a, v, f) for a in (0, 1, 2) for v in (10.0, 100.0) for f in (0.0, 0.1))
+RECIPES = tuple(Recipe(v, f, a) for a in (0, 1, 2) for v in (10.0, 100.0) for f in (0.0, 0.1))
+
+
+def loss_of(recipe, y, mean, var):
+    return -log_expit(y * channel_of(recipe).log_odds(mean, var))
 
 
 def refitted(X, y, recipe, contrasts):
-    """Scores of left-out groups from bank models fitted without them, by brute force."""
+    """Scores of left-out groups from models fitted without them, by brute force."""
     mean, var = np.empty(y.size), np.empty(y.size)
     base = base_of(y)
     left = contrasts.without_groups(X)
@@ -109,7 +113,7 @@ def refitted(X, y, recipe, contrasts):
             base.scores[others],
             y[others],
             np.ones(others.size),
-            recipe.channel,
+            channel_of(recipe),
         )
         rows = kernel[np.ix_(inside, others)]
         mean[inside] = base.scores[inside] + rows @ fits.dual[0]
@@ -121,24 +125,24 @@ def refitted(X, y, recipe, contrasts):
 def test_leave_one_out_is_what_refits_would_say(seed):
     X, y = factor_data(seed=seed)
     contrasts = one_by_one(y)
-    bank = fit_bank(columns_of(X), base_of(y), contrasts, RECIPES)
-    assert set(bank.recipes) == set(RECIPES)
-    for n, recipe in enumerate(bank.recipes):
+    found = fit_informed(columns_of(X), base_of(y), contrasts, RECIPES)
+    assert set(found.recipes) == set(RECIPES)
+    for n, recipe in enumerate(found.recipes):
         mean, var = refitted(X, y, recipe, contrasts)
-        from_fit = -log_expit(y * tempered_log_odds(recipe.channel, bank.loo_mean[n], bank.loo_var[n], 1.0))
-        from_refits = -log_expit(y * tempered_log_odds(recipe.channel, mean, var, 1.0))
+        from_fit = loss_of(recipe, y, found.loo_mean[n], found.loo_var[n])
+        from_refits = loss_of(recipe, y, mean, var)
         assert abs(from_fit.mean() - from_refits.mean()) < 0.05 * from_refits.mean(), recipe
-        assert np.mean(np.sign(mean) != np.sign(bank.loo_mean[n])) <= 0.06
+        assert np.mean(np.sign(mean) != np.sign(found.loo_mean[n])) <= 0.06
 
 
 def test_leave_one_group_out_is_what_refits_would_say():
     X, y = factor_data(n_samples=60)
     contrasts = one_by_one(y, group=np.arange(60) // 6)
-    bank = fit_bank(columns_of(X), base_of(y), contrasts, RECIPES)
-    for n, recipe in enumerate(bank.recipes):
+    found = fit_informed(columns_of(X), base_of(y), contrasts, RECIPES)
+    for n, recipe in enumerate(found.recipes):
         mean, var = refitted(X, y, recipe, contrasts)
-        from_fit = -log_expit(y * tempered_log_odds(recipe.channel, bank.loo_mean[n], bank.loo_var[n], 1.0))
-        from_refits = -log_expit(y * tempered_log_odds(recipe.channel, mean, var, 1.0))
+        from_fit = loss_of(recipe, y, found.loo_mean[n], found.loo_var[n])
+        from_refits = loss_of(recipe, y, mean, var)
         assert abs(from_fit.mean() - from_refits.mean()) < 0.03, recipe
 
 
@@ -147,27 +151,26 @@ def test_informed_variances_of_noise_do_not_look_like_a_signal():
     rng = np.random.default_rng(5)
     X = rng.normal(size=(40, 500))
     y = np.where(rng.permutation(40) < 20, 1.0, -1.0)
-    bank = fit_bank(columns_of(X), base_of(y), one_by_one(y), RECIPES)
-    for n, recipe in enumerate(bank.recipes):
-        odds = tempered_log_odds(recipe.channel, bank.loo_mean[n], bank.loo_var[n], 1.0)
-        assert -log_expit(y * odds).mean() > 0.6, recipe
+    found = fit_informed(columns_of(X), base_of(y), one_by_one(y), RECIPES)
+    for n, recipe in enumerate(found.recipes):
+        assert loss_of(recipe, y, found.loo_mean[n], found.loo_var[n]).mean() > 0.6, recipe
 
 
 def test_weights_make_the_scores():
     X, y = factor_data()
     base, contrasts = base_of(y), one_by_one(y)
-    bank = fit_bank(columns_of(X), base, contrasts, RECIPES)
-    weights = bank_weights(columns_of(X), base, contrasts, bank, np.arange(len(RECIPES)))
+    found = fit_informed(columns_of(X), base, contrasts, RECIPES)
+    weights = informed_weights(columns_of(X), base, contrasts, found, np.arange(len(RECIPES)))
     whole = contrasts.of(X)
-    for n, recipe in enumerate(bank.recipes):
+    for n, recipe in enumerate(found.recipes):
         prior = whole.relevance**recipe.exponent if recipe.exponent else np.ones(X.shape[1])
         assert_allclose(weights.prior_var[n], recipe.score_variance * prior / prior.sum(), rtol=1e-10)
         centred = X - whole.middle
         kernel = (centred * weights.prior_var[n]) @ centred.T + base.kernel
-        scores = base.scores + kernel @ bank.fits.dual[n]
+        scores = base.scores + kernel @ found.fits.dual[n]
         assert_allclose(X @ weights.mean[n] + weights.kept_mean[n, 0], scores, atol=1e-8)
         covariance = np.diag(weights.prior_var[n]) - (weights.prior_var[n][:, None] * centred.T) @ (
-            bank.fits.inverse[n] @ (centred * weights.prior_var[n])
+            found.fits.inverse[n] @ (centred * weights.prior_var[n])
         )
         assert_allclose(weights.var[n], np.diag(covariance), atol=1e-10)
 
@@ -176,11 +179,11 @@ def test_weight_two_is_a_repeated_row():
     X, y = factor_data()
     weight = np.where(np.arange(y.size) % 3 == 0, 2.0, 1.0)
     rows = np.repeat(np.arange(y.size), weight.astype(int))
-    repeated = fit_bank(columns_of(X[rows]), base_of(y[rows]), one_by_one(y[rows]), RECIPES)
+    repeated = fit_informed(columns_of(X[rows]), base_of(y[rows]), one_by_one(y[rows]), RECIPES)
     # The intercept's prior mean is that of the rows as they count.
     odds = base_of(y[rows]).prior_mean
     base = Base(np.ones((y.size, 1)), odds, np.ones(1))
-    weighted = fit_bank(columns_of(X), base, one_by_one(y, weight), RECIPES)
+    weighted = fit_informed(columns_of(X), base, one_by_one(y, weight), RECIPES)
     assert weighted.recipes == repeated.recipes
     assert_allclose(weighted.loo_mean[:, rows], repeated.loo_mean, rtol=1e-6, atol=1e-8)
     assert_allclose(weighted.loo_var[:, rows], repeated.loo_var, rtol=1e-6)

@@ -1,4 +1,4 @@
-"""Many classes: SHyGAMP against the binary solver and the lasso, class means, SURE."""
+"""Several classes: SHyGAMP against the binary solver and the lasso, class means, SURE."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from scipy.special import log_softmax
 from sklearn.linear_model import LogisticRegression
 
 from foldless.channels import Logistic, Multinomial
-from foldless.operators import Standardized, operator_from
-from foldless.priors import Blocks, Gaussian, HyperPrior, Laplace, RowSparse, SpikeAndSlab
+from foldless.operators import operator_from
+from foldless.priors import Blocks, Gaussian, Laplace, RowSparse, SpikeAndSlab
 from foldless.problem import Problem
 from foldless.solution import Outcome
 from foldless.solvers import GAMP, Stopping, solve
-from foldless.tuning.many_classes import Choices, fit, many_means, starting_count
+from foldless.tuning.class_means import class_means, starting_count
+from foldless.tuning.fit import Choices, fit_tuned
+from foldless.tuning.record import Recorder
 from foldless.tuning.sure import mixture_threshold, sure_threshold
+from reference.planned import table_of
 
 
 def shifted_classes(n_samples=120, n_features=300, n_active=6, n_classes=3, seed=0):
@@ -104,13 +107,15 @@ def test_row_sparse_is_a_joint_spike():
 def test_class_means_and_counts_are_those_of_the_data():
     X, y = shifted_classes()
     weight = np.where(np.arange(120) % 4 == 0, 2.0, 1.0)
-    standardized = Standardized.fit(operator_from(X), weight)
-    means = many_means(standardized, y + 1.0, weight, 3)
-    Z = (X - standardized.center) / standardized.scale
+    table = table_of(X, y + 1.0, weight)
+    means = class_means(table.standardized, table.codes, weight, 3)
+    Z = (X - table.standardized.center) / table.standardized.scale
     for k in range(3):
         inside = y == k
-        assert_allclose(means.mean[:, k], np.average(Z[inside], axis=0, weights=weight[inside]), atol=1e-12)
-    assert_allclose(means.count, [weight[y == k].sum() for k in range(3)])
+        assert_allclose(
+            means.contrast[:, k], np.average(Z[inside], axis=0, weights=weight[inside]), atol=1e-12
+        )
+    assert_allclose(means.class_weight, [weight[y == k].sum() for k in range(3)])
     assert starting_count(1000, 100, 4) * 4 * np.log2(1000 / starting_count(1000, 100, 4)) <= 1.2 * 200
 
 
@@ -118,8 +123,8 @@ def test_class_means_and_counts_are_those_of_the_data():
 def test_every_prior_tells_classes_apart(prior):
     X, y = shifted_classes()
     test_X, test_y = shifted_classes(seed=0, n_samples=120)
-    choices = Choices(prior, Multinomial(3), GAMP(), 0.5, Stopping(tol=1e-3), HyperPrior())
-    fitted = fit(Standardized.fit(operator_from(X)), y + 1.0, np.ones(120), (), choices)
+    choices = Choices(prior, Multinomial(3), GAMP(), Stopping(tol=1e-3), generative_weight=0.5)
+    fitted = fit_tuned(table_of(X, y + 1.0), choices, Recorder())
     assert isinstance(fitted.solution.problem.prior, Blocks)
     assert np.isfinite(fitted.candidates[0].loo_log_loss)
     assert fitted.candidates[0].loo_log_loss < np.log(3)
@@ -157,13 +162,12 @@ def test_sure_by_sorting_is_the_minimum_and_the_mixture_is_near():
 def test_leave_one_out_densities_are_known_from_solving(weight):
     X, y = shifted_classes()
     ones = np.ones(y.size)
-    standardized = Standardized.fit(operator_from(X), ones)
-    choices = Choices("row-sparse", Multinomial(3), GAMP(), weight, Stopping(tol=1e-3), HyperPrior())
-    solution = fit(standardized, y + 1.0, ones, (), choices).solution
+    choices = Choices("row-sparse", Multinomial(3), GAMP(), Stopping(tol=1e-3), generative_weight=weight)
+    solution = fit_tuned(table_of(X, y + 1.0), choices, Recorder()).solution
     posterior = solution.posterior
     asked_again = Multinomial(3).respond(posterior.loo_mean, posterior.loo_var, y + 1.0).log_z
     assert posterior.loo_log_density is not None
     assert_allclose(posterior.loo_log_density, asked_again, atol=1e-4)
     # Where only a part of a row is left out, its cavity is another.
-    halves = fit(standardized, y + 1.0, ones, (), choices, left_out=0.5 * ones).solution
+    halves = fit_tuned(table_of(X, y + 1.0, left_out=0.5 * ones), choices, Recorder()).solution
     assert halves.posterior.loo_log_density is None

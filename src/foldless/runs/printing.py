@@ -1,4 +1,4 @@
-"""The answer of a run in the terminal: a sentence, a short table, and where the rest is."""
+"""The answer of a run, printed to the terminal: a sentence, a short table, and where the rest is."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from rich.text import Text
 from foldless.estimators._summary import Summary, summary_of
 from foldless.io import Table, printable
 from foldless.io.budget import free_memory, in_words
+from foldless.io.names import counted
 from foldless.report.choice import run_rows
 from foldless.runs.check import Findings
 from foldless.runs.compare import Score
@@ -26,7 +27,7 @@ N_SHOWN = 10
 N_SUSPECTS = 5
 
 
-def tell_fit(console: Console, run: Run, folder: Path) -> None:
+def print_fit(console: Console, run: Run, folder: Path) -> None:
     summary, table = run.summary, run.table
     n_samples, n_features = table.shape
     console.print(
@@ -53,7 +54,7 @@ def tell_fit(console: Console, run: Run, folder: Path) -> None:
     console.print(f"  {', '.join(RESULTS)}")
 
 
-def tell_prediction(console: Console, prediction: Prediction, path: Path) -> None:
+def print_prediction(console: Console, prediction: Prediction, path: Path) -> None:
     labels, counts = np.unique(prediction.predicted.astype(str), return_counts=True)
     shares = ", ".join(f"{count} {printable(label)}" for label, count in zip(labels, counts, strict=True))
     console.print(f"{_plural(prediction.table.shape[0], 'sample')}: {shares}.", style="bold")
@@ -64,7 +65,7 @@ def tell_prediction(console: Console, prediction: Prediction, path: Path) -> Non
     console.print(Text(f"Predictions: {printable(path, longest=4096)}"), soft_wrap=True)
 
 
-def tell_findings(console: Console, findings: Findings) -> None:
+def print_findings(console: Console, findings: Findings) -> None:
     n_samples, n_features = findings.table.shape
     kind = "sparse" if hasattr(findings.table.X, "indptr") else str(findings.table.X.dtype)
     console.print(f"{n_samples} samples, {counted(n_features)} features ({kind}).", style="bold")
@@ -83,7 +84,7 @@ def tell_findings(console: Console, findings: Findings) -> None:
     console.print("Nothing stands in the way of a fit." if not findings.problems else "A fit is possible.")
 
 
-def tell_model(console: Console, metadata: dict[str, Any], model: Any) -> None:
+def print_model(console: Console, metadata: dict[str, Any], model: Any) -> None:
     summary = summary_of(model)
     made_by = (
         f"foldless {printable(metadata.get('foldless', 'unknown'))}, format {printable(metadata['format'])}"
@@ -112,17 +113,14 @@ def tell_model(console: Console, metadata: dict[str, Any], model: Any) -> None:
         console.print(f"Note: {printable(flag, longest=600)}")
 
 
-def tell_comparison(console: Console, table: Table, scores: Sequence[Score], folder: Path | None) -> None:
+def print_comparison(console: Console, table: Table, scores: Sequence[Score], folder: Path | None) -> None:
     """Means over splits; the standard error says how far they can be trusted."""
     n_splits = max(score.split for score in scores)
     console.print(
         f"{table.shape[0]} samples, {counted(table.shape[1])} features, {n_splits} test parts, each "
         "predicted by models fitted to the rest."
     )
-    shown = Shown(box=box.SIMPLE_HEAD, pad_edge=False)
-    shown.add_column("method", no_wrap=True)
-    for heading in ("error", "log loss", "features", "seconds"):
-        shown.add_column(heading, justify="right", no_wrap=True)
+    shown = _table("method", "error", "log loss", "features", "seconds")
     for method in dict.fromkeys(score.method for score in scores):
         own = [score for score in scores if score.method == method]
         errors = np.array([score.error for score in own])
@@ -149,12 +147,9 @@ def _features(summary: Summary, names: list[str]) -> Shown:
     inclusion = summary.inclusion
     surest = np.abs(weight) if inclusion is None else inclusion
     order = np.lexsort((np.arange(weight.size), -np.abs(weight), -surest))[:N_SHOWN]
-    shown = Shown(box=box.SIMPLE_HEAD, pad_edge=False)
-    shown.add_column("feature", no_wrap=True)
     headings = ["probability"] if inclusion is not None else []
     headings += ["weight"] + (["90 % interval"] if std is not None else [])
-    for heading in headings:
-        shown.add_column(heading, justify="right", no_wrap=True)
+    shown = _table("feature", *headings)
     if coef.shape[0] > 1:
         shown.add_column("for class", no_wrap=True)
     shown.add_column("", no_wrap=True)
@@ -174,6 +169,15 @@ def _features(summary: Summary, names: list[str]) -> Shown:
     return shown
 
 
+def _table(first: str, *numbers: str) -> Shown:
+    """An empty table with a column of names and columns of numbers."""
+    shown = Shown(box=box.SIMPLE_HEAD, pad_edge=False)
+    shown.add_column(first, no_wrap=True)
+    for heading in numbers:
+        shown.add_column(heading, justify="right", no_wrap=True)
+    return shown
+
+
 def _classes(summary: Summary) -> str:
     """All classes, or the first of many, as in a sentence."""
     names = [repr(printable(label)) for label in summary.classes[:N_SHOWN]]
@@ -190,10 +194,6 @@ def _suspects(summary: Summary, samples: list[str]) -> str:
         return ""
     named = ", ".join(f"{printable(samples[i])} ({wrong[i]:.2f})" for i in order)
     return f"Labels that look wrong (probability): {named}."
-
-
-def counted(number: int) -> str:
-    return f"{number:,}".replace(",", " ")
 
 
 def _plural(number: int, thing: str) -> str:

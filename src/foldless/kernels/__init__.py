@@ -1,7 +1,15 @@
-"""Loops compiled by numba, if it is installed (pip install 'foldless[fast]'), and the threads they may use.
+"""The only compiled code: arrays in, arrays out. numba compiles it, if it is installed (`foldless[fast]`).
 
 Everything works without. FOLDLESS_COMPILED=0 in the environment leaves numba alone where it is installed, and
 NUMBA_NUM_THREADS bounds the threads, as joblib sets it in its workers.
+
+A kernel is a plain function marked by `kernel`. Importing its module imports no numba: `compiled` makes a
+second copy of the module, in which every kernel is compiled when it is first called. What is compiled is kept
+beside the source or in the user's cache folder, so that only the first fit of an installation waits.
+
+A body written in array expressions serves both copies. Where NumPy needs another form for its speed, the two
+stand side by side under one signature: the plain one has the name, and `kernel(instead_of=name)` marks the
+loops that take its place in the compiled copy.
 """
 
 from __future__ import annotations
@@ -15,20 +23,44 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
-from typing import Any
+from types import FunctionType, SimpleNamespace
+from typing import Any, TypeVar
 
 # Products with sparse matrices are bound by memory, which more threads than these do not make faster.
 MOST_THREADS = 4
+OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy"}
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def kernel(instead_of: Callable[..., Any] | None = None, **options: Any) -> Callable[[Function], Function]:
+    """Mark a function for numba, with further options of `numba.njit`; here it stays as it is."""
+
+    def mark(function: Function) -> Function:
+        function.kernel = (instead_of or function).__name__, OPTIONS | options  # type: ignore[attr-defined]
+        return function
+
+    return mark
 
 
 @cache
-def loops(module: str) -> Any:
-    """A module of compiled loops; None if there is no numba, or it is not wanted, or does not work."""
-    # Asked for at the first fit and not at import: numba alone takes longer to load than all the rest.
+def compiled(name: str) -> Any:
+    """The kernels of `foldless.kernels.<name>`; None if there is no numba, or it is unwanted or broken."""
+    # Called at the first fit and not at import: numba alone takes longer to load than all the rest.
     if os.environ.get("FOLDLESS_COMPILED") == "0" or importlib.util.find_spec("numba") is None:
         return None
     try:
-        return importlib.import_module(module)
+        numba: Any = importlib.import_module("numba")
+        plain = vars(importlib.import_module(f"{__name__}.{name}"))
+        copy = dict(plain)
+        for function in plain.values():
+            if hasattr(function, "kernel"):
+                shown_as, options = function.kernel
+                # The same code, for which other names of the module are those of the copy.
+                copy[shown_as] = numba.njit(**options)(
+                    FunctionType(function.__code__, copy, function.__name__, function.__defaults__)
+                )
+        return SimpleNamespace(**copy)
     # A numba that does not fit the NumPy beside it, or that finds no folder to keep compiled code in.
     except (ImportError, RuntimeError) as error:
         warnings.warn(
@@ -38,6 +70,11 @@ def loops(module: str) -> Any:
             stacklevel=2,
         )
         return None
+
+
+def fastest(name: str, worth: bool = True) -> Any:
+    """The compiled kernels of that name if there are any and they are worth it, else the plain ones."""
+    return (compiled(name) if worth else None) or importlib.import_module(f"{__name__}.{name}")
 
 
 _bound: ContextVar[int] = ContextVar("foldless_threads", default=MOST_THREADS)
@@ -73,7 +110,7 @@ def part_of(n_numbers: int) -> Iterator[None]:
 
 
 def whole(n_numbers: int) -> int:
-    """How many numbers there are to go through, for one who sees so many of them."""
+    """How many numbers there are to go through, where so many of them are at hand."""
     return max(n_numbers, _whole.get())
 
 
@@ -83,11 +120,13 @@ def n_cores() -> int:
 
 
 def in_threads(function: Callable[..., None], tasks: Sequence[tuple[Any, ...]]) -> None:
-    """Call a function that gives the interpreter free, once for each tuple of arguments; wait for all.
+    """Call a kernel once for each tuple of arguments, in threads if it is compiled; wait for all.
 
     Tasks must not write to the same place. What they compute does not depend on how many threads there are.
     """
-    width = min(n_threads(), len(tasks))
+    # A plain function holds the interpreter: threads would only wait for each other.
+    is_compiled = hasattr(function, "py_func")
+    width = min(n_threads(), len(tasks)) if is_compiled and len(tasks) > 1 else 1
 
     def every(first: int) -> None:
         for task in tasks[first::width]:
@@ -96,8 +135,7 @@ def in_threads(function: Callable[..., None], tasks: Sequence[tuple[Any, ...]]) 
     # The caller's thread is one of them. numba's own threads are not used, since two callers at once crash
     # the one layer of theirs that is always there.
     others = [_pool(os.getpid()).submit(every, first) for first in range(1, width)]
-    if tasks:
-        every(0)
+    every(0)
     for other in others:
         other.result()
 

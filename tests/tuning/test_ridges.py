@@ -1,4 +1,4 @@
-"""Many classes in tables too large for exact covariances: averages that predict, and promises they keep."""
+"""Ridges of several classes, and averages with them in tables too large for exact covariances."""
 
 from __future__ import annotations
 
@@ -15,28 +15,18 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from foldless import SparseClassifier
-from foldless.channels import Multinomial
-from foldless.estimators import classifier
-from foldless.operators import Standardized, operator_from
 from foldless.solution import Outcome
-from foldless.tuning import many_correlated, many_large
-from foldless.tuning.many_models import ManyTable
-from foldless.tuning.ridge_path import searched
-
-
-@pytest.fixture
-def too_large(monkeypatch):
-    monkeypatch.setattr(classifier, "LARGEST_EXACT_COST", 0.0)
+from foldless.tuning.models import sparse as sparse_model
+from foldless.tuning.models.newton_ridges import newton_ridges, parts_of
+from foldless.tuning.models.ridges import searched
+from foldless.tuning.plan import N_PARTS, SEARCHED_RIDGES, DensePlan
+from foldless.tuning.record import DIAGONAL_COVARIANCES, FELL_BACK, Recorder
+from foldless.tuning.survey import survey
+from reference.planned import INDEPENDENT, NEVER_EXACT, Planned, table_of
 
 
 def log_loss(model, X, y):
     return -np.mean(np.log(model.predict_proba(X)[np.arange(y.size), y]))
-
-
-def table_of(X, y):
-    weight = np.ones(y.size)
-    standardized = Standardized.fit(operator_from(X), weight)
-    return ManyTable(standardized, y + 1.0, weight, weight, (), Multinomial(int(y.max()) + 1))
 
 
 def topics(n_documents, n_words, n_classes, seed):
@@ -56,15 +46,14 @@ def topics(n_documents, n_words, n_classes, seed):
     return X, np.argmax(scores + rng.gumbel(size=scores.shape), axis=1)
 
 
-@pytest.mark.usefixtures("too_large")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning", "ignore:.*stalled")
 def test_pixels_are_predicted_as_a_ridge_would():
     X, y = load_digits(return_X_y=True)
     order = np.random.default_rng(0).permutation(y.size)  # writers come one after the other
     train, test = order[:500], order[500:]
-    model = SparseClassifier().fit(X[train], y[train])
+    model = Planned().but(NEVER_EXACT).fit(X[train], y[train])
     assert model.solver_ == "GAMP"
-    assert classifier.TOO_LARGE_FOR_ITS_CORRELATIONS in model.flags_
+    assert DIAGONAL_COVARIANCES in model.flags_
     ridges = [
         make_pipeline(StandardScaler(), LogisticRegression(C=strength, max_iter=500)).fit(X[train], y[train])
         for strength in (0.01, 0.1, 1.0)
@@ -75,30 +64,30 @@ def test_pixels_are_predicted_as_a_ridge_would():
     assert abs(log_loss(model, X[test], y[test]) - model.loo_log_loss_) < 0.1
 
 
-@pytest.mark.usefixtures("too_large")
 @pytest.mark.parametrize("exact", [True, False])
-def test_text_is_averaged_with_ridges_and_leave_one_out_is_kept(monkeypatch, exact):
-    if not exact:
-        monkeypatch.setattr(many_large, "LARGEST_STEP_COST", 0.0)
+def test_text_is_averaged_with_ridges_and_leave_one_out_is_kept(exact):
+    budget = NEVER_EXACT if exact else replace(NEVER_EXACT, ridge_step=0.0)
     X, y = topics(1200, 1000, 4, seed=0)
     train, test = slice(0, 400), slice(400, None)
-    model = SparseClassifier().fit(X[train], y[train])
+    model = Planned().but(budget).fit(X[train], y[train])
+    assert model.plan_.dense.solver == ("Newton" if exact else "GAMP")
     loss = log_loss(model, X[test], y[test])
-    assert any(name.startswith("ridge") and weight > 0.3 for name, weight in model.models_)
+    assert any(share.code == "ridge" and share.weight > 0.3 for share in model.models_)
     assert abs(loss - model.loo_log_loss_) < 3 * 0.75 * np.sqrt(1 / 400 + 1 / 800)
-    monkeypatch.setattr(classifier, "TOLERATED_EXCESS", np.inf)
-    monkeypatch.setattr(ManyTable, "mostly_zeros", False)
-    alone = SparseClassifier().fit(X[train], y[train])
-    assert alone.models_ == [("sparse", 1.0)]
+    alone = Planned().but(budget, **INDEPENDENT, median_nonzero_fraction=1.0).fit(X[train], y[train])
+    assert [(share.code, share.weight) for share in alone.models_] == [("sparse", 1.0)]
     assert loss < log_loss(alone, X[test], y[test]) - 0.02
 
 
-def test_left_out_in_parts_is_nearly_left_out_one_by_one(monkeypatch):
+def left_out_scores(table, n_parts):
+    dense = DensePlan("Newton", SEARCHED_RIDGES, searched=True, n_parts=n_parts)
+    return {model.name: model.left_out.mean for model in newton_ridges(table, dense, None, Recorder())}
+
+
+def test_left_out_in_parts_is_nearly_left_out_one_by_one():
     X, y = load_digits(return_X_y=True)
-    table = table_of(X[:300], y[:300])
-    one_by_one = {model.name: model.loo_mean for model in many_large._ridges(table)}
-    monkeypatch.setattr(many_large, "LARGEST_LOO_COST", 0.0)
-    in_parts = {model.name: model.loo_mean for model in many_large._ridges(table)}
+    table = table_of(X[:300], y[:300] + 1)
+    one_by_one, in_parts = left_out_scores(table, 0), left_out_scores(table, N_PARTS)
     assert one_by_one.keys() == in_parts.keys()
     own = np.arange(300), y[:300]
     for name, scores in one_by_one.items():
@@ -110,9 +99,9 @@ def test_left_out_in_parts_is_nearly_left_out_one_by_one(monkeypatch):
 def test_parts_have_all_classes_and_do_not_depend_on_the_order_of_rows():
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((60, 8)), np.arange(60) % 3
-    parts, order = many_large.parts_of(table_of(X, y)), rng.permutation(60)
-    assert_array_equal(many_large.parts_of(table_of(X[order], y[order])), parts[order])
-    for part in range(many_large.N_PARTS):
+    parts, order = parts_of(table_of(X, y + 1), N_PARTS), rng.permutation(60)
+    assert_array_equal(parts_of(table_of(X[order], y[order] + 1), N_PARTS), parts[order])
+    for part in range(N_PARTS):
         assert_array_equal(np.bincount(y[parts == part]), [4, 4, 4])
 
 
@@ -120,9 +109,10 @@ def test_columns_that_are_mostly_zeros_are_told_in_any_storage():
     X = np.zeros((60, 6))
     X[::15] = np.arange(1, 25).reshape(4, 6)
     y = np.arange(60) % 4
-    assert table_of(X, y).mostly_zeros
-    assert table_of(sparse.csr_array(X), y).mostly_zeros
-    assert not table_of(X + 1.0, y).mostly_zeros
+    for stored, expected in ((X, 4 / 60), (sparse.csr_array(X), 4 / 60), (X + 1.0, 1.0)):
+        table = table_of(stored, y + 1)
+        facts = survey(table.standardized, table.codes, table.sample_weight, 4).facts
+        assert_allclose(facts.median_nonzero_fraction, expected)
 
 
 def test_where_exact_covariances_do_not_settle_message_passing_has_its_say(monkeypatch):
@@ -132,17 +122,22 @@ def test_where_exact_covariances_do_not_settle_message_passing_has_its_say(monke
     means[:, :5] = rng.normal(0, 1.5, (3, 5))
     X = means[y] + rng.standard_normal((90, 150)) + 0.7 * rng.standard_normal((90, 1))
     settled = SparseClassifier().fit(X, y)
-    found = many_correlated.at_plain_parameters
+    found = sparse_model._from_plain_parameters
 
-    def unsettled(*args, **kwargs):
-        plain, tuned = found(*args, **kwargs)
-        solution = replace(plain.solution, outcome=Outcome.STALLED)
-        return replace(plain, solution=solution), replace(tuned, solution=solution)
+    def unsettled(table, planned, *args):
+        fits = found(table, planned, *args)
+        if planned.solver != "EP":
+            return fits
+        solution = replace(fits.judged, outcome=Outcome.STALLED)
+        return replace(fits, selects=replace(fits.selects, solution=solution), judged=solution)
 
-    monkeypatch.setattr(many_correlated, "at_plain_parameters", unsettled)
+    monkeypatch.setattr(sparse_model, "_from_plain_parameters", unsettled)
     rescued = SparseClassifier().fit(X, y)
     assert settled.solver_ == "EP"
-    assert dict(rescued.models_)["sparse"] > 0.3
+    assert rescued.solver_ == "GAMP"
+    assert FELL_BACK in rescued.flags_
+    assert FELL_BACK not in settled.flags_
+    assert {share.code: share.weight for share in rescued.models_}["sparse"] > 0.3
     assert rescued.outcome_.trustworthy
     assert rescued.loo_log_loss_ < settled.loo_log_loss_ + 0.2
 
@@ -150,13 +145,18 @@ def test_where_exact_covariances_do_not_settle_message_passing_has_its_say(monke
 def test_a_search_over_strengths_goes_from_neighbour_to_neighbour():
     asked = []
 
-    class At:
-        def __init__(self, strength):
-            asked.append(strength)
-            self.strength, self.loo_loss = strength, abs(np.log(strength / 2000.0))
+    def fitted(recipe):
+        asked.append(recipe.score_variance)
+        return recipe.score_variance
 
-    assert_allclose([found.strength for found in searched(At)], [100.0, 1000.0, 10000.0])
+    def unless_ten(recipe):
+        return None if recipe.score_variance == 10.0 else recipe.score_variance
+
+    def loss(strength):
+        return abs(np.log(strength / 2000.0))
+
+    best = [(recipe, recipe.score_variance) for recipe in SEARCHED_RIDGES[3:]]
+    assert searched(SEARCHED_RIDGES, fitted, loss) == best
     assert_allclose(asked, [10.0, 100.0, 1000.0, 10000.0])
-    assert searched(lambda strength: None) == []
-    beyond_a_failure = searched(lambda strength: None if strength == 10.0 else At(strength))
-    assert_allclose([found.strength for found in beyond_a_failure], [100.0, 1000.0, 10000.0])
+    assert searched(SEARCHED_RIDGES, lambda recipe: None, loss) == []
+    assert searched(SEARCHED_RIDGES, unless_ten, loss) == best

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.testing import assert_allclose
-from scipy.special import expit, log_expit
+from scipy.special import expit, log_expit, log_softmax
 
 from foldless.channels import FlippedLabels, Logistic
-from foldless.operators import Dense, Standardized
-from foldless.tuning.average import Candidate, Linear, averaged, mixed_log_odds
-from foldless.tuning.spectrum import spectral_excess
+from foldless.tuning.models.base import Model, Scores, Weights
+from foldless.tuning.portfolio import mixed, stacked
 from foldless.tuning.stacking import PSEUDO_SAMPLES, stacking_weights
+from foldless.tuning.survey import survey
+from reference.planned import table_of
 
 
 def test_stacking_weights_are_stationary():
@@ -44,45 +45,56 @@ def test_the_better_model_gets_the_weight_and_equal_models_share_it():
     assert weights[2] < 0.01
 
 
-def test_mixed_log_odds_are_those_of_the_mean_probability():
+def test_mixed_probabilities_are_the_mean_probability():
     rng = np.random.default_rng(1)
     odds, weights = rng.normal(scale=3, size=(3, 20)), np.array([0.5, 0.3, 0.2])
     mean = weights @ expit(odds)
-    assert_allclose(mixed_log_odds(weights, odds), np.log(mean / (1 - mean)), rtol=1e-10)
+    log_proba = np.stack([log_expit(-odds), log_expit(odds)], axis=2)
+    assert_allclose(np.diff(mixed(weights, log_proba))[:, 0], np.log(mean / (1 - mean)), rtol=1e-10)
     # Far out, where probabilities round to one, log-odds do not.
-    assert_allclose(mixed_log_odds(np.ones(1), np.array([[800.0]])), 800.0)
+    far = np.array([[[-800.0, 0.0]]])
+    assert_allclose(np.diff(mixed(np.ones(1), far)), 800.0)
+    assert_allclose(np.diff(mixed(np.full(2, 0.5), np.concatenate([far, far])), axis=1), 800.0)
+    several = log_softmax(rng.normal(scale=3, size=(3, 20, 4)), axis=2)
+    assert_allclose(np.exp(mixed(weights, several)), np.einsum("m,msk->sk", weights, np.exp(several)))
 
 
-def candidate(name, mean, labels, rng, noise, channel=None):
+def model_of(name, mean, labels, rng, noise, channel=None):
     scores = labels * mean + noise * rng.normal(size=labels.size)
-    linear = Linear(np.array([mean]), np.array([0.1]), 0.0, 0.1, np.array([0.1]))
-    return Candidate(name, channel or Logistic(), scores, np.full(labels.size, 0.5), lambda: linear)
+    weights = Weights(np.array([[mean]]), np.array([[0.1]]), np.zeros(1), np.full(1, 0.1))
+    left_out = Scores(scores[:, np.newaxis], np.full((labels.size, 1), 0.5))
+    return Model("ridge", name, channel or Logistic(), left_out, lambda: weights)
 
 
 def test_an_average_prefers_what_predicts_left_out_labels():
     rng = np.random.default_rng(2)
     labels = np.where(rng.random(100) < 0.5, 1.0, -1.0)
-    standardized = Standardized.fit(Dense(labels[:, np.newaxis] + rng.normal(size=(100, 1))), np.ones(100))
-    good, bad = candidate("good", 2.0, labels, rng, 0.5), candidate("bad", 0.0, labels, rng, 2.0)
-    average = averaged([good, bad], standardized, labels, np.ones(100))
-    shares = {name: weight for name, _, weight in average.tried}
+    table = table_of(labels[:, np.newaxis] + rng.normal(size=(100, 1)), labels)
+    good, bad = model_of("good", 2.0, labels, rng, 0.5), model_of("bad", 0.0, labels, rng, 2.0)
+    portfolio = stacked([good, bad], table)
+    shares = {share.name: share.weight for share in portfolio.models}
     assert shares["good"] > 0.9
-    assert -log_expit(labels * average.loo_log_odds).mean() < 0.3
+    assert [share.name for share in portfolio.models] == ["good", "bad"]
+    assert -table.log_density(portfolio.loo_log_proba).mean() < 0.3
     # The variance of a new sample's score is on average what leave-one-out found.
-    part = average.parts[0]
-    assumed = part.spread * standardized.score_variances(part.linear.score_var)
+    part = portfolio.average.parts[0]
+    assumed = part.spread * part.weights.score_variances(table.standardized)
     assert_allclose(assumed.mean(), 0.5, rtol=1e-6)
 
 
 def test_mislabelled_samples_are_suspected():
     rng = np.random.default_rng(3)
     labels = np.where(rng.random(60) < 0.5, 1.0, -1.0)
-    standardized = Standardized.fit(Dense(rng.normal(size=(60, 1))), np.ones(60))
-    noisy = candidate("noisy", 4.0, labels, rng, 0.5, FlippedLabels(Logistic(), 0.1))
+    noisy = model_of("noisy", 4.0, labels, rng, 0.5, FlippedLabels(Logistic(), 0.1))
     seen = labels.copy()
     seen[:3] *= -1
-    average = averaged([noisy], standardized, seen, np.ones(60))
-    assert average.mislabel_probability[:3].min() > 0.5 > average.mislabel_probability[3:].max()
+    portfolio = stacked([noisy], table_of(rng.normal(size=(60, 1)), seen))
+    assert portfolio.mislabel_probability[:3].min() > 0.5 > portfolio.mislabel_probability[3:].max()
+
+
+def excess_of(X, labels):
+    table = table_of(X, labels)
+    return survey(table.standardized, table.codes, table.sample_weight, 2).facts.spectral_excess
 
 
 def test_spectral_excess_tells_factors_from_independence():
@@ -92,13 +104,6 @@ def test_spectral_excess_tells_factors_from_independence():
     heavy = rng.standard_t(3, size=(100, 800))
     common = independent + rng.normal(size=(100, 1))
     for X, correlated in ((independent, False), (heavy, False), (common, True)):
-        excess = spectral_excess(Standardized.fit(Dense(X), np.ones(100)), labels, np.ones(100))
-        assert (excess > 1.0) == correlated
+        assert (excess_of(X, labels) > 1.0) == correlated
     order, columns = rng.permutation(100), rng.permutation(800)
-    shuffled = Standardized.fit(Dense(common[order][:, columns]), np.ones(100))
-    whole = Standardized.fit(Dense(common), np.ones(100))
-    assert_allclose(
-        spectral_excess(shuffled, labels[order], np.ones(100)),
-        spectral_excess(whole, labels, np.ones(100)),
-        rtol=1e-8,
-    )
+    assert_allclose(excess_of(common[order][:, columns], labels[order]), excess_of(common, labels), rtol=1e-8)

@@ -11,10 +11,11 @@ from scipy import sparse
 from scipy.special import expit
 
 from foldless import GAMPClassifier, SparseClassifier
-from foldless.estimators import classifier
 from foldless.operators import Standardized, operator_from
 from foldless.solution import Outcome
-from foldless.tuning import large
+from foldless.tuning.models import sparse as sparse_model
+from foldless.tuning.record import NOT_SPARSE
+from reference.planned import CORRELATED, NEVER_EXACT, Planned
 
 
 def documents(n_documents, n_words, seed):
@@ -36,15 +37,13 @@ def documents(n_documents, n_words, seed):
 
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.filterwarnings("ignore:.*stalled")
-def test_rare_words_do_not_make_leave_one_out_promise_too_much(monkeypatch, seed):
-    monkeypatch.setattr(classifier, "LARGEST_EXACT_COST", 0.0)
-    monkeypatch.setattr(classifier, "TOLERATED_EXCESS", 0.0)
+def test_rare_words_do_not_make_leave_one_out_promise_too_much(seed):
     X, y = documents(1500, 2000, seed)
     train, test = slice(0, 500), slice(500, None)
     losses = []
-    for units in (large.word_units, lambda standardized, weight, free: None):
-        monkeypatch.setattr(large, "word_units", units)
-        model = SparseClassifier().fit(X[train], y[train])
+    for facts in ({}, {"median_nonzero_fraction": 1.0}):
+        model = Planned().but(NEVER_EXACT, **CORRELATED, **facts).fit(X[train], y[train])
+        assert model.plan_.dense.per_occurrence == (not facts)
         probability = model.predict_proba(X[test])[:, 1]
         loss = -np.mean(np.log(np.where(y[test] > 0, probability, 1 - probability)))
         losses.append((loss, loss - model.loo_log_loss_))
@@ -72,14 +71,18 @@ def independent_words(n_documents, n_words, boost, n_own, seed):
     return sparse.csr_array((rng.random((n_documents, n_words)) < frequency[y]).astype(float)), y
 
 
+def share_of_sparse(model):
+    return sum(share.weight for share in model.models_ if share.code == "sparse")
+
+
 @pytest.mark.parametrize(("boost", "n_own", "ridges_help"), [(1.6, 500, True), (8.0, 10, False)])
 def test_independent_words_have_ridges_beside_the_sparse_model_if_these_help(boost, n_own, ridges_help):
     X, y = independent_words(1400, 1500, boost, n_own, seed=0)
     train, test = slice(0, 600), slice(600, None)
     model = SparseClassifier().fit(X[train], y[train])
     assert model.solver_ == "GAMP"
-    assert not model.flags_ or model.flags_ == [classifier.NOT_SPARSE]
-    assert (dict(model.models_).get("sparse", 0.0) < 0.5) == ridges_help
+    assert not model.flags_ or model.flags_ == [NOT_SPARSE]
+    assert (share_of_sparse(model) < 0.5) == ridges_help
     loss = -np.mean(np.log(model.predict_proba(X[test])[np.arange(800), y[test]]))
     assert abs(loss - model.loo_log_loss_) < 3 * 0.5 * np.sqrt(1 / 600 + 1 / 800)
     alone = GAMPClassifier().fit(X[train], y[train])
@@ -89,17 +92,16 @@ def test_independent_words_have_ridges_beside_the_sparse_model_if_these_help(boo
 
 @pytest.mark.filterwarnings("ignore:.*stalled")
 def test_class_means_settle_what_labels_alone_do_not(monkeypatch):
-    """Correlated words whose sparse model would not be asked, had it not settled the other way."""
-    monkeypatch.setattr(classifier, "LARGEST_EXACT_COST", 0.0)
-    monkeypatch.setattr(classifier, "TOLERATED_EXCESS", 0.0)
+    """Correlated words whose sparse model would have no share, had it not settled the other way."""
     X, y = independent_words(600, 1500, 8.0, 10, seed=0)
-    found = large.sparse_model
+    found = sparse_model._from_plain_parameters
 
-    def unsettled(*args, **kwargs):
-        plain, tuned = found(*args, **kwargs)
-        return replace(plain, outcome=Outcome.STALLED), tuned
+    def unsettled(*args):
+        fits = found(*args)
+        return replace(fits, judged=replace(fits.judged, outcome=Outcome.STALLED))
 
-    monkeypatch.setattr(large, "sparse_model", unsettled)
-    model = SparseClassifier().fit(X, y)
-    assert dict(model.models_)["sparse"] > 0.5
+    monkeypatch.setattr(sparse_model, "_from_plain_parameters", unsettled)
+    model = Planned().but(NEVER_EXACT, **CORRELATED).fit(X, y)
+    assert [run.used for run in model.record_.of("sparse", "fit")] == [False, True]
+    assert share_of_sparse(model) > 0.5
     assert model.outcome_.trustworthy

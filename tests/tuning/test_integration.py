@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from foldless import SparseClassifier
 from foldless.channels import FlippedLabels, Logistic
 from foldless.datasets import make_logistic
-from foldless.estimators import classifier
 from foldless.operators import Standardized, operator_from
 from foldless.priors import Gaussian, HyperPrior, SpikeAndSlab
 from foldless.solvers import EP, Stopping, solve
-from foldless.tuning.fit import Columns, assemble
-from foldless.tuning.loo import loo_log_densities
+from foldless.tuning.plan import Budget
+from foldless.tuning.table import Layout, LeftOut, Table, assembled
 
 
 def drawn_weights(run: int, n_samples: int = 100, n_features: int = 200, n_active: int = 6):
@@ -27,21 +24,23 @@ def drawn_weights(run: int, n_samples: int = 100, n_features: int = 200, n_activ
     return X, y, weights
 
 
-def squared_misses(runs: int) -> np.ndarray:
+def squared_misses(runs: int, budget: Budget) -> np.ndarray:
     """((weight - its mean) / its standard deviation)² of every likely feature: 1 on average, if exact."""
     found = []
     for run in range(runs):
         X, y, weights = drawn_weights(run)
-        model = SparseClassifier(generative_weight=0.0).fit(X, y)
+        model = SparseClassifier(generative_weight=0.0)
+        model._budget = budget
+        model.fit(X, y)
+        assert model.plan_.sparse.integrate == (budget.integrate > 0)
         likely = model.inclusion_probability_ > 0.5
         found.append((((model.coef_[0] - weights) / model.coef_std_[0]) ** 2)[likely])
     return np.concatenate(found)
 
 
-def test_intervals_know_that_the_slab_is_not_known(monkeypatch):
-    with_neighbours = squared_misses(16)
-    monkeypatch.setattr(classifier, "LARGEST_INTEGRATION_COST", 0.0)
-    alone = squared_misses(16)
+def test_intervals_know_that_the_slab_is_not_known():
+    with_neighbours = squared_misses(16, Budget())
+    alone = squared_misses(16, Budget(integrate=0.0))
     assert min(alone.size, with_neighbours.size) > 30
     assert np.mean(alone) > 1.2 * np.mean(with_neighbours)
     assert np.mean(with_neighbours) < 1.5
@@ -50,15 +49,10 @@ def test_intervals_know_that_the_slab_is_not_known(monkeypatch):
 
 def fixed(X, y):
     standardized = Standardized(operator_from(X), np.zeros(X.shape[1]), np.ones(X.shape[1]))
-    problem = assemble(
-        standardized,
-        y,
-        np.ones(y.size),
-        Columns(X.shape[1], (), True, False),
-        FlippedLabels(Logistic(), 0.02),
-    )
-    prior = replace(problem.prior, base=SpikeAndSlab(Gaussian(2.0), 0.05))
-    return solve(problem.but(prior=prior), EP(), stopping=Stopping(tol=1e-6, max_iter=300))
+    ones = np.ones(y.size)
+    table = Table(standardized, y, ones, LeftOut(ones), Layout(X.shape[1]))
+    problem = assembled(table, FlippedLabels(Logistic(), 0.02), SpikeAndSlab(Gaussian(2.0), 0.05))
+    return solve(problem, EP(), stopping=Stopping(tol=1e-6, max_iter=300))
 
 
 def test_the_evidence_without_a_label_is_the_whole_evidence_over_its_density():
@@ -66,7 +60,7 @@ def test_the_evidence_without_a_label_is_the_whole_evidence_over_its_density():
     X, y, _ = drawn_weights(3, 50, 60, 4)
     y = np.where(y, 1.0, -1.0)
     whole = fixed(X, y)
-    density = loo_log_densities(whole)
+    density = whole.loo_log_densities()
     # The intercept's prior is centred at the classes' log-odds, which one label hardly moves.
     for left_out in range(8):
         rest = np.arange(y.size) != left_out

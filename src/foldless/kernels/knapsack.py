@@ -1,6 +1,8 @@
-"""The moves of all weights, kept sorted for every sample: loops that NumPy cannot do, compiled by numba.
+"""The moves of all weights, kept sorted for every sample, as loops only.
 
-A row per sample: slope, width and owner (the weight) of each move, cheapest first. Asking for one weight
+NumPy has no merge, so its form is another algorithm, which sorts: `solvers.knapsack.factors.LinearFactors`.
+
+A row per sample: slope, width and owner (the weight) of each move, cheapest first. A message to one weight
 walks along a row past that weight's own moves; a new message from one weight replaces its own moves by a
 merge. Neither sorts anything.
 
@@ -11,33 +13,63 @@ from the messages, with a lower limit, and walked again: the answer is that of a
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 
 from foldless.beliefs import Array
-from foldless.solvers.knapsack.increments import NEGLIGIBLE
+from foldless.kernels import kernel
 
 # A row has moves for this many times the largest score that a walk may need. Moves change between walks, so
 # twice as much saves gathering rows again and again; more makes every merge longer.
 SPARE = 2.0
+# A sample whose feature is this small says nothing about the feature's weight: no move brings any score.
+NEGLIGIBLE = 1e-12
 
 
-def _compiled(function: Any) -> Any:
-    """Compiled once per machine where numba may write its cache, else once per process."""
-    try:
-        return numba.njit(cache=True, nogil=True)(function)
-    except RuntimeError:
-        return numba.njit(nogil=True)(function)
+class Moves(NamedTuple):
+    """What the loops share and change in place."""
+
+    rows: Array  # (samples, weights): signed features
+    points: Array  # (weights, bins)
+    cost: float  # of violating a margin
+    inputs: Array  # (samples, weights, bins)
+    start: Array  # (samples, weights): the share of the score where a message is largest
+    peak: Array  # and the message there
+    slope: Array  # (samples, moves), as is all that follows, up to `count`
+    width: Array
+    owner: Any
+    count: Any  # (samples,)
+    limit: Array
+    complete: Any  # whether a row has all moves there are
+
+    @classmethod
+    def none(cls, rows: Array, points: Array, cost: float) -> Moves:
+        """A row that is not complete and has no moves is gathered when it is first walked."""
+        (n_samples, n_weights), n_bins = rows.shape, points.shape[1]
+        by_weight, by_move = (n_samples, n_weights), (n_samples, n_weights * (n_bins - 1))
+        return cls(
+            np.ascontiguousarray(rows, dtype=np.float64),
+            points,
+            float(cost),
+            np.zeros((*by_weight, n_bins)),
+            np.zeros(by_weight),
+            np.zeros(by_weight),
+            np.zeros(by_move),
+            np.zeros(by_move),
+            np.zeros(by_move, dtype=np.int32),
+            np.zeros(n_samples, dtype=np.int64),
+            np.full(n_samples, np.inf),
+            np.zeros(n_samples, dtype=np.bool_),
+        )
 
 
-@_compiled
+@kernel()
 def hull_moves(
-    a: float, points: Any, inputs: Any, cost: float, limit: float, corner_s: Any, corner_u: Any, slope: Any,
-    width: Any,
-) -> Any:  # fmt: skip
-    """The moves of one message: how many, where they start, the maximum there, and whether these are all."""
+    f: int, j: int, moves: Any, limit: float, corner_s: Array, corner_u: Array, slope: Array, width: Array
+) -> Any:
+    """The moves of one message: how many, and whether these are all; where they start into its place."""
+    a, points, inputs, cost = moves.rows[f, j], moves.points[j], moves.inputs[f, j], moves.cost
     n_bins = points.size
     first, best = 0, -np.inf
     for k in range(n_bins):
@@ -45,7 +77,8 @@ def hull_moves(
         if inputs[bin_] >= best:
             first, best = k, inputs[bin_]
     if abs(a) <= NEGLIGIBLE:
-        return 0, 0.0, best, True
+        moves.start[f, j], moves.peak[f, j] = 0.0, best
+        return 0, True
     # The upper hull from the maximum on, as a stack of its corners.
     top = 0
     for k in range(first, n_bins):
@@ -57,6 +90,7 @@ def hull_moves(
             top -= 1
         corner_s[top], corner_u[top] = s, u
         top += 1
+    moves.start[f, j], moves.peak[f, j] = corner_s[0], best
     n_moves = 0
     for k in range(1, top):
         # What alone costs as much as a violation is never worth going beyond.
@@ -65,35 +99,30 @@ def hull_moves(
         step = corner_s[k] - corner_s[k - 1]
         steepness = (corner_u[k] - corner_u[k - 1]) / step
         if steepness < limit:
-            return n_moves, corner_s[0], best, False
+            return n_moves, False
         slope[n_moves], width[n_moves] = steepness, step
         n_moves += 1
-    return n_moves, corner_s[0], best, True
+    return n_moves, True
 
 
-@_compiled
-def gather(
-    f: int, need: float, spare: float, rows: Any, points: Any, cost: float, inputs: Any, start: Any,
-    peak: Any, slope: Any, width: Any, owner: Any, count: Any, limit: Any, complete: Any,
-) -> None:  # fmt: skip
+@kernel()
+def gather(f: int, need: float, spare: float, moves: Any) -> None:
     """A sample's row from its messages: `spare` times the moves that a walk to `need` takes now."""
-    n_weights, n_bins = points.shape
+    n_weights, n_bins = moves.points.shape
     corner_s, corner_u = np.empty(n_bins), np.empty(n_bins)
     own_slope, own_width = np.empty(n_bins), np.empty(n_bins)
     all_slope, all_width = np.empty(n_weights * n_bins), np.empty(n_weights * n_bins)
-    all_owner = np.empty(n_weights * n_bins, dtype=owner.dtype)
+    all_owner = np.empty(n_weights * n_bins, dtype=moves.owner.dtype)
     n_all = 0
     for j in range(n_weights):
-        n_own, start[f, j], peak[f, j], _ = hull_moves(
-            rows[f, j], points[j], inputs[f, j], cost, -np.inf, corner_s, corner_u, own_slope, own_width
-        )
+        n_own, _ = hull_moves(f, j, moves, -np.inf, corner_s, corner_u, own_slope, own_width)
         for k in range(n_own):
             all_slope[n_all], all_width[n_all], all_owner[n_all] = own_slope[k], own_width[k], j
             n_all += 1
     # Stable: the moves of one weight stay in their order.
     order = np.argsort(-all_slope[:n_all], kind="mergesort")
     moved, lost, n_kept = 0.0, 0.0, 0
-    while n_kept < n_all and moved < spare * need and lost > -spare * cost:
+    while n_kept < n_all and moved < spare * need and lost > -spare * moves.cost:
         at = order[n_kept]
         moved += all_width[at]
         lost += all_slope[at] * all_width[at]
@@ -103,18 +132,17 @@ def gather(
         n_kept += 1
     for k in range(n_kept):
         at = order[k]
-        slope[f, k], width[f, k], owner[f, k] = all_slope[at], all_width[at], all_owner[at]
-    count[f] = n_kept
-    complete[f] = n_kept == n_all
-    limit[f] = -np.inf if complete[f] or n_kept == 0 else slope[f, n_kept - 1]
+        moves.slope[f, k], moves.width[f, k], moves.owner[f, k] = all_slope[at], all_width[at], all_owner[at]
+    moves.count[f] = n_kept
+    moves.complete[f] = n_kept == n_all
+    moves.limit[f] = -np.inf if n_kept in (0, n_all) else moves.slope[f, n_kept - 1]
 
 
-@_compiled
-def walk_row(
-    a: float, points: Any, weight: int, base: float, cost: float, slope: Any, width: Any, owner: Any,
-    count: int, complete: bool, out: Any,
-) -> bool:  # fmt: skip
-    """One sample's message to one weight; False if the row was too short to tell."""
+@kernel()
+def walk_row(f: int, a: float, weight: int, base: float, moves: Any, out: Array) -> bool:
+    """One sample's message to one weight; False if the row was too short for it."""
+    slope, width, owner, count = moves.slope[f], moves.width[f], moves.owner[f], moves.count[f]
+    points, cost = moves.points[max(weight, 0)], moves.cost
     n_bins = out.size
     at, moved, lost = 0, 0.0, 0.0
     too_dear = False
@@ -135,7 +163,7 @@ def walk_row(
                 lost += slope[at] * width[at]
                 too_dear = lost <= -cost
             at += 1
-        if not too_dear and at == count and not complete:
+        if not too_dear and at == count and not moves.complete[f]:
             return False
         if too_dear or at == count:
             out[bin_] = -cost
@@ -144,53 +172,39 @@ def walk_row(
     return True
 
 
-@_compiled
-def walk(
-    weight: int, rows: Any, points: Any, cost: float, inputs: Any, start: Any, peak: Any, slope: Any,
-    width: Any, owner: Any, count: Any, limit: Any, complete: Any, out: Any,
-) -> None:  # fmt: skip
+@kernel()
+def walk(weight: int, moves: Any, out: Array) -> None:
     """Messages of all samples to one weight; with weight = -1, what reaching the margin costs each sample."""
-    n_samples, n_weights = rows.shape
+    n_samples, n_weights = moves.rows.shape
+    reach = np.abs(moves.points[max(weight, 0)]).max()
     for f in range(n_samples):
-        a = rows[f, weight] if weight >= 0 else 0.0
+        a = moves.rows[f, weight] if weight >= 0 else 0.0
         base = 0.0
         for j in range(n_weights):
             if j != weight:
-                base += start[f, j]
-        need = max(1.0 - base + abs(a) * np.abs(points[max(weight, 0)]).max(), 1.0)
+                base += moves.start[f, j]
+        need = max(1.0 - base + abs(a) * reach, 1.0)
         spare = SPARE
-        while not walk_row(
-            a, points[max(weight, 0)], weight, base, cost, slope[f], width[f], owner[f], count[f],
-            complete[f], out[f],
-        ):  # fmt: skip
-            gather(
-                f, need, spare, rows, points, cost, inputs, start, peak, slope, width, owner, count, limit,
-                complete,
-            )  # fmt: skip
+        while not walk_row(f, a, weight, base, moves, out[f]):
+            gather(f, need, spare, moves)
             spare *= SPARE
 
 
-@_compiled
-def replace(
-    weight: int, new_inputs: Any, rows: Any, points: Any, cost: float, inputs: Any, start: Any, peak: Any,
-    slope: Any, width: Any, owner: Any, count: Any, limit: Any, complete: Any,
-) -> None:  # fmt: skip
+@kernel()
+def replace(weight: int, new_inputs: Array, moves: Any) -> None:
     """New messages (samples, bins) from one weight: its moves in every row are replaced."""
     n_samples, n_bins = new_inputs.shape
     corner_s, corner_u = np.empty(n_bins), np.empty(n_bins)
     own_slope, own_width = np.empty(n_bins), np.empty(n_bins)
-    new_slope, new_width = np.empty(slope.shape[1]), np.empty(slope.shape[1])
-    new_owner = np.empty(slope.shape[1], dtype=owner.dtype)
+    new_slope, new_width = np.empty(moves.slope.shape[1]), np.empty(moves.slope.shape[1])
+    new_owner = np.empty(moves.slope.shape[1], dtype=moves.owner.dtype)
     for f in range(n_samples):
-        inputs[f, weight] = new_inputs[f]
-        n_own, start[f, weight], peak[f, weight], every = hull_moves(
-            rows[f, weight], points[weight], inputs[f, weight], cost, limit[f], corner_s, corner_u, own_slope,
-            own_width,
-        )  # fmt: skip
-        complete[f] = complete[f] and every
-        row_slope, row_width, row_owner = slope[f], width[f], owner[f]
+        moves.inputs[f, weight] = new_inputs[f]
+        n_own, every = hull_moves(f, weight, moves, moves.limit[f], corner_s, corner_u, own_slope, own_width)
+        moves.complete[f] = moves.complete[f] and every
+        row_slope, row_width, row_owner = moves.slope[f], moves.width[f], moves.owner[f]
         n_new, own = 0, 0
-        for at in range(count[f]):
+        for at in range(moves.count[f]):
             if row_owner[at] == weight:
                 continue
             while own < n_own and own_slope[own] > row_slope[at]:
@@ -208,38 +222,4 @@ def replace(
         row_slope[:n_new] = new_slope[:n_new]
         row_width[:n_new] = new_width[:n_new]
         row_owner[:n_new] = new_owner[:n_new]
-        count[f] = n_new
-
-
-class SortedMoves:
-    """The arrays and the two loops over them."""
-
-    def __init__(self, rows: Array, points: Array, cost: float) -> None:
-        n_samples, n_weights = rows.shape
-        n_bins = points.shape[1]
-        room = n_weights * (n_bins - 1)
-        self.peak = np.zeros((n_samples, n_weights))
-        # In the order of the loops' arguments. A row that is not complete and has no moves is gathered when
-        # it is first asked for.
-        self._arrays = (
-            rows,
-            points,
-            cost,
-            np.zeros((n_samples, n_weights, n_bins)),  # inputs
-            np.zeros((n_samples, n_weights)),  # start
-            self.peak,
-            np.zeros((n_samples, room)),  # slope
-            np.zeros((n_samples, room)),  # width
-            np.zeros((n_samples, room), dtype=np.int32),  # owner
-            np.zeros(n_samples, dtype=np.int64),  # count
-            np.full(n_samples, np.inf),  # limit
-            np.zeros(n_samples, dtype=np.bool_),  # complete
-        )
-
-    def replace(self, weight: int, inputs: Array) -> None:
-        replace(weight, inputs, *self._arrays)
-
-    def walk(self, weight: int | None) -> Array:
-        out = np.empty((len(self.peak), 1 if weight is None else self._arrays[1].shape[1]))
-        walk(-1 if weight is None else weight, *self._arrays, out)
-        return out
+        moves.count[f] = n_new
