@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -86,7 +87,9 @@ def name_of(channel: Channel) -> str:
 
 def values_of(prior: Prior, channel: Channel) -> dict[str, Any]:
     found = {f"prior__{k}": v for k, v in inner_prior(prior).get_params().items()}
-    found |= {f"channel__{k.replace('base__', '')}": v for k, v in inner_channel(channel)[0].get_params().items()}
+    found |= {
+        f"channel__{k.replace('base__', '')}": v for k, v in inner_channel(channel)[0].get_params().items()
+    }
     return {k: v for k, v in found.items() if isinstance(v, int | float | tuple)}
 
 
@@ -107,15 +110,14 @@ CALLS = {
     "ridges one by one": "foldless.tuning.models.newton_ridges.leave_one_out",
     "ridges by groups": "foldless.tuning.models.newton_ridges.leave_groups_out",
     "groups left out": "foldless.tuning.models.base.left_out_groups",
-    "groups left out of many": "foldless.tuning.models.base.layered_groups",
     "credible sets": "foldless.estimators.classifier.credible_sets",
     "penalised fit": "foldless.tuning.rate.fit",
-    "penalised path": "foldless.tuning.rate.path",
     "alo": "foldless.estimators.smlr.by_leave_one_out",
     "cv": "foldless.estimators.smlr.by_folds",
     "bayes": "foldless.estimators.smlr.by_integration",
     "bound": "foldless.estimators.smlr.by_criterion",
-    "approximate leave-one-out": "foldless.estimators.smlr.leave_one_out",
+    "approximate leave-one-out": "foldless.estimators.smlr.NewtonLOO",
+    "approximate leave-one-out on the path": "foldless.tuning.rate.NewtonLOO",
     "knapsacks": "foldless.estimators.bayes_point.fit_knapsack",
     "knapsack folds": "foldless.tuning.bayes_point.left_out_margins",
     "relevance": "foldless.estimators.baselines.relevance",
@@ -157,21 +159,13 @@ def traced(spoilt: tuple[str, bool | None] | None = None) -> Iterator[Trace]:
 
 
 def _wrap(patch: pytest.MonkeyPatch, where: str, wrapped: Callable[[Any], Any]) -> None:
-    patch.setattr(where, wrapped(pytest.MonkeyPatch().__class__ and _at(where)))
-
-
-def _at(where: str) -> Any:
-    from importlib import import_module
-
     module, _, name = where.rpartition(".")
-    return getattr(import_module(module), name)
+    patch.setattr(where, wrapped(getattr(import_module(module), name)))
 
 
 def _call(trace: Trace, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
     def called(*args: Any, **kwargs: Any) -> Any:
         found = real(*args, **kwargs)
-        if name.startswith("penalised path"):
-            found = list(found)
         trace.calls.append((name, (args, kwargs), found))
         return found
 

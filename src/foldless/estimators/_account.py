@@ -19,7 +19,6 @@ SOLVERS = {
     "HyGAMP": "hybrid generalised approximate message passing (Byrne 2015)",
     "VAMP": "vector approximate message passing (Schniter et al. 2016)",
     "EP": "expectation propagation with exact covariances (Minka 2001; Hernández-Lobato et al. 2015)",
-    "LayeredEP": "expectation propagation with exact covariances, class by class (Minka 2001)",
     "EdgeMessages": "belief propagation with a message on every edge",
     "kernel EP": "expectation propagation in kernels of samples (Minka 2001)",
     "Newton": "Newton's method",
@@ -308,9 +307,8 @@ def planned(plan: Plan) -> tuple[str, ...]:
     """What a plan is about to do, and why."""
     sparse, dense = plan.sparse, plan.dense
     n_classes = 2 if plan.facts is None else plan.facts.n_classes
-    solver = "LayeredEP" if sparse.solver == "EP" and n_classes > 2 else sparse.solver
     said = [reason.text for reason in plan.reasons]
-    line = f"A sparse model is fitted by {solver_words(solver, n_classes)}, from {' or '.join(sparse.starts)}"
+    line = f"A sparse model is fitted by {solver_words(sparse.solver, n_classes)}, from {' or '.join(sparse.starts)}"
     line += ", finished with exact covariances" if sparse.polish else ""
     line += " and integrated over its parameters" if sparse.integrate else ""
     said.append(f"{line}.")

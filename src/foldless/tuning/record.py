@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from foldless.problem import Problem
 from foldless.registry import registered
 from foldless.solution import Outcome, Solution
@@ -134,13 +136,25 @@ class Recorder:
         """`solvers.solve`, on the record."""
         watch = self.watch if model == "sparse" else None
         solution = solve(problem, solver, stopping=stopping, tuner=tuner, state=state, watch=watch)
-        self.note(solution, solver_name(solver), model=model, purpose=purpose, detail=detail)
+        self.note(problem, solution, solver_name(solver), tuner, model=model, purpose=purpose, detail=detail)
         return solution
 
-    def note(self, solution: Solution, solver: str, *, model: str, purpose: str, detail: str = "") -> None:
-        lines = solution.history.iterations
-        learnt = tuple(sorted({name for line in lines for name in line.tuned}))
-        self.runs.append(Run(model, purpose, solver, solution.outcome, len(lines), learnt, detail))
+    def note(
+        self,
+        begun: Problem,
+        solution: Solution,
+        solver: str,
+        tuner: Tuner | None,
+        *,
+        model: str,
+        purpose: str,
+        detail: str = "",
+    ) -> None:
+        """A run from one problem to another; what its tuner could have moved and has not is not learnt."""
+        before, after = ({} if tuner is None else tuner.tuned(p) for p in (begun, solution.problem))
+        learnt = tuple(sorted(name for name in after if not np.array_equal(after[name], before[name])))
+        n_iter = len(solution.history.iterations)
+        self.runs.append(Run(model, purpose, solver, solution.outcome, n_iter, learnt, detail))
 
     def reject(self, runs: slice) -> None:
         """The answer does not go back to these runs."""
