@@ -1,4 +1,4 @@
-"""What ran in a fit, written down by wrappers around solvers and steps: nothing here reads a plan or a record."""
+"""What ran in a fit, written down by wrappers around solvers and steps, without its plan and its record."""
 
 from __future__ import annotations
 
