@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from foldless.tuning.loo import loo_log_densities
 from numpy.testing import assert_allclose
 
 from foldless.channels import Multinomial
@@ -14,7 +15,6 @@ from foldless.solution import Outcome
 from foldless.solvers import EP, GAMP, ClusteredEP, Stopping, solve
 from foldless.solvers.groups import left_out_groups
 from foldless.solvers.multinomial_ridge import multinomial_ridge
-from foldless.tuning.loo import loo_log_densities
 
 
 def three_classes(n_samples=200, n_features=25, seed=0, shared=0.0):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from foldless.tuning.loo import loo_log_loss
 from numpy.testing import assert_allclose, assert_array_equal
 
 from foldless.channels import FlippedLabels, Logistic, Pinned, Probit
@@ -15,7 +16,6 @@ from foldless.solvers import EP, GAMP, ConstantDamping, Stopping, solve
 from foldless.solvers.tied_layer import TiedSites
 from foldless.solvers.vamp import LEAST_PRIOR_SHARE, VAMP
 from foldless.tuning.em import EM, tunable_names
-from foldless.tuning.loo import loo_log_loss
 
 TIGHT = Stopping(tol=1e-11, max_iter=5000, patience=1000)
 CLOSE = Stopping(tol=1e-7, max_iter=2000, patience=500)
