@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from foldless import SparseClassifier
 from foldless.solution import Outcome
 
-# Of each kind; the first of them, in every storage, for every run of the tests, and all as a study.
+# Of each kind; the first of them, in every storage, in every run of the tests; the rest is a study.
 N_OF_A_KIND, N_AT_FIRST = 50, 12
 STORAGES = (np.asarray, sp.csr_array, lambda X: X.astype(np.float32))
 # Half of these fits go in circles for as long as they may. All but one of a kind may not for long.
