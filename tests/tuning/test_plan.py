@@ -379,7 +379,7 @@ def test_a_generative_weight_acts_or_is_refused(name: str, weight: float) -> Non
     given = CASES[name][0]
     planned = plan(given)
     if weight and planned.path == "exact":
-        with pytest.raises(ValueError, match="which have no such blend.*columns") as refused:
+        with pytest.raises(ValueError, match=r"which have no such blend\..* columns") as refused:
             plan(given, generative_weight=weight)
         assert "generative_weight=0.5" in str(refused.value)
         return
