@@ -21,8 +21,8 @@ from foldless.beliefs import Array
 from foldless.datasets import Simulated, make_class_means
 from foldless.estimators import SparseClassifier
 from foldless.io import printable
+from foldless.io.names import counted
 from foldless.plots import InclusionDisplay, LeaveOneOutDisplay, save
-from foldless.plots.drawing import counted
 from foldless.plots.readings import NORMAL_90
 from foldless.report.wording import percent, plural, probability
 from foldless.solution import Iteration

@@ -41,12 +41,10 @@ TWO_CLASSES = {
     ),
     "smlr": foldless.SMLRClassifier(),
     "smlr-kernel": foldless.SMLRClassifier(kernel="rbf"),
-    "bayes-point-ep": foldless.BayesPointClassifier(method="ep", n_bins=16),
-    "bayes-point-kernel": foldless.BayesPointClassifier(method="ep", kernel="rbf", n_bins=16),
-    "bayes-point-random-features": foldless.BayesPointClassifier(
-        method="ep", random_features=True, n_components=8, n_bins=16
-    ),
-    "bayes-point-knapsack": foldless.BayesPointClassifier(
+    "ep-bayes-point": foldless.EPBayesPointClassifier(),
+    "ep-bayes-point-kernel": foldless.EPBayesPointClassifier(kernel="rbf"),
+    "ep-bayes-point-random-features": foldless.EPBayesPointClassifier(random_features=True, n_components=8),
+    "bayes-point": foldless.BayesPointClassifier(
         violation_cost=1.0, beta=2.0, n_sweeps=2, n_bins=16, engine="numpy"
     ),
     "pruned": foldless.PrunedBayesClassifier(),
@@ -58,7 +56,7 @@ TWO_CLASSES = {
 THREE_CLASSES = {
     "sparse-three-classes": foldless.SparseClassifier(),
     "smlr-three-classes": foldless.SMLRClassifier(),
-    "bayes-point-ep-three-classes": foldless.BayesPointClassifier(method="ep", n_bins=16),
+    "ep-bayes-point-three-classes": foldless.EPBayesPointClassifier(),
 }
 KINDS = TWO_CLASSES | THREE_CLASSES
 

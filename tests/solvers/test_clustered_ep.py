@@ -110,6 +110,7 @@ def test_the_order_of_columns_does_not_matter(shape):
     assert_allclose(turned.posterior.mean, found.posterior.mean[order], atol=1e-4)
 
 
+@pytest.mark.study
 def test_two_clusters_against_enumeration():
     errors, errors_of_ep = [], []
     for seed, shape in enumerate([(60, 10), (40, 10), (9, 10)]):
@@ -125,6 +126,7 @@ def test_two_clusters_against_enumeration():
     assert np.mean(errors) < 0.6 * np.mean(errors_of_ep)
 
 
+@pytest.mark.study
 def test_em_stays_sane_on_strong_blocks():
     """Where sites of single weights let the prior's parameters run away."""
     for seed in range(2):

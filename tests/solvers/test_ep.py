@@ -79,6 +79,7 @@ def errors_against(exact, X, labels, inclusion, slab_var):
 
 # Two to five weights are as far from Gaussian as a posterior gets. Measured, for means in units of the slab,
 # inclusion probabilities and log evidence: at most 0.176, 0.148, 0.375 and on average 0.025, 0.023, 0.050.
+@pytest.mark.study
 def test_against_enumeration_of_all_supports():
     errors = np.array([errors_against(exact_spike_and_slab(*case), *case) for case in small_cases()])
     assert len(errors) == 120
@@ -90,7 +91,13 @@ def test_against_enumeration_of_all_supports():
 # most of their variance.
 @pytest.mark.parametrize(
     ("shape", "n_factors", "n_draws"),
-    [((20, 8), 0, 2**8), ((40, 8), 3, 2**8), ((6, 8), 1, 2**8), ((30, 10), 2, 2**8), ((25, 12), 2, 2**8)],
+    [
+        ((20, 8), 0, 2**8),
+        ((40, 8), 3, 2**8),
+        ((6, 8), 1, 2**8),
+        ((30, 10), 2, 2**8),
+        pytest.param((25, 12), 2, 2**8, marks=pytest.mark.study),
+    ],
     ids=str,
 )
 def test_against_enumeration_of_many_supports(shape, n_factors, n_draws):
@@ -161,6 +168,7 @@ def sampled(request):
     return request.param, X, labels, spike_and_slab_gibbs(X, labels, 0.1, 1.0, **effort)
 
 
+@pytest.mark.study
 def test_against_gibbs_sampling(sampled):
     n_factors, X, labels, gibbs = sampled
     prior = SpikeAndSlab(Gaussian(1.0), 0.1)

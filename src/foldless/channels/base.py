@@ -63,7 +63,7 @@ class Channel(Component):
         return self.respond(mean, var, label).log_z - self.respond(mean, var, -label).log_z
 
     def log_proba(self, mean: Array, var: Array | None) -> Array:
-        """Log probability of every class, (samples, classes), for Gaussian scores of shape (samples, scores)."""
+        """Log probability of every class, (samples, classes), for Gaussian scores, (samples, scores)."""
         log_odds = self.log_odds(mean[:, 0], None if var is None else var[:, 0])
         return np.column_stack([log_expit(-log_odds), log_expit(log_odds)])
 

@@ -28,10 +28,10 @@ def check(
         with terminal.status("Starting"):
             from foldless.io.read import read_table
             from foldless.runs.check import check_table
-            from foldless.runs.telling import tell_findings
+            from foldless.runs.printing import print_findings
         with terminal.status("Reading"):
             asked = options.roles(target, covariates, groups, samples, ignore)
             budget = options.in_bytes(max_memory)
             read = read_table(table, asked, delimiter=delimiter, budget=budget)
             findings = check_table(read, budget=budget)
-        tell_findings(terminal, findings)
+        print_findings(terminal, findings)

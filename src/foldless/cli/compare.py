@@ -44,20 +44,21 @@ def compare(
     with exit_codes():
         terminal = console()
         with terminal.status("Starting"):
+            from threadpoolctl import threadpool_limits
+
             from foldless.io.read import read_table
             from foldless.runs import results
             from foldless.runs.compare import compare_table
-            from foldless.runs.places import free_folder
-            from foldless.runs.telling import tell_comparison
-            from foldless.runs.threads import limited_threads
+            from foldless.runs.output_paths import free_folder
+            from foldless.runs.printing import print_comparison
         folder = None if out is None else free_folder(out, results.COMPARISON_RESULTS, force=force)
         with terminal.status("Reading"):
             asked = options.roles(target, covariates, groups, samples, ignore)
             read = read_table(table, asked, delimiter=delimiter, budget=options.in_bytes(max_memory))
-        with limited_threads(threads), terminal.status("Comparing") as status:
+        with threadpool_limits(threads), terminal.status("Comparing") as status:
             scores = compare_table(
                 read, model=model.value, n_splits=splits, seed=seed, threads=threads, watch=status.update
             )
         if folder is not None:
             results.write_comparison(folder, read, scores, {"seed": seed, "threads": threads})
-        tell_comparison(terminal, read, scores, folder)
+        print_comparison(terminal, read, scores, folder)

@@ -32,7 +32,7 @@ def export(
     with exit_codes():
         import foldless
         from foldless.export import write_coefficients, write_onnx
-        from foldless.runs.places import free_file
+        from foldless.runs.output_paths import free_file
 
         writers = {".onnx": write_onnx, ".csv": write_coefficients, ".tsv": write_coefficients}
         if out.suffix.lower() not in writers:

@@ -76,13 +76,14 @@ def fit(
     with exit_codes(), ExitStack() as until_done:
         terminal = console()
         with terminal.status("Starting"):
-            from foldless.runs import results, telling
+            from threadpoolctl import threadpool_limits
+
+            from foldless.runs import printing, results
             from foldless.runs.cluster import connected, read_on_workers
             from foldless.runs.curve import check_curve_is_known, learning_curve_of
             from foldless.runs.fit import fit_table
-            from foldless.runs.places import default_folder, free_folder
+            from foldless.runs.output_paths import default_folder, free_folder
             from foldless.runs.streaming import read_or_stream
-            from foldless.runs.threads import limited_threads
         folder = free_folder(out or default_folder(table), results.RESULTS, force=force)
         start = time.perf_counter()
         with terminal.status("Reading"):
@@ -98,7 +99,7 @@ def fit(
             if learning_curve:
                 check_curve_is_known(read, model.value)
         seconds = {"read": time.perf_counter() - start}
-        with limited_threads(threads), terminal.status("Fitting") as status:
+        with threadpool_limits(threads), terminal.status("Fitting") as status:
             run = fit_table(
                 read, model=model.value, fdr=fdr, seed=seed, checkpoint=checkpoint, watch=Progress(status)
             )
@@ -109,7 +110,7 @@ def fit(
         with terminal.status("Writing"):
             facts = {"seed": seed, "threads": threads, "read_seconds": seconds["read"]}
             results.write_results(folder, run, facts, curve)
-        telling.tell_fit(terminal, run, folder)
+        printing.print_fit(terminal, run, folder)
         if not run.converged:
             raise typer.Exit(ExitCode.NOT_CONVERGED)
 

@@ -18,6 +18,6 @@ def inspect(model: options.ModelFile) -> None:
         with terminal.status("Starting"):
             import foldless
             from foldless.io.archive import read_archive
-            from foldless.runs.telling import tell_model
+            from foldless.runs.printing import print_model
         archive = read_archive(model, with_arrays=False)
-        tell_model(terminal, archive.metadata, foldless.load(model))
+        print_model(terminal, archive.metadata, foldless.load(model))

@@ -39,9 +39,9 @@ def predict(
         terminal = console()
         with terminal.status("Starting"):
             import foldless
-            from foldless.runs.places import default_name, free_file
+            from foldless.runs.output_paths import default_name, free_file
             from foldless.runs.predict import predict_table, read_for
-            from foldless.runs.telling import tell_prediction
+            from foldless.runs.printing import print_prediction
         path = free_file(out or Path(f"{default_name(table)}-predictions.tsv"), force=force)
         with terminal.status("Reading"):
             loaded = foldless.load(model)
@@ -51,4 +51,4 @@ def predict(
         with terminal.status("Predicting"):
             prediction = predict_table(loaded, read)
         prediction.write(path)
-        tell_prediction(terminal, prediction, path)
+        print_prediction(terminal, prediction, path)

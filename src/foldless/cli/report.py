@@ -34,7 +34,7 @@ def report(
         terminal = console()
         with terminal.status("Starting"):
             import foldless
-            from foldless.runs.places import free_file
+            from foldless.runs.output_paths import free_file
             from foldless.runs.predict import read_for
             from foldless.runs.results import report_again
         path = free_file(out, force=force)

@@ -38,7 +38,6 @@ from foldless.tuning.portfolio import Average
 from foldless.tuning.record import Recorder
 from foldless.tuning.table import Layout, LeftOut, Table
 
-
 TWO_CLASSES_ONLY = {
     "mislabel_probability_": "probabilities of wrong labels are",
     "credible_sets_": "credible sets are",

@@ -16,7 +16,7 @@ from foldless.io.budget import check_size
 from foldless.io.extras import needs
 from foldless.io.matrix import table_of
 from foldless.io.names import printable
-from foldless.io.table import BadTable, Roles, Table, check_present
+from foldless.io.table import BadTable, Roles, Table, check_present, readable_as
 
 HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 REMEDY = "Write it again with adata.write_h5ad."
@@ -27,19 +27,10 @@ def read_h5ad(path: Path, roles: Roles, *, budget: float) -> Table:
     with needs("anndata", "anndata", "to read .h5ad files"):
         import anndata
     _check_claims(path, budget)
-    try:
-        # A reader's advice to its users is not for ours.
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            adata = anndata.read_h5ad(path)
-            return table_of_anndata(path, adata, roles)
-    except BadTable:
-        raise
-    except Exception as error:  # whatever a damaged file makes of a reader
-        if isinstance(error, MemoryError):
-            raise
-        reason = printable(f"{type(error).__name__}: {error}", longest=200)
-        raise BadTable(path, f"this cannot be read as AnnData ({reason}).", REMEDY) from None
+    # A reader's advice to its users is not for ours.
+    with readable_as(path, "AnnData", REMEDY), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return table_of_anndata(path, anndata.read_h5ad(path), roles)
 
 
 def table_of_anndata(path: Path, adata: Any, roles: Roles, X: Any = None) -> Table:
@@ -88,18 +79,16 @@ def _check_claims(path: Path, budget: float) -> None:
     with open(path, "rb") as stream:
         if stream.read(len(HDF5_SIGNATURE)) != HDF5_SIGNATURE:
             raise BadTable(path, "this is no HDF5 file, or a damaged one.", REMEDY)
-    try:
-        with h5py.File(path, "r") as file:
-            if "X" not in file or "obs" not in file or "var" not in file:
-                raise BadTable(path, "there is no X, obs and var: this is no AnnData.", REMEDY)
-            sizes: list[float] = []
-            file.visititems(lambda _, item: sizes.append(_size(item)))
-    except BadTable:
-        raise
-    except Exception as error:  # whatever a damaged file makes of a reader
-        reason = printable(f"{type(error).__name__}: {error}", longest=200)
-        raise BadTable(path, f"this is no HDF5 file, or a damaged one ({reason}).", REMEDY) from None
+    with readable_as(path, "HDF5", REMEDY), h5py.File(path, "r") as file:
+        check_is_anndata(path, file)
+        sizes: list[float] = []
+        file.visititems(lambda _, item: sizes.append(_size(item)))
     check_size(path, sum(sizes), budget, "arrays")
+
+
+def check_is_anndata(path: Path, file: Any) -> None:
+    if not all(name in file for name in ("X", "obs", "var")):
+        raise BadTable(path, "there is no X, obs and var: this is no AnnData.", REMEDY)
 
 
 def _size(item: Any) -> float:

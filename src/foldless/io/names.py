@@ -14,3 +14,8 @@ def printable(name: object, longest: int = LONGEST_NAME) -> str:
     if not shown.isprintable():
         shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)
     return shown if len(shown) <= longest else shown[: longest - 3] + "..."
+
+
+def counted(number: int) -> str:
+    """Thousands apart: 20 000."""
+    return f"{number:,}".replace(",", " ")

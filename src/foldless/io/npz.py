@@ -74,7 +74,7 @@ def _checked_shapes(path: Path, budget: float) -> dict[str, tuple[tuple[int, ...
             for member in archive.infolist():
                 name = member.filename.removesuffix(".npy")
                 with archive.open(member) as stream:
-                    shape, dtype = _header(stream)
+                    shape, _, dtype = array_header(stream)
                     size = member.file_size - stream.tell()
                 claimed = int(np.prod([int(n) for n in shape], dtype=object)) * dtype.itemsize
                 if dtype.hasobject:
@@ -95,11 +95,11 @@ def _checked_shapes(path: Path, budget: float) -> dict[str, tuple[tuple[int, ...
     return found
 
 
-def _header(stream: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
+def array_header(stream: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, whether it is stored by columns, and dtype of an array in NumPy's format."""
     version = np.lib.format.read_magic(stream)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, _, dtype = read(stream)
-    return shape, dtype
+    return read(stream)
 
 
 def _matrix(path: Path, stored: Any, shapes: dict[str, Any], taken: set[str | None]) -> Any:

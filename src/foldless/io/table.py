@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
@@ -26,6 +27,18 @@ class BadTable(ValueError):
 
     def __init__(self, path: Path, problem: str, remedy: str) -> None:
         super().__init__(f"{path}: {problem} {remedy}")
+
+
+@contextmanager
+def readable_as(path: Path, kind: str, remedy: str) -> Iterator[None]:
+    """A context in which whatever a damaged file makes of a reader becomes a `BadTable`."""
+    try:
+        yield
+    except (BadTable, MemoryError, ImportError):
+        raise
+    except Exception as error:
+        reason = printable(f"{type(error).__name__}: {error}", longest=200)
+        raise BadTable(path, f"this cannot be read as {kind} ({reason}).", remedy) from None
 
 
 class OverBudget(MemoryError):

@@ -17,39 +17,24 @@ import numpy as np
 from foldless.beliefs import Array
 from foldless.kernels import kernel
 
-REGROUPED = {"reassoc", "contract"}
 
-
-@kernel(fastmath=REGROUPED)
-def gather(starts: Any, places: Any, data: Any, first: int, last: int, vector: Any, out: Array) -> None:
-    """out[line] = Σ x vector[place], for lines from `first` to before `last`."""
-    for line in range(first, last):
-        xs, at = data[starts[line] : starts[line + 1]], places[starts[line] : starts[line + 1]]
-        total = 0.0
-        for k in range(xs.size):
-            total += xs[k] * vector[np.uint64(at[k])]
-        out[line] = total
-
-
-@kernel()
-def scatter(starts: Any, places: Any, data: Any, first: int, last: int, values: Array, out: Array) -> None:
-    """out[place] += x values[line], over lines from `first` to before `last`."""
-    for line in range(first, last):
-        xs, at = data[starts[line] : starts[line + 1]], places[starts[line] : starts[line + 1]]
-        value = values[line]
-        for k in range(xs.size):
-            out[np.uint64(at[k])] += xs[k] * value
-
-
-@kernel(fastmath=REGROUPED)
-def gather_both(
+@kernel(fastmath={"reassoc", "contract"})
+def gather(
     starts: Any, places: Any, data: Any, first: int, last: int, columns_are_lines: bool, twice_center: Array,
-    vector: Array, square_vector: Array, out: Array, square_out: Array,
+    vector: Any, square_vector: Array, out: Array, square_out: Array,
 ) -> None:  # fmt: skip
-    """`gather` of x, and of x (x - 2c) with another vector, in one visit."""
+    """out[line] = Σ x vector[place], for lines from `first` to before `last`.
+
+    Unless there is no room for it, in the same visit square_out[line] = Σ x (x - 2c) square_vector[place].
+    """
     for line in range(first, last):
         xs, at = data[starts[line] : starts[line + 1]], places[starts[line] : starts[line + 1]]
         total, square_total = 0.0, 0.0
+        if square_out.size == 0:
+            for k in range(xs.size):
+                total += xs[k] * vector[np.uint64(at[k])]
+            out[line] = total
+            continue
         if columns_are_lines:
             c = twice_center[line]
             for k in range(xs.size):
@@ -67,14 +52,19 @@ def gather_both(
 
 
 @kernel()
-def scatter_both(
+def scatter(
     starts: Any, places: Any, data: Any, first: int, last: int, columns_are_lines: bool, twice_center: Array,
     values: Array, square_values: Array, out: Array, square_out: Array,
 ) -> None:  # fmt: skip
-    """`scatter` of x, and of x (x - 2c) with other values, in one visit."""
+    """out[place] += x values[line], over lines from `first` to before `last`; squares likewise."""
     for line in range(first, last):
         xs, at = data[starts[line] : starts[line + 1]], places[starts[line] : starts[line + 1]]
-        value, square_value = values[line], square_values[line]
+        value = values[line]
+        if square_out.size == 0:
+            for k in range(xs.size):
+                out[np.uint64(at[k])] += xs[k] * value
+            continue
+        square_value = square_values[line]
         for k in range(xs.size):
             place = np.uint64(at[k])
             x = np.float64(xs[k])

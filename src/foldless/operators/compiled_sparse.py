@@ -32,6 +32,10 @@ BLOCK_ENTRIES = 1 << 20
 # Loading numba takes longer than many sweeps over fewer entries than these.
 LEAST_ENTRIES = 1 << 16
 
+# A pair of arrays: for products with entries, and for those with squares, which is empty if there are none.
+Both = tuple[Array, Array]
+NONE = np.empty(0)
+
 
 class Lines(NamedTuple):
     """The arrays of a CSR or CSC matrix."""
@@ -78,106 +82,64 @@ class CompiledSparse:
         self, weights: Array, weight_var: Array | None, row_step: RowStep, center: Array | None
     ) -> Sweep:
         n_rows, n_columns = self._shape
-        weights = _vector(weights)
-        squares = None if weight_var is None else _Squares(center, _vector(weight_var))
-        scores = np.empty(n_rows)
-        score_var = None if squares is None else np.empty(n_rows)
-        slopes = np.empty(n_rows)
-        curvatures = None if squares is None else np.empty(n_rows)
-        totals = self._totals(n_columns, squares is not None)
+        with_squares = weight_var is not None
+        var = NONE if weight_var is None else _vector(weight_var)
+        # (x - c)² as x (x - 2c), which is zero for entries that are not stored, and c² for all; see `Sparse`.
+        about = np.zeros_like(var) if center is None or not with_squares else _vector(center)
+        background = np.square(about)
+        both = (_vector(weights), var)
+        # Of all rows: scores and their variances, then slopes and curvatures.
+        said, answers = (_of_rows(n_rows, with_squares) for _ in range(2))
+        totals = self._totals(n_columns, with_squares)
         for cuts in self._blocks:
             rows = slice(0, n_rows) if self._columns_are_lines else slice(int(cuts[0]), int(cuts[-1]))
             if self._columns_are_lines:
-                sums = self._totals(n_rows, squares is not None)
-                self._scatter(cuts, squares, weights, None if squares is None else squares.weight_var, sums)
-                scores = sums[0].sum(axis=0)
-                score_var = None if squares is None else sums[1].sum(axis=0)
+                sums = self._totals(n_rows, with_squares)
+                self._scatter(cuts, 2.0 * about, both, sums)
+                for out, total in zip(said, sums, strict=True):
+                    out[:] = total.sum(axis=0)
             else:
-                self._gather(
-                    cuts, squares, weights, None if squares is None else squares.weight_var, scores, score_var
-                )
-            if squares is not None:
-                assert score_var is not None
-                score_var[rows] += squares.shared_var
+                self._gather(cuts, 2.0 * about, both, said)
+            score_var = None
+            if with_squares:
                 # Rounding must not leave a variance negative.
-                np.maximum(score_var[rows], 0.0, out=score_var[rows])
-            block_slopes, block_curvatures = row_step(
-                rows, scores[rows], None if score_var is None else score_var[rows]
-            )
-            slopes[rows] = block_slopes
-            if curvatures is not None:
-                if block_curvatures is None:
+                score_var = np.maximum(said[1][rows] + float(background @ var), 0.0)
+            slopes, curvatures = row_step(rows, said[0][rows], score_var)
+            answers[0][rows] = slopes
+            if with_squares:
+                if curvatures is None:
                     raise TypeError(
                         "row_step returned no curvatures although the sweep has variances; "
                         "return them, or call sweep with weight_var=None"
                     )
-                curvatures[rows] = block_curvatures
+                answers[1][rows] = curvatures
             if self._columns_are_lines:
-                self._gather(cuts, squares, slopes, curvatures, totals[0][0], totals[1][0])
+                self._gather(cuts, 2.0 * about, answers, (totals[0][0], totals[1][0]))
             else:
-                self._scatter(cuts, squares, slopes, curvatures, totals)
-        slope_sum = totals[0].sum(axis=0)
-        if squares is None or curvatures is None:
+                self._scatter(cuts, 2.0 * about, answers, totals)
+        slope_sum, curvature_sum = (total.sum(axis=0) for total in totals)
+        if not with_squares:
             return Sweep(slope_sum, None)
-        return Sweep(slope_sum, totals[1].sum(axis=0) + squares.background * float(np.sum(curvatures)))
+        return Sweep(slope_sum, curvature_sum + background * float(np.sum(answers[1])))
 
-    def _totals(self, size: int, with_squares: bool) -> tuple[Array, Array]:
+    def _totals(self, size: int, with_squares: bool) -> Both:
         """An accumulator for every part, of products and of products with squares."""
         return np.zeros((self._n_parts, size)), np.zeros((self._n_parts, size if with_squares else 0))
 
-    def _gather(
-        self,
-        cuts: Any,
-        squares: _Squares | None,
-        vector: Array,
-        square_vector: Any,
-        out: Any,
-        square_out: Any,
-    ) -> None:
-        parts = [(*self._lines, int(a), int(b)) for a, b in pairwise(cuts)]
-        if squares is None:
-            kernels.in_threads(self._loops.gather, [(*part, vector, out) for part in parts])
-            return
-        with_center = (self._columns_are_lines, squares.twice_center)
-        kernels.in_threads(
-            self._loops.gather_both,
-            [(*part, *with_center, vector, square_vector, out, square_out) for part in parts],
-        )
+    def _gather(self, cuts: Any, twice_center: Array, vectors: Both, out: Both) -> None:
+        shared = (self._columns_are_lines, twice_center, *vectors, *out)
+        tasks = [(*self._lines, int(a), int(b), *shared) for a, b in pairwise(cuts)]
+        kernels.in_threads(self._loops.gather, tasks)
 
-    def _scatter(
-        self,
-        cuts: Any,
-        squares: _Squares | None,
-        values: Array,
-        square_values: Any,
-        totals: tuple[Array, Array],
-    ) -> None:
-        parts = [(*self._lines, int(a), int(b)) for a, b in pairwise(cuts)]
-        if squares is None:
-            kernels.in_threads(
-                self._loops.scatter,
-                [(*part, values, total) for part, total in zip(parts, totals[0], strict=True)],
-            )
-            return
-        with_center = (self._columns_are_lines, squares.twice_center)
-        kernels.in_threads(
-            self._loops.scatter_both,
-            [
-                (*part, *with_center, values, square_values, *both)
-                for part, both in zip(parts, zip(*totals, strict=True), strict=True)
-            ],
-        )
+    def _scatter(self, cuts: Any, twice_center: Array, values: Both, totals: Both) -> None:
+        shared = (self._columns_are_lines, twice_center, *values)
+        parts = zip(pairwise(cuts), *totals, strict=True)
+        tasks = [(*self._lines, int(a), int(b), *shared, *both) for (a, b), *both in parts]
+        kernels.in_threads(self._loops.scatter, tasks)
 
 
-class _Squares:
-    """(x - c)² as x (x - 2c), which is zero for entries that are not stored, and c² for all; see `Sparse`."""
-
-    def __init__(self, center: Array | None, weight_var: Array) -> None:
-        self.weight_var = weight_var
-        center = np.zeros_like(weight_var) if center is None else _vector(center)
-        self.twice_center = 2.0 * center
-        self.background = np.square(center)
-        self.shared_var = float(self.background @ weight_var)
+def _of_rows(n_rows: int, with_squares: bool) -> Both:
+    return np.empty(n_rows), np.empty(n_rows if with_squares else 0)
 
 
 def _vector(values: Array) -> NDArray[np.float64]:

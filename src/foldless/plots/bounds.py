@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from foldless.plots.drawing import BLACK, BLUE, GREY, VERMILION, legend_below, tidy_axes
+from foldless.plots.drawing import BLACK, BLUE, GREY, VERMILION, Display, legend_below
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
 
-class BoundDisplay:
+class BoundDisplay(Display):
     """Generalisation bound and test error against the rate: figure 1 of the SMLR paper.
 
     Parameters
@@ -32,8 +31,6 @@ class BoundDisplay:
     bound_, test_error_, sample_risk_ : the lines; `sample_risk_` is None if it is not given
     """
 
-    ax_: Axes
-    figure_: Figure
     bound_: Line2D
     test_error_: Line2D
     sample_risk_: Line2D | None
@@ -50,17 +47,11 @@ class BoundDisplay:
         self.rates, self.bound, self.test_error = (np.asarray(a) for a in (rates, bound, test_error))
         self.sample_risk = None if sample_risk is None else np.asarray(sample_risk)
         self.chosen = chosen
-        for what in ("bound", "test_error", "sample_risk"):
-            given = getattr(self, what)
-            if given is not None and given.shape != self.rates.shape:
-                raise ValueError(
-                    f"{what} has shape {given.shape} for {self.rates.size} rates; it needs one for each."
-                )
+        self._require_each(self.rates.size, "rates", "bound", "test_error", "sample_risk")
 
     def plot(self, ax: Axes | None = None) -> Self:
         """Draw."""
-        ax = self.ax_ = tidy_axes(ax)
-        self.figure_ = ax.get_figure(root=True)  # type: ignore[assignment]
+        ax = self._begin(ax)
         (self.bound_,) = ax.plot(self.rates, self.bound, "o-", ms=3, color=BLUE, label="bound")
         (self.test_error_,) = ax.plot(
             self.rates, self.test_error, "s-", ms=3, color=VERMILION, label="test error"

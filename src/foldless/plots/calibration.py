@@ -8,13 +8,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from foldless.io import printable
-from foldless.plots.drawing import BLUE, legend_below, tidy_axes
+from foldless.plots.drawing import BLUE, Display, legend_below
 from foldless.plots.readings import read
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.container import ErrorbarContainer
-    from matplotlib.figure import Figure
     from matplotlib.legend import Legend
     from matplotlib.lines import Line2D
 
@@ -24,7 +23,7 @@ MOST_BINS = 10
 LEAST_DISTANCE = 0.04
 
 
-class CalibrationDisplay:
+class CalibrationDisplay(Display):
     """scikit-learn's calibration curve with 90 % intervals, of leave-one-out probabilities.
 
     Samples are sorted by probability and cut into bins of equal numbers, near ones joined. Of two classes it
@@ -48,8 +47,6 @@ class CalibrationDisplay:
     legend_ : the legend
     """
 
-    ax_: Axes
-    figure_: Figure
     line_: Line2D
     intervals_: ErrorbarContainer
     legend_: Legend
@@ -95,8 +92,7 @@ class CalibrationDisplay:
         from scipy.special import betaincinv
         from sklearn.calibration import CalibrationDisplay as Curve
 
-        ax = self.ax_ = tidy_axes(ax)
-        self.figure_ = ax.get_figure(root=True)  # type: ignore[assignment]
+        ax = self._begin(ax)
         bins = self._bins()
         mean = np.array([self.predicted[b].mean() for b in bins])
         count = np.array([b.size for b in bins])

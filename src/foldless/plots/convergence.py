@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from foldless.plots.drawing import BLACK, BLUE, ORANGE, legend_below, tidy_axes
+from foldless.plots.drawing import BLACK, BLUE, ORANGE, Display, legend_below
 from foldless.plots.readings import read, tolerance_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
     from matplotlib.legend import Legend
     from matplotlib.lines import Line2D
 
 
-class ConvergenceDisplay:
+class ConvergenceDisplay(Display):
     """The change of the weights and the damping step in each iteration of the last run.
 
     Parameters
@@ -35,8 +34,6 @@ class ConvergenceDisplay:
     legend_ : the legend
     """
 
-    ax_: Axes
-    figure_: Figure
     change_: Line2D
     step_: Line2D
     tol_: Line2D | None
@@ -60,8 +57,7 @@ class ConvergenceDisplay:
         """Draw."""
         from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-        ax = self.ax_ = tidy_axes(ax)
-        self.figure_ = ax.get_figure(root=True)  # type: ignore[assignment]
+        ax = self._begin(ax)
         iteration = np.arange(1, self.change.size + 1)
         (self.change_,) = ax.plot(
             iteration, self.change, "o-", ms=3, color=BLUE, label="change of the weights"

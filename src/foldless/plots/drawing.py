@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
     from matplotlib.legend import Legend
 
 # From the palette of Okabe and Ito, told apart with every kind of colour vision; shapes differ as well.
@@ -30,14 +31,32 @@ LEGEND_INCHES_BELOW = 0.5
 PROBABILITY_TICKS = (1e-5, 1e-4, 1e-3, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999, 0.9999, 1 - 1e-5)
 
 
-def tidy_axes(ax: Axes | None) -> Axes:
-    """The axes to draw into, tidied."""
-    if ax is None:
-        import matplotlib.pyplot as plt
+# More classes than this have no room for their names.
+MOST_CLASSES_NAMED = 12
 
-        _, ax = plt.subplots(layout="constrained")
-    ax.spines[["top", "right"]].set_visible(False)
-    return ax
+
+class Display:
+    """A picture in the style of scikit-learn: numbers in the constructor, artists after `plot`."""
+
+    ax_: Axes
+    figure_: Figure
+
+    def _begin(self, ax: Axes | None, size: tuple[float, float] | None = None) -> Axes:
+        """The axes to draw into, tidied; of that size in inches if they are new."""
+        if ax is None:
+            import matplotlib.pyplot as plt
+
+            _, ax = plt.subplots(figsize=size, layout="constrained")
+        ax.spines[["top", "right"]].set_visible(False)
+        self.ax_, self.figure_ = ax, ax.get_figure(root=True)  # type: ignore[assignment]
+        return ax
+
+    def _require_each(self, n: int, things: str, *names: str) -> None:
+        """Raise unless those of the arrays that are given have an entry for each of `n` things."""
+        for name in names:
+            given = getattr(self, name)
+            if given is not None and len(given) != n:
+                raise ValueError(f"{name} has {len(given)} entries for {n} {things}; it needs one for each.")
 
 
 def legend_below(ax: Axes, *, columns: int = 2, gap: float = LEGEND_INCHES_BELOW) -> Legend:
@@ -54,10 +73,6 @@ def legend_below(ax: Axes, *, columns: int = 2, gap: float = LEGEND_INCHES_BELOW
     for text in legend.get_texts():
         text.set_parse_math(False)
     return legend
-
-
-def counted(number: int) -> str:
-    return f"{number:,}".replace(",", " ")
 
 
 def shown(probability: NDArray[Any]) -> NDArray[np.float64]:

@@ -9,30 +9,29 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from foldless.io import printable
+from foldless.io.names import counted
 from foldless.plots.drawing import (
     BLACK,
     BLUE,
     GREY,
     PROBABILITY_TICKS,
     VERMILION,
-    counted,
+    Display,
     legend_below,
     shown,
     spread,
-    tidy_axes,
 )
 from foldless.plots.readings import Weights, read, weights_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.collections import PathCollection
-    from matplotlib.figure import Figure
     from matplotlib.legend import Legend
     from matplotlib.lines import Line2D
     from matplotlib.text import Annotation
 
 
-class InclusionDisplay:
+class InclusionDisplay(Display):
     """Weight against inclusion probability of every feature; selected ones are coloured and named.
 
     Parameters
@@ -61,8 +60,6 @@ class InclusionDisplay:
     legend_ : the legend
     """
 
-    ax_: Axes
-    figure_: Figure
     points_: dict[str, PathCollection]
     labels_: list[Annotation]
     threshold_: Line2D | None
@@ -89,13 +86,8 @@ class InclusionDisplay:
         self.names = names
         self.truth = None if truth is None else np.asarray(truth, dtype=bool)
         self.fdr = fdr
-        n_features = self.weight.size
-        for what in ("inclusion_probability", "selected", "names", "truth"):
-            given = getattr(self, what)
-            if given is not None and len(given) != n_features:
-                raise ValueError(
-                    f"{what} has {len(given)} entries for {n_features} features; it needs one for each."
-                )
+        names_of = ("inclusion_probability", "selected", "names", "truth")
+        self._require_each(self.weight.size, "features", *names_of)
 
     @classmethod
     def from_estimator(
@@ -129,8 +121,7 @@ class InclusionDisplay:
 
     def plot(self, ax: Axes | None = None, *, n_labels: int = 32, n_others: int = 0) -> Self:
         """Draw; the `n_labels` surest of the selected features are named, and so many others."""
-        ax = self.ax_ = tidy_axes(ax)
-        self.figure_ = ax.get_figure(root=True)  # type: ignore[assignment]
+        ax = self._begin(ax)
         self._draw_points(ax)
         self.threshold_ = None
         if self.selected.any():

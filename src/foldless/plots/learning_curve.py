@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from foldless.plots.drawing import BLACK, BLUE, legend_below, tidy_axes
+from foldless.plots.drawing import BLACK, BLUE, Display, legend_below
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.collections import FillBetweenPolyCollection
-    from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
     from foldless.theory.learning_curve import LearningCurve
 
 
-class LearningCurveDisplay:
+class LearningCurveDisplay(Display):
     """The expected error against the number of samples, with its band and what the model shows now.
 
     Parameters
@@ -35,8 +34,6 @@ class LearningCurveDisplay:
     line_, band_, seen_ : the curve, its band, the point of the model
     """
 
-    ax_: Axes
-    figure_: Figure
     line_: Line2D
     band_: FillBetweenPolyCollection
     seen_: Line2D
@@ -55,13 +52,7 @@ class LearningCurveDisplay:
             np.asarray(a) for a in (n_samples, error, lower, upper)
         )
         self.seen, self.level = seen, level
-        for what in ("error", "lower", "upper"):
-            given = getattr(self, what)
-            if given.shape != self.n_samples.shape:
-                raise ValueError(
-                    f"{what} has shape {given.shape} for {self.n_samples.size} numbers of samples; it needs "
-                    "one for each."
-                )
+        self._require_each(self.n_samples.size, "numbers of samples", "error", "lower", "upper")
 
     @classmethod
     def from_curve(cls, curve: LearningCurve, *, ax: Axes | None = None) -> Self:
@@ -77,8 +68,7 @@ class LearningCurveDisplay:
 
     def plot(self, ax: Axes | None = None) -> Self:
         """Draw."""
-        ax = self.ax_ = tidy_axes(ax)
-        self.figure_ = ax.get_figure(root=True)  # type: ignore[assignment]
+        ax = self._begin(ax)
         self.band_ = ax.fill_between(
             self.n_samples,
             self.lower,

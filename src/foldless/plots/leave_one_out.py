@@ -9,21 +9,24 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from foldless.io import printable
-from foldless.plots.drawing import BLACK, CLASS_LOOKS, GREY, VERMILION, legend_below, tidy_axes
+from foldless.plots.drawing import (
+    BLACK,
+    CLASS_LOOKS,
+    GREY,
+    MOST_CLASSES_NAMED,
+    VERMILION,
+    Display,
+    legend_below,
+)
 from foldless.plots.readings import read
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.collections import PathCollection
-    from matplotlib.figure import Figure
     from matplotlib.legend import Legend
 
 
-# More classes than this have no room for their names.
-MOST_CLASSES_NAMED = 12
-
-
-class LeaveOneOutDisplay:
+class LeaveOneOutDisplay(Display):
     """Class probabilities of every sample, predicted from all others.
 
     Samples stand in groups by their recorded label, each in rising order. Of two classes it is the
@@ -53,8 +56,6 @@ class LeaveOneOutDisplay:
     legend_ : the legend; None if there are too many classes for one
     """
 
-    ax_: Axes
-    figure_: Figure
     recorded_: list[PathCollection]
     marks_: dict[str, PathCollection]
     legend_: Legend | None
@@ -81,13 +82,7 @@ class LeaveOneOutDisplay:
         self.suspected = None if suspected is None else np.asarray(suspected, dtype=bool)
         self.mislabelled = None if mislabelled is None else np.asarray(mislabelled, dtype=bool)
         self.error = error
-        for what in ("labels", "suspected", "mislabelled"):
-            given = getattr(self, what)
-            if given is not None and len(given) != self.probability.size:
-                raise ValueError(
-                    f"{what} has {len(given)} entries for {self.probability.size} samples; "
-                    "it needs one for each."
-                )
+        self._require_each(self.probability.size, "samples", "labels", "suspected", "mislabelled")
 
     @classmethod
     def from_estimator(
@@ -113,8 +108,7 @@ class LeaveOneOutDisplay:
 
     def plot(self, ax: Axes | None = None) -> Self:
         """Draw."""
-        ax = self.ax_ = tidy_axes(ax)
-        self.figure_ = ax.get_figure(root=True)  # type: ignore[assignment]
+        ax = self._begin(ax)
         groups = [self.labels == label for label in self.classes]
         place, edges = self._places(groups)
         for edge in edges[1:-1]:

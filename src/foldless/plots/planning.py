@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from foldless.plots.drawing import BLACK, BLUE, GREY, ORANGE, VERMILION, counted, legend_below, tidy_axes
+from foldless.io.names import counted
+from foldless.plots.drawing import BLACK, BLUE, GREY, ORANGE, VERMILION, Display, legend_below
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
     from foldless.theory.planning import Plan
 
 
-class PlanDisplay:
+class PlanDisplay(Display):
     """Expected error, power and false share against the number of samples, with the number needed.
 
     Parameters
@@ -36,8 +36,6 @@ class PlanDisplay:
     error_, power_, false_share_ : the lines
     """
 
-    ax_: Axes
-    figure_: Figure
     error_: Line2D
     power_: Line2D
     false_share_: Line2D
@@ -56,13 +54,7 @@ class PlanDisplay:
         self.n_samples = np.asarray(n_samples)
         self.error, self.power, self.false_share = (np.asarray(a) for a in (error, power, false_share))
         self.best_error, self.needed, self.simulated = best_error, needed, simulated
-        for what in ("error", "power", "false_share"):
-            given = getattr(self, what)
-            if given.shape != self.n_samples.shape:
-                raise ValueError(
-                    f"{what} has shape {given.shape} for {self.n_samples.size} numbers of samples; it needs "
-                    "one for each."
-                )
+        self._require_each(self.n_samples.size, "numbers of samples", "error", "power", "false_share")
 
     @classmethod
     def from_plan(
@@ -89,8 +81,7 @@ class PlanDisplay:
 
     def plot(self, ax: Axes | None = None) -> Self:
         """Draw."""
-        ax = self.ax_ = tidy_axes(ax)
-        self.figure_ = ax.get_figure(root=True)  # type: ignore[assignment]
+        ax = self._begin(ax)
         (self.error_,) = ax.plot(
             self.n_samples, self.error, "o-", ms=4, color=VERMILION, label="error on new samples"
         )

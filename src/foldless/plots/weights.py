@@ -9,19 +9,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from foldless.io import printable
-from foldless.plots.drawing import BLACK, CLASS_LOOKS, legend_below, tidy_axes
+from foldless.plots.drawing import BLACK, CLASS_LOOKS, MOST_CLASSES_NAMED, Display, legend_below
 from foldless.plots.readings import NORMAL_90, ranking, read, weights_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.container import ErrorbarContainer
-    from matplotlib.figure import Figure
     from matplotlib.legend import Legend
     from matplotlib.lines import Line2D
 
 INCHES_PER_FEATURE = 0.24
-# More classes than this have no room for their names.
-MOST_CLASSES_NAMED = 12
 
 
 def height_of(n_features: int, n_rows: int) -> float:
@@ -29,7 +26,7 @@ def height_of(n_features: int, n_rows: int) -> float:
     return 1.5 + INCHES_PER_FEATURE * max(n_features, 4) * max(1.0, 0.5 * n_rows)
 
 
-class WeightDisplay:
+class WeightDisplay(Display):
     """Weights as points with 90 % intervals, one line for each feature, the first at the top.
 
     Parameters
@@ -52,8 +49,6 @@ class WeightDisplay:
     legend_ : the legend; None if there is one row only, or too many
     """
 
-    ax_: Axes
-    figure_: Figure
     bars_: list[ErrorbarContainer]
     zero_: Line2D
     legend_: Legend | None
@@ -73,8 +68,7 @@ class WeightDisplay:
         n_rows, n_features = self.weight.shape
         if self.std is not None and self.std.shape != self.weight.shape:
             raise ValueError(f"std has shape {self.std.shape} for weights of shape {self.weight.shape}.")
-        if names is not None and len(names) != n_features:
-            raise ValueError(f"names has {len(names)} entries for {n_features} features; one for each.")
+        self._require_each(n_features, "features", "names")
         if classes is not None and len(classes) != max(n_rows, 2):
             raise ValueError(f"classes has {len(classes)} entries for {n_rows} rows of weights.")
 
@@ -103,13 +97,7 @@ class WeightDisplay:
     def plot(self, ax: Axes | None = None) -> Self:
         """Draw."""
         n_rows, n_features = self.weight.shape
-        if ax is None:
-            import matplotlib.pyplot as plt
-
-            size = (6.4, height_of(n_features, n_rows))
-            _, ax = plt.subplots(figsize=size, layout="constrained")
-        ax = self.ax_ = tidy_axes(ax)
-        self.figure_ = ax.get_figure(root=True)  # type: ignore[assignment]
+        ax = self._begin(ax, (6.4, height_of(n_features, n_rows)))
         self.zero_ = ax.axvline(0.0, color=BLACK, lw=0.8, ls=(0, (4, 3)), zorder=1)
         self.bars_ = []
         for row in range(n_rows):

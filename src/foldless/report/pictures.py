@@ -25,8 +25,9 @@ from foldless.plots import (
     LeaveOneOutDisplay,
     WeightDisplay,
 )
+from foldless.plots.drawing import MOST_CLASSES_NAMED
 from foldless.plots.readings import tolerance_of
-from foldless.plots.weights import MOST_CLASSES_NAMED, height_of
+from foldless.plots.weights import height_of
 from foldless.report.subject import Subject
 from foldless.report.wording import counted, listed, number, percent, plural, probability
 

@@ -71,13 +71,7 @@ class IndependentColumns:
     def first_point(self) -> tuple[float, ...]:
         return ()
 
-    def seen(
-        self,
-        evidence: Evidence,
-        weight: float,
-        rest: Array,
-        nodes: Array = COLUMN_NODES,
-    ) -> Cavities:
+    def seen(self, evidence: Evidence, weight: float, rest: Array, nodes: Array = COLUMN_NODES) -> Cavities:
         effect, count = _columns_of(self.study)
         freedom = self.n_samples - 2.0
         cube = 2.0 / (9.0 * freedom)
@@ -124,13 +118,7 @@ class CorrelatedColumns:
     def first_point(self) -> tuple[float, ...]:
         return -float(np.log(self.weight_power)), 0.0, float(np.log(LEAST * self.weight_power))
 
-    def seen(
-        self,
-        evidence: Evidence,
-        weight: float,
-        rest: Array,
-        nodes: Array = COLUMN_NODES,
-    ) -> Cavities:
+    def seen(self, evidence: Evidence, weight: float, rest: Array, nodes: Array = COLUMN_NODES) -> Cavities:
         """r₁ = a₁ w + N(0, ξ₁) and γ₁: with η = 1/E[1/(Aλ + γ₂)], γ₁ = η - γ₂ and, per eigenvalue,
 
         γ₁ r₁ = [η (Bλ + γ₂ a₂)/(Aλ + γ₂) - γ₂ a₂] w + γ₂ [η/(Aλ + γ₂) - 1] e₂ + η √(Cλ) z/(Aλ + γ₂).

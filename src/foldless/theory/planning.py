@@ -11,7 +11,7 @@ simulated studies instead, to see whether that is so.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from math import ceil, sqrt
 from typing import Any
 
@@ -46,15 +46,7 @@ class Expectation:
         return self.n_false / self.n_selected if self.n_selected > 0 else 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "n_samples": self.n_samples,
-            "error": self.error,
-            "power": self.power,
-            "n_selected": self.n_selected,
-            "n_false": self.n_false,
-            "false_share": self.false_share,
-            "converged": self.converged,
-        }
+        return asdict(self) | {"false_share": self.false_share}
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,19 +115,10 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        study = self.study
+        study = {field.name: getattr(self.study, field.name) for field in fields(self.study)}
+        study["spectrum"] = None if self.study.spectrum is None else self.study.spectrum.to_dict()
         return {
-            "study": {
-                "n_features": study.n_features,
-                "n_markers": study.n_markers,
-                "effect": study.effect,
-                "sizes": study.sizes,
-                "balance": study.balance,
-                "mislabelled": study.mislabelled,
-                "labels": study.labels,
-                "spectrum": None if study.spectrum is None else study.spectrum.to_dict(),
-                "best_error": study.best_error,
-            },
+            "study": study | {"best_error": self.study.best_error},
             "fdr": self.fdr,
             "target": {"error": self.target_error, "power": self.target_power},
             "needed": None if self.needed is None else self.needed.to_dict(),

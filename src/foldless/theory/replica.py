@@ -29,6 +29,7 @@ from foldless.beliefs import Array, Response
 from foldless.channels.base import Channel
 from foldless.priors.pruned import Multipliers, Pruned
 from foldless.theory.quadrature import NORMAL_EDGES, normal_expectation, panel_nodes
+from foldless.theory.state_evolution import require_ratio
 
 # Panels of a standard normal field, each halved this often: inclusions rise steeply in strong fields.
 FIELD_HALVINGS = 3
@@ -240,11 +241,7 @@ STANDARD_NORMAL = _standard_normal()
 
 def _checked(ratio: float, density: float, true_density: float, channel: Channel) -> Pruned:
     """The student's prior; raises if the setting makes no sense."""
-    if not (np.ndim(ratio) == 0 and isfinite(ratio) and ratio > 0):
-        raise ValueError(
-            f"ratio is samples / features, a number above 0; got {ratio!r}. "
-            "For 200 samples of 10 000 features it is 0.02."
-        )
+    require_ratio(ratio)
     if not (np.ndim(true_density) == 0 and 0.0 < true_density <= 1.0):
         raise ValueError(
             f"true_density is the share of features that matter, above 0 and at most 1; got {true_density!r}."

@@ -88,6 +88,15 @@ class Iterate:
     test_error: float  # share of new labels that the sign of the estimated score gets wrong
 
 
+def _course(name: str) -> property:
+    """A number of every iterate, as an array."""
+
+    def course(self: StateEvolution) -> Array:
+        return np.array([getattr(iterate, name) for iterate in self.iterates])
+
+    return property(course)
+
+
 @dataclass(frozen=True)
 class StateEvolution:
     """The predicted course of GAMP; arrays have one entry per iteration."""
@@ -101,47 +110,18 @@ class StateEvolution:
         """Where the iteration ended: the performance of GAMP, if it converged."""
         return self.iterates[-1]
 
-    @property
-    def score_cavity_var(self) -> Array:
-        return self._course("score_cavity_var")
-
-    @property
-    def cavity_var(self) -> Array:
-        return self._course("cavity_var")
-
-    @property
-    def gain(self) -> Array:
-        return self._course("gain")
-
-    @property
-    def noise_var(self) -> Array:
-        return self._course("noise_var")
-
-    @property
-    def overlap(self) -> Array:
-        return self._course("overlap")
-
-    @property
-    def estimate_power(self) -> Array:
-        return self._course("estimate_power")
-
-    @property
-    def weight_var(self) -> Array:
-        return self._course("weight_var")
-
-    @property
-    def mse(self) -> Array:
-        return self._course("mse")
-
-    @property
-    def test_error(self) -> Array:
-        return self._course("test_error")
+    score_cavity_var = _course("score_cavity_var")
+    cavity_var = _course("cavity_var")
+    gain = _course("gain")
+    noise_var = _course("noise_var")
+    overlap = _course("overlap")
+    estimate_power = _course("estimate_power")
+    weight_var = _course("weight_var")
+    mse = _course("mse")
+    test_error = _course("test_error")
 
     def __len__(self) -> int:
         return len(self.iterates)
-
-    def _course(self, name: str) -> Array:
-        return np.array([getattr(iterate, name) for iterate in self.iterates])
 
 
 def state_evolution(
@@ -393,11 +373,7 @@ def _respond(channel: Channel, rule: Rule) -> Callable[[Array, Array, Array], Re
 def _require_usable(ratio: float, teacher: Model, student: Model, rule: str) -> None:
     if rule not in RULES:
         raise ValueError(f"rule must be one of {RULES}; got {rule!r}.")
-    if not (np.ndim(ratio) == 0 and isfinite(ratio) and ratio > 0):
-        raise ValueError(
-            f"ratio is samples / features, a number above 0; got {ratio!r}. "
-            "For 200 samples of 10 000 features it is 0.02."
-        )
+    require_ratio(ratio)
     for role, model in (("teacher", teacher), ("student", student)):
         if not isinstance(model, Model):
             raise TypeError(
@@ -413,4 +389,12 @@ def _require_usable(ratio: float, teacher: Model, student: Model, rule: str) -> 
         raise ValueError(
             f"The teacher's channel must be a distribution of labels; the two labels' likelihoods of "
             f"{teacher.channel!r} do not sum to one. Use Probit, Logistic or Step; a student may use it."
+        )
+
+
+def require_ratio(ratio: float) -> None:
+    if not (np.ndim(ratio) == 0 and isfinite(ratio) and ratio > 0):
+        raise ValueError(
+            f"ratio is samples / features, a number above 0; got {ratio!r}. "
+            "For 200 samples of 10 000 features it is 0.02."
         )

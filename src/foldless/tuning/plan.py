@@ -270,8 +270,8 @@ class _Planning:
         if self.many and facts.n_features >= self.budget.screened:
             self._because(
                 "not-screened",
-                "Rows of weights, one for each class, are all visited in every iteration: screening is for two "
-                "classes.",
+                "Rows of weights, one for each class, are all visited in every iteration: screening is for "
+                "two classes.",
             )
         if not self.affordable:
             self._because(

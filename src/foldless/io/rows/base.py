@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foldless.io.matrix import as_labels, as_texts
-from foldless.io.names import printable
-from foldless.io.table import BadTable, Roles
+from foldless.io.table import Roles
 
 # Large enough that a disk, or a network, is asked for a stretch and not for rows; two of them are in memory.
 BLOCK_BYTES = 32 << 20
@@ -91,18 +90,6 @@ class RowSource(ABC):
     @property
     def _row_bytes(self) -> int:
         return self.shape[1] * self.dtype.itemsize
-
-
-@contextmanager
-def told(path: Path, kind: str, remedy: str) -> Iterator[None]:
-    """Whatever a damaged file makes of its reader, in our words."""
-    try:
-        yield
-    except (BadTable, MemoryError, ImportError):
-        raise
-    except Exception as error:
-        reason = printable(f"{type(error).__name__}: {error}", longest=200)
-        raise BadTable(path, f"this cannot be read as {kind} ({reason}).", remedy) from None
 
 
 def file_identity(path: Path) -> str:

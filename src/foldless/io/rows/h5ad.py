@@ -14,11 +14,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from foldless.io.extras import needs
-from foldless.io.rows.base import NUMBERS, ReadRows, RowSource, file_identity, told
-from foldless.io.table import BadTable, Roles, check_present
+from foldless.io.h5ad import REMEDY, check_is_anndata
+from foldless.io.rows.base import NUMBERS, ReadRows, RowSource, file_identity
+from foldless.io.table import BadTable, Roles, check_present, readable_as
 
-REMEDY = "Write it again with adata.write_h5ad."
-KIND = "AnnData", REMEDY
 BY_COLUMNS = "csc_matrix"
 
 
@@ -29,9 +28,8 @@ class H5adRows(RowSource):
         self.path = path
         with needs("anndata", "anndata", "to read .h5ad files"):
             import anndata  # noqa: F401
-        with told(path, *KIND), _opened(path) as file:
-            if not all(name in file for name in ("X", "obs", "var")):
-                raise BadTable(path, "there is no X, obs and var: this is no AnnData.", REMEDY)
+        with readable_as(path, "AnnData", REMEDY), _opened(path) as file:
+            check_is_anndata(path, file)
             X = file["X"]
             # Where the entries of each row begin, if X is sparse.
             self._starts: NDArray[np.int64] | None = None
@@ -66,14 +64,14 @@ class H5adRows(RowSource):
 
     @contextmanager
     def opened(self) -> Iterator[ReadRows]:
-        with told(self.path, *KIND):
+        with readable_as(self.path, "AnnData", REMEDY):
             opening = _opened(self.path)
         with opening as file:
             X = file["X"]
 
             def read(rows: slice, space: NDArray[np.uint8]) -> Any:
                 # Only what reading says is translated, not what happens to a block later on.
-                with told(self.path, *KIND):
+                with readable_as(self.path, "AnnData", REMEDY):
                     if self._starts is not None:
                         return self._sparse_rows(X, self._starts, rows)
                     block = self.in_space(rows, space)
@@ -85,7 +83,7 @@ class H5adRows(RowSource):
     def tile(self, rows: slice, columns: slice) -> NDArray[np.float64]:
         if self._starts is not None:
             return super().tile(rows, columns)
-        with told(self.path, *KIND), _opened(self.path) as file:
+        with readable_as(self.path, "AnnData", REMEDY), _opened(self.path) as file:
             return np.asarray(file["X"][rows, columns]).astype(np.float64)
 
     def identity(self) -> str:

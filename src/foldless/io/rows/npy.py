@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from foldless.io.npz import array_header
 from foldless.io.rows.base import NUMBERS, ReadRows, RowSource, file_identity
 from foldless.io.table import BadTable
 
@@ -89,9 +90,6 @@ class NpyRows(RowSource):
 
 def _header(path: Path, stream: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     try:
-        version = np.lib.format.read_magic(stream)
-        if version == (1, 0):
-            return np.lib.format.read_array_header_1_0(stream)
-        return np.lib.format.read_array_header_2_0(stream)
+        return array_header(stream)
     except (ValueError, EOFError) as error:
         raise BadTable(path, f"this is no .npy file ({error}).", "Write it with numpy.save.") from None

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from foldless.io.extras import needs
 from foldless.io.names import printable
-from foldless.io.rows.base import NUMBERS, ReadRows, RowSource, told
-from foldless.io.table import BadTable, Roles, check_present
+from foldless.io.rows.base import NUMBERS, ReadRows, RowSource
+from foldless.io.table import BadTable, Roles, check_present, readable_as
 
 MATRIX = "X"
-KIND = "zarr", "Write it again with zarr.save."
+REMEDY = "Write it again with zarr.save."
 
 
 class ZarrRows(RowSource):
@@ -54,14 +54,14 @@ class ZarrRows(RowSource):
 
             def read(rows: slice, space: NDArray[np.uint8]) -> NDArray[Any]:
                 block = self.in_space(rows, space)
-                with told(self.path, *KIND):
+                with readable_as(self.path, "zarr", REMEDY):
                     block[:] = X[rows]
                 return block
 
             yield read
 
     def tile(self, rows: slice, columns: slice) -> NDArray[np.float64]:
-        with opened_zarr(self.path) as store, told(self.path, *KIND):
+        with opened_zarr(self.path) as store, readable_as(self.path, "zarr", REMEDY):
             return np.asarray(_matrix(self.path, store)[rows, columns]).astype(np.float64)
 
     def identity(self) -> str:
@@ -86,7 +86,7 @@ def opened_zarr(path: Path) -> Iterator[Any]:
     """The array or group at a path."""
     with needs("zarr", "zarr", "to read zarr arrays"):
         import zarr
-    with told(path, *KIND):
+    with readable_as(path, "zarr", REMEDY):
         store: Any = zarr.open(str(path), mode="r")
     yield store
 

@@ -1,4 +1,4 @@
-"""The answer of a run in the terminal: a sentence, a short table, and where the rest is."""
+"""The answer of a run, printed to the terminal: a sentence, a short table, and where the rest is."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from rich.text import Text
 
 from foldless.io import Table, printable
 from foldless.io.budget import free_memory, in_words
+from foldless.io.names import counted
 from foldless.runs.check import Findings
 from foldless.runs.compare import Score
 from foldless.runs.fit import Run, selected_and_kept
@@ -24,7 +25,7 @@ N_SHOWN = 10
 N_SUSPECTS = 5
 
 
-def tell_fit(console: Console, run: Run, folder: Path) -> None:
+def print_fit(console: Console, run: Run, folder: Path) -> None:
     model, table = run.model, run.table
     n_samples, n_features = table.shape
     console.print(
@@ -52,7 +53,7 @@ def tell_fit(console: Console, run: Run, folder: Path) -> None:
     console.print(f"  {', '.join(RESULTS)}")
 
 
-def tell_prediction(console: Console, prediction: Prediction, path: Path) -> None:
+def print_prediction(console: Console, prediction: Prediction, path: Path) -> None:
     labels, counts = np.unique(prediction.predicted.astype(str), return_counts=True)
     shares = ", ".join(f"{count} {printable(label)}" for label, count in zip(labels, counts, strict=True))
     console.print(f"{_plural(prediction.table.shape[0], 'sample')}: {shares}.", style="bold")
@@ -63,7 +64,7 @@ def tell_prediction(console: Console, prediction: Prediction, path: Path) -> Non
     console.print(Text(f"Predictions: {printable(path, longest=4096)}"), soft_wrap=True)
 
 
-def tell_findings(console: Console, findings: Findings) -> None:
+def print_findings(console: Console, findings: Findings) -> None:
     n_samples, n_features = findings.table.shape
     kind = "sparse" if hasattr(findings.table.X, "indptr") else str(findings.table.X.dtype)
     console.print(f"{n_samples} samples, {counted(n_features)} features ({kind}).", style="bold")
@@ -79,7 +80,7 @@ def tell_findings(console: Console, findings: Findings) -> None:
     console.print("Nothing stands in the way of a fit." if not findings.problems else "A fit is possible.")
 
 
-def tell_model(console: Console, metadata: dict[str, Any], model: Any) -> None:
+def print_model(console: Console, metadata: dict[str, Any], model: Any) -> None:
     made_by = (
         f"foldless {printable(metadata.get('foldless', 'unknown'))}, format {printable(metadata['format'])}"
     )
@@ -103,17 +104,14 @@ def tell_model(console: Console, metadata: dict[str, Any], model: Any) -> None:
         console.print(f"Note: {printable(flag, longest=600)}")
 
 
-def tell_comparison(console: Console, table: Table, scores: Sequence[Score], folder: Path | None) -> None:
+def print_comparison(console: Console, table: Table, scores: Sequence[Score], folder: Path | None) -> None:
     """Means over splits; the standard error says how far they can be trusted."""
     n_splits = max(score.split for score in scores)
     console.print(
         f"{table.shape[0]} samples, {counted(table.shape[1])} features, {n_splits} test parts, each "
         "predicted by models fitted to the rest."
     )
-    shown = Shown(box=box.SIMPLE_HEAD, pad_edge=False)
-    shown.add_column("method", no_wrap=True)
-    for heading in ("error", "log loss", "features", "seconds"):
-        shown.add_column(heading, justify="right", no_wrap=True)
+    shown = _table("method", "error", "log loss", "features", "seconds")
     for method in dict.fromkeys(score.method for score in scores):
         own = [score for score in scores if score.method == method]
         errors = np.array([score.error for score in own])
@@ -144,12 +142,9 @@ def _features(model: Any, names: list[str]) -> Shown:
         np.abs(weight) if inclusion is None else np.asarray(inclusion).reshape(-1, weight.size).max(axis=0)
     )
     order = np.lexsort((np.arange(weight.size), -np.abs(weight), -surest))[:N_SHOWN]
-    shown = Shown(box=box.SIMPLE_HEAD, pad_edge=False)
-    shown.add_column("feature", no_wrap=True)
     headings = ["probability"] if inclusion is not None else []
     headings += ["weight"] + (["90 % interval"] if hasattr(model, "coef_std_") else [])
-    for heading in headings:
-        shown.add_column(heading, justify="right", no_wrap=True)
+    shown = _table("feature", *headings)
     if coef.shape[0] > 1:
         shown.add_column("for class", no_wrap=True)
     shown.add_column("", no_wrap=True)
@@ -165,6 +160,15 @@ def _features(model: Any, names: list[str]) -> Shown:
         if coef.shape[0] > 1:
             cells.append(Text(printable(model.classes_[largest[j]])))
         shown.add_row(*cells, "kept" if j in kept else "selected" if j in selected and selects else "")
+    return shown
+
+
+def _table(first: str, *numbers: str) -> Shown:
+    """An empty table with a column of names and columns of numbers."""
+    shown = Shown(box=box.SIMPLE_HEAD, pad_edge=False)
+    shown.add_column(first, no_wrap=True)
+    for heading in numbers:
+        shown.add_column(heading, justify="right", no_wrap=True)
     return shown
 
 
@@ -184,10 +188,6 @@ def _suspects(model: Any, samples: list[str]) -> str:
         return ""
     named = ", ".join(f"{printable(samples[i])} ({wrong[i]:.2f})" for i in order)
     return f"Labels that look wrong (probability): {named}."
-
-
-def counted(number: int) -> str:
-    return f"{number:,}".replace(",", " ")
 
 
 def _plural(number: int, thing: str) -> str:
