@@ -1,8 +1,13 @@
-# make demo    a simulated study, fitted and shown; says where its report is
-# make test    the test suite
-# make docs    the documentation; says where it is
-# make lint    style, types, imports, spelling
-# make clean   remove the environment and caches
+# make demo          a simulated study, fitted and shown; says where its report is
+# make test          the test suite, without studies
+# make test-studies  the tests marked `study`: studies in small, simulations of many data sets
+# make test-cpus     the numerical tests as on other processors: all kinds, or CPUS="Haswell Prescott+no-avx2"
+# make test-oldest   the test suite with the oldest dependencies that pyproject.toml allows
+# make coverage      lines and branches that no test reaches
+# make docs          the documentation; says where it is
+# make lint          style, types, imports, spelling
+# make hooks         the same before every commit, by pre-commit
+# make clean         remove the environments and caches
 #
 # Each command makes .venv and installs what it needs; nothing is installed twice. To use another
 # interpreter: make test PYTHON=python3.13 (after make clean). More for pytest: make test ARGS="-k prior".
@@ -13,10 +18,12 @@ BIN := $(VENV)/bin
 # Two workers; each gets one BLAS thread, because more workers than cores at one product slow all of them.
 WORKERS ?= 2
 ARGS ?=
+# Kinds of processors; see tools/test_on_cpus.py.
+CPUS ?=
 export OPENBLAS_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test docs lint clean
+.PHONY: help demo test test-studies test-cpus test-oldest coverage docs lint hooks clean
 
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
@@ -25,7 +32,20 @@ demo: $(VENV)/.installed
 	@$(BIN)/foldless demo
 
 test: $(VENV)/.installed-test
-	@$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) -m "not study" $(ARGS)
+
+test-studies: $(VENV)/.installed-test
+	@$(BIN)/python -m pytest -n $(WORKERS) -m study $(ARGS)
+
+test-cpus: $(VENV)/.installed-test
+	@$(BIN)/python tools/test_on_cpus.py --cpus "$(CPUS)" -- -n $(WORKERS) -m "not study" $(ARGS)
+
+test-oldest: $(VENV)-oldest/.installed-test
+	@$(VENV)-oldest/bin/python -m pytest -n $(WORKERS) -m "not study" $(ARGS)
+
+coverage: $(VENV)/.installed-coverage
+	@$(BIN)/python -m pytest -n $(WORKERS) -m "not study" --cov --cov-report=term --cov-report=html $(ARGS)
+	@echo "Line by line: htmlcov/index.html"
 
 # Every warning is an error: a page that cannot be built as it is meant, or a link that leads nowhere. Nothing is
 # fetched.
@@ -44,8 +64,12 @@ lint: $(VENV)/.installed-lint
 	check $(BIN)/codespell; \
 	if [ -n "$$failed" ]; then echo "lint failed:$$failed" >&2; exit 1; fi
 
+hooks: $(VENV)/.installed-lint
+	@$(BIN)/pre-commit install
+
 clean:
-	rm -rf $(VENV) docs/_build docs/gallery .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-oldest docs/_build docs/gallery htmlcov .coverage .coverage.*
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
 # The package is installed in place: only a change of pyproject.toml asks for a new installation.
 $(VENV)/.installed: pyproject.toml | $(BIN)/pip
@@ -63,6 +87,21 @@ $(VENV)/.installed-docs: pyproject.toml | $(BIN)/pip
 $(VENV)/.installed-lint: pyproject.toml | $(BIN)/pip
 	$(BIN)/python -m pip install --quiet --editable '.[test,lint]'
 	@touch $@ $(VENV)/.installed-test $(VENV)/.installed
+
+$(VENV)/.installed-coverage: pyproject.toml | $(BIN)/pip
+	$(BIN)/python -m pip install --quiet --editable '.[coverage]'
+	@touch $@ $(VENV)/.installed-test $(VENV)/.installed
+
+# The lowest version of every direct dependency that has a wheel for this Python.
+$(VENV)-oldest/.installed-test: pyproject.toml
+	rm -rf $(VENV)-oldest
+	"$(PYTHON)" -m venv $(VENV)-oldest
+	$(VENV)-oldest/bin/python -m pip install --quiet uv
+	$(VENV)-oldest/bin/uv pip compile --quiet --resolution lowest-direct --only-binary :all: --extra test \
+	  --python $(VENV)-oldest/bin/python --output-file $(VENV)-oldest/oldest.txt pyproject.toml
+	$(VENV)-oldest/bin/python -m pip install --quiet --requirement $(VENV)-oldest/oldest.txt
+	$(VENV)-oldest/bin/python -m pip install --quiet --no-deps --editable .
+	@touch $@
 
 # pip is the last thing that venv puts in place, so half an environment does not pass for a whole one.
 $(BIN)/pip:

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import re
+import sys
 import unicodedata
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import latex2mathml.converter
 from docutils import nodes
+from pybtex.database import Entry
+from pybtex.plugin import register_plugin
+from pybtex.style.formatting.plain import Style as PlainStyle
+from pybtex.style.labels import BaseLabelStyle
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from sphinx.util import logging
 from sphinx.writers.html5 import HTML5Translator
 
 import foldless
+from foldless.references import references
+
+sys.path.insert(0, str(Path(__file__).parent))
+from citations import linked
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +37,7 @@ extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
     "numpydoc",
+    "sphinxcontrib.bibtex",
     "sphinx_copybutton",
     "sphinx_gallery.gen_gallery",
 ]
@@ -53,6 +64,23 @@ numpydoc_class_members_toctree = False
 # `name` is a link where the name is documented, and code where it is not.
 default_role = "py:obj"
 nitpick_ignore_regex = [(r"py:obj", r".*")]
+
+# Citations: one list, of the package. Entries are labelled as they are cited.
+bibtex_bibfiles = ["../src/foldless/references.bib"]
+bibtex_default_style = "foldless"
+bibtex_reference_style = "author_year"
+
+
+class NamesAndYear(BaseLabelStyle):
+    def format_labels(self, sorted_entries: list[Entry]) -> Iterator[str]:
+        return (references()[entry.key].label for entry in sorted_entries)
+
+
+class BibliographyStyle(PlainStyle):
+    default_label_style = NamesAndYear
+
+
+register_plugin("pybtex.style.formatting", "foldless", BibliographyStyle)
 
 # Examples: small and simulated, run at every build; one that fails, fails the build.
 sphinx_gallery_conf = {
@@ -98,6 +126,7 @@ def setup(app: Sphinx) -> None:
     # Before numpydoc, which reads sections.
     app.connect("autodoc-process-docstring", _plain_prose, priority=400)
     app.connect("source-read", _contributing_is_a_page)
+    app.connect("source-read", _citations_are_links)
     app.connect("build-finished", _nothing_from_elsewhere)
 
 
@@ -138,24 +167,31 @@ def _contributing_is_a_page(app: Sphinx, page: str, source: list[str]) -> None:
     source[0] = source[0].replace("](../CONTRIBUTING.md)", "](contributing.md)")
 
 
+def _citations_are_links(app: Sphinx, page: str, source: list[str]) -> None:
+    """In Markdown, which reads as it is on GitHub."""
+    source[0] = linked(source[0], set(references()), lambda kind, keys: f"{{cite:{kind}}}`{keys}`")
+
+
 def _plain_prose(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     """Docstrings are written for people, with indented formulas and |w|; here they become reStructuredText.
 
     Blocks indented by four stand as they are written, up to the first section (numpydoc has those).
     """
+    prose = linked("\n".join(lines), set(references()), lambda kind, keys: f":cite:{kind}:`{keys}`")
+    lines[:] = prose.split("\n")
     end = next((n for n, line in enumerate(lines) if line and not line.strip("-")), len(lines) + 1) - 1
-    prose: list[str] = []
+    made: list[str] = []
     inside = False
     for line in lines[:end]:
         indented = line.startswith("    ")
         if indented and not inside:
-            prose += ["", "::", ""]
+            made += ["", "::", ""]
         if inside and line.strip() and not indented:
-            prose.append("")
+            made.append("")
             inside = False
         inside = inside or indented
-        prose.append(line if inside else _escaped(line))
-    lines[:] = prose + [
+        made.append(line if inside else _escaped(line))
+    lines[:] = made + [
         _escaped(line) if line.lstrip()[:3] not in (">>>", "...") else line for line in lines[end:]
     ]
 

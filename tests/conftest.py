@@ -33,6 +33,14 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"FOLDLESS_DATA is {str(folder)!r}, which is not a folder. Mend or unset it.")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # What lies there is a study; other tests that are one carry the mark themselves.
+    studies = Path(__file__).parent / "studies"
+    for item in items:
+        if item.path.is_relative_to(studies):
+            item.add_marker(pytest.mark.study)
+
+
 def pytest_report_header(config: pytest.Config) -> str:
     return f"real data: {data_folder() or 'none (FOLDLESS_DATA is not set)'}"
 

@@ -101,6 +101,24 @@ def test_a_contract_on_the_page_is_that_of_the_code(name):
         assert field in known or isinstance(getattr(actual, field, None), property), f"{name}.{field}"
 
 
+def test_the_architecture_and_its_decisions_are_short():
+    assert len((DOCS / "architecture.md").read_text(encoding="utf-8").splitlines()) <= 300
+    records = sorted((DOCS / "decisions").glob("0*.md"))
+    index = (DOCS / "decisions" / "index.md").read_text(encoding="utf-8")
+    assert [int(record.name[:4]) for record in records] == list(range(1, len(records) + 1))
+    for record in records:
+        lines = record.read_text(encoding="utf-8").splitlines()
+        number, title = lines[0].removeprefix("# ").split(": ", maxsplit=1)
+        assert f"| [{number}]({record.name}) | {title} |" in index
+        assert len(lines) <= 40, record.name
+        assert [line for line in lines if line.startswith("## ")] == [
+            "## Context",
+            "## Decision",
+            "## Why",
+            "## Consequences",
+        ]
+
+
 # ---------------------------------------------------------------- names, commands, examples
 
 
@@ -278,6 +296,8 @@ def test_the_operator_of_the_page_keeps_the_contract(taught, rows_at_once):
     contract.test_squared_norms_count_rows_by_their_weight(pair)
     contract.test_adjoint_matches_the_explicit_matrix(pair)
     contract.test_weights_and_variances_may_differ_in_width(pair)
+    contract.test_nonzero_fraction_is_the_share_of_rows_that_are_not_zero(pair)
+    contract.test_some_rows_are_an_operator_of_their_own(pair, "some")
 
 
 def test_the_solver_of_the_page_finds_the_mode(taught):

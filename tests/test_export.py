@@ -99,7 +99,7 @@ def test_the_integral_is_right_for_every_spread():
         (foldless.GAMPClassifier(channel="hinge"), "'logistic'"),
         (foldless.GAMPClassifier(channel=Logistic(integral="mixture")), "'probit'"),
         (foldless.SMLRClassifier(kernel="rbf", n_rates=3), "kernel=None"),
-        (foldless.BayesPointClassifier("ep"), "no ONNX form yet"),
+        (foldless.EPBayesPointClassifier(), "no ONNX form yet"),
         (foldless.PrunedBayesClassifier(), "no ONNX form yet"),
     ],
 )

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from foldless.channels import FlippedLabels, Logistic
+from foldless.channels import Channel, FlippedLabels, Logistic
 from foldless.operators import Standardized, operator_from
-from foldless.priors import Blocks
 from foldless.problem import Problem
 from foldless.solvers import GAMP
+from foldless.tuning.class_means import class_means, starting_prior
 from foldless.tuning.em import EM, tunable_names
-from foldless.tuning.fit import Columns, assemble
-from foldless.tuning.start import class_means, starting_prior
+from foldless.tuning.table import Layout, LeftOut, Table, assembled
 
 # By then every array is there and caches are warm.
 STEPS_BEFORE = 3
@@ -31,16 +29,19 @@ class Iteration(NamedTuple):
     tune: Callable[[], Any]  # EM on prior and channel
 
 
+def starting_problem(X: Any, labels: NDArray[np.float64], channel: Channel) -> Problem:
+    """As the estimators do it: standardised, with an intercept, and a prior with starting values."""
+    weight = np.ones(labels.size)
+    standardized = Standardized.fit(operator_from(X), weight)
+    table = Table(standardized, labels, weight, LeftOut(weight), Layout(X.shape[1]))
+    means = class_means(standardized, table.codes, weight, n_classes=2)
+    free = means.of_columns(np.flatnonzero(table.free))
+    return assembled(table, channel, starting_prior("spike-and-slab", free))
+
+
 def default_iteration(X: Any, y: NDArray[np.float64]) -> Iteration:
     """For labels -1 and +1, without a generative part."""
-    weight = np.ones(y.size)
-    standardized = Standardized.fit(operator_from(X), weight)
-    columns = Columns(X.shape[1], (), intercept=True, means_removed=False)
-    problem = assemble(standardized, y, weight, columns, FlippedLabels(Logistic()))
-    means = class_means(standardized, y, weight)
-    assert isinstance(problem.prior, Blocks)
-    prior = replace(problem.prior, base=starting_prior("spike-and-slab", means, float(y.size)))
-    problem = problem.but(prior=prior)
+    problem = starting_problem(X, y, FlippedLabels(Logistic()))
     solver, names = GAMP(), tunable_names(problem)
     state = solver.init(problem)
     for n in range(STEPS_BEFORE):

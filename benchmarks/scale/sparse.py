@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +29,15 @@ from scipy.special import expit
 from sklearn.linear_model import LogisticRegressionCV, SGDClassifier
 from sklearn.model_selection import GridSearchCV
 
+from benchmarks.scale._iteration import starting_problem
 from benchmarks.studies import _common as common
 from benchmarks.studies._rivals import has_celer
 from benchmarks.studies.text_many_classes.data import drawn_counts
 from foldless import SparseClassifier, kernels
 from foldless.channels import FlippedLabels, Logistic
 from foldless.operators import Standardized, operator_from
-from foldless.priors import Blocks
 from foldless.solvers import GAMP, Stopping, solve
 from foldless.tuning.em import EM, tunable_names
-from foldless.tuning.fit import Columns, assemble
-from foldless.tuning.start import class_means, starting_prior
 
 SCALE = Path(__file__).parent
 N_WORDS, SMALL, LARGE = 47_000, 20_000, 677_000
@@ -161,14 +159,7 @@ def iteration_times(text: Text, trials: int) -> dict[str, float]:
     """The default's iteration, at the state it has after a few of them, beside SciPy's products with X."""
     n_documents, n_words = text.X.shape
     labels = 2.0 * text.y - 1.0
-    standardized = Standardized.fit(operator_from(text.X))
-    columns = Columns(n_words, (), intercept=True, means_removed=False)
-    problem = assemble(standardized, labels, np.ones(n_documents), columns, FlippedLabels(Logistic()))
-    assert isinstance(problem.prior, Blocks)
-    means = class_means(standardized, labels, np.ones(n_documents))
-    free = means.of_columns(np.flatnonzero(~standardized.constant))
-    start = starting_prior("spike-and-slab", free, n_documents)
-    problem = problem.but(prior=replace(problem.prior, base=start))
+    problem = starting_problem(text.X, labels, FlippedLabels(Logistic()))
     solver = GAMP()
     solution = solve(problem, solver, stopping=Stopping(max_iter=WARM_UP), tuner=EM(tunable_names(problem)))
     problem, state = solution.problem, solution.state

@@ -22,8 +22,8 @@ from benchmarks.studies._isolated import isolated
 from benchmarks.studies._rivals import has_celer, penalty_grid
 from foldless import SparseClassifier
 from foldless.solution import Iteration
+from foldless.solvers.screening import Screening
 from foldless.tuning.fit import Choices
-from foldless.tuning.screening import Screening
 
 HERE = Path(__file__).parent
 N_SAMPLES = 200
@@ -70,8 +70,8 @@ def whole_fit(n_features: int) -> dict[str, Any]:
 
 def foldless_fit(n_features: int, screening: Screening) -> dict[str, Any]:
     class Classifier(SparseClassifier):
-        def _choices(self) -> Choices:
-            return replace(super()._choices(), screening=screening)
+        def _choices(self, n_classes: int) -> Choices:
+            return replace(super()._choices(n_classes), screening=screening)
 
     X, y = table(N_SAMPLES, n_features)
     with warnings.catch_warnings():

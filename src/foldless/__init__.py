@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 __all__ = [
     "BayesPointClassifier",
+    "EPBayesPointClassifier",
     "GAMPClassifier",
     "PrunedBayesClassifier",
     "SMLRClassifier",
@@ -17,6 +18,7 @@ __version__ = "0.1.0.dev0"
 if TYPE_CHECKING:
     from foldless.estimators import (
         BayesPointClassifier,
+        EPBayesPointClassifier,
         GAMPClassifier,
         PrunedBayesClassifier,
         SMLRClassifier,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -10,8 +10,10 @@ import numpy as np
 
 from foldless.beliefs import Array, Posterior
 from foldless.problem import Problem
+from foldless.registry import registered
 
 
+@registered("outcome")
 class Outcome(Enum):
     """How an iteration ended. An outcome is a result, not an exception; only estimators warn."""
 
@@ -70,6 +72,7 @@ _ADVICE = {
 }
 
 
+@registered("solution/iteration")
 class Iteration(NamedTuple):
     """One line of the history."""
 
@@ -80,6 +83,7 @@ class Iteration(NamedTuple):
     visited: int | None = None  # how many weights, where it was not all of them
 
 
+@registered("solution/history")
 @dataclass
 class History:
     """What happened in each iteration."""
@@ -115,3 +119,30 @@ class Solution:
     outcome: Outcome
     history: History
     state: Any
+
+    # Leave-one-out comes from cavities: what was believed of each score without its own label. A sample of
+    # weight 2 is two equal rows, of which one is taken out, to first order, which is optimistic. What a class
+    # weight multiplies is taken out whole; a sample of weight zero was never in.
+
+    def loo_log_odds(self) -> Array:
+        """Log-odds of label +1 for every training sample, from all other samples."""
+        return self.problem.channel.predictive().log_odds(self.posterior.loo_mean, self.posterior.loo_var)
+
+    def loo_log_densities(self) -> Array:
+        """log P(label) of every training sample's own label, from all other samples."""
+        channel, posterior = self.problem.channel.predictive(), self.posterior
+        if not channel.score_shape:
+            return -np.logaddexp(0.0, -self.problem.labels * self.loo_log_odds())
+        if posterior.loo_log_density is not None:
+            return posterior.loo_log_density
+        return channel.respond(posterior.loo_mean, posterior.loo_var, self.problem.labels).log_z
+
+    def loo_log_loss(self) -> float:
+        """Mean leave-one-out log loss; infinite if it is not a number."""
+        weight = self.problem.label_weight
+        loss = -float(weight @ self.loo_log_densities()) / float(weight.sum())
+        return loss if np.isfinite(loss) else np.inf
+
+    def without_data(self) -> Solution:
+        """Messages and parameters without the samples they came from, which are not to be held in memory."""
+        return replace(self, problem=replace(self.problem, operator=None, kept=None))  # type: ignore[arg-type]

@@ -431,32 +431,50 @@ def test_dense_tiles_match_the_explicit_matrix(pair: tuple[Operator, np.ndarray]
         )
 
 
-def test_presence_is_the_share_of_rows_that_are_not_zero(pair: tuple[Operator, np.ndarray]) -> None:
+def of_the_data(operator: Operator) -> np.ndarray:
+    """What a column is before it is centred or scaled; rows and columns that wrappers add are theirs."""
+    rows, columns = (slice(0, n) for n in operator.shape)
+    if isinstance(operator, (Standardized, Journaled)):
+        return of_the_data(operator.operator)
+    A = operator.dense_tile(rows, columns)
+    if isinstance(operator, (WithIntercept, MeanRemoved)):
+        inner = of_the_data(operator.operator)
+        A[: inner.shape[0], : inner.shape[1]] = inner
+    return A
+
+
+def test_nonzero_fraction_is_the_share_of_rows_that_are_not_zero(pair: tuple[Operator, np.ndarray]) -> None:
     operator, _ = pair
-    inner: Any = operator
-    while isinstance(inner, (Standardized, Journaled)):
-        inner = inner.operator
-    weight = np.arange(operator.shape[0]) % 3.0
-    present = np.ones(operator.shape[1])
-    if isinstance(inner, (Dense, Sparse)):
-        whole = slice(0, inner.shape[0]), slice(0, inner.shape[1])
-        present = weight / weight.sum() @ (inner.dense_tile(*whole) != 0)
-    assert_allclose(operator.presence(weight), present, atol=1e-14)
+    nonzero = of_the_data(operator) != 0
+    whole = np.arange(operator.shape[0]) % 3.0
+    assert_array_equal(operator.nonzero_weight(whole), whole @ nonzero)
+    for weight in (whole, np.random.default_rng(5).gamma(1.0, size=operator.shape[0])):
+        assert_allclose(operator.nonzero_fraction(weight), weight / weight.sum() @ nonzero, rtol=1e-14)
+    with pytest.raises(ValueError, match="sample_weight"):
+        operator.nonzero_fraction(np.zeros(operator.shape[0]))
 
 
-def test_some_rows_are_an_operator_of_their_own_where_rows_are_in_memory(
-    pair: tuple[Operator, np.ndarray],
-) -> None:
+@pytest.mark.parametrize("which", ["some", "all", "one", "none"])
+def test_some_rows_are_an_operator_of_their_own(pair: tuple[Operator, np.ndarray], which: str) -> None:
     operator, A = pair
-    chosen = np.array([0, 2, 3, 11, 20])
+    # The last two rows may be what a wrapper adds.
+    some = {
+        "some": [0, 2, 3, A.shape[0] - 3, A.shape[0] - 1],
+        "all": range(A.shape[0]),
+        "one": [4],
+        "none": [],
+    }
+    chosen = np.array(some[which], dtype=np.intp)
     part = operator.some_rows(chosen)
-    inner: Any = operator
-    while isinstance(inner, (Standardized, Journaled)):
-        inner = inner.operator
-    assert (part is None) == (not isinstance(inner, (Dense, Sparse)))
-    if part is not None:
-        assert part.dtype == operator.dtype
-        assert_close(part.dense_tile(slice(0, 5), slice(0, A.shape[1])), A[chosen], operator)
+    assert part.shape == (chosen.size, A.shape[1])
+    assert part.dtype == operator.dtype
+    rows, columns = (slice(0, n) for n in part.shape)
+    assert_close(part.dense_tile(rows, columns), A[chosen], operator)
+    if which == "some":
+        weights = np.linspace(-1, 1, A.shape[1])
+        seen = Recorder(np.linspace(0, 1, chosen.size), None)
+        assert_close(part.sweep(weights, None, seen).slopes, A[chosen].T @ seen.slopes, operator)
+        assert_close(seen.scores, A[chosen] @ weights, operator)
 
 
 def test_dense_tiles_of_an_operator_that_only_knows_columns(pair: tuple[Operator, np.ndarray]) -> None:

@@ -1,4 +1,4 @@
-"""BayesPointClassifier from the outside: both methods, their attributes, kernels, many classes, bad input."""
+"""Both Bayes points from the outside: their attributes, kernels, many classes, bad input."""
 
 import warnings
 
@@ -13,14 +13,14 @@ from sklearn.datasets import load_iris, make_circles
 from sklearn.exceptions import NotFittedError
 from sklearn.svm import SVC
 
-from foldless import BayesPointClassifier
+from foldless import BayesPointClassifier, EPBayesPointClassifier
 from foldless.channels import FlippedLabels, Probit, Step
 from foldless.solution import Outcome
 
 # Without choices, and so without folds: fast in plain NumPy.
 PLAIN = {"violation_cost": 1.0, "n_sweeps": 4, "beta": 1.0, "n_bins": 16}
-MODELS = [BayesPointClassifier(**PLAIN), BayesPointClassifier("ep")]
-every_method = pytest.mark.parametrize("model", MODELS, ids=lambda m: m.method)
+MODELS = [BayesPointClassifier(**PLAIN), EPBayesPointClassifier()]
+both = pytest.mark.parametrize("model", MODELS, ids=["knapsack", "ep"])
 
 
 def two_clouds(n_each=50, seed=0):
@@ -37,7 +37,7 @@ def true_error(model):
     return float(np.mean(ndtr(-(coef.sum() + np.array([1.0, -1.0]) * level) / length)))
 
 
-@every_method
+@both
 def test_attributes_have_their_shapes_and_meaning(model):
     X, y = two_clouds()
     fitted = clone(model).fit(X, np.where(y > 0, "up", "down"))
@@ -58,18 +58,18 @@ def test_attributes_have_their_shapes_and_meaning(model):
     votes = fitted.vote_margin(X)
     assert np.all(np.abs(votes) <= 1)
     assert_array_equal(votes > 0, fitted.predict(X) == "up")
-    assert fitted.outcome_ is (Outcome.EARLY if model.method == "knapsack" else Outcome.CONVERGED)
+    assert fitted.outcome_ is (Outcome.CONVERGED if model is MODELS[1] else Outcome.EARLY)
     assert fitted.n_iter_ >= 1
 
 
 def test_ep_has_a_leave_one_out_and_an_evidence():
     X, y = two_clouds(100)
-    fitted = BayesPointClassifier("ep").fit(X, y)
+    fitted = EPBayesPointClassifier().fit(X, y)
     assert_allclose(fitted.loo_error_, 0.079, atol=0.05)
     refits = []
     for left in range(0, 200, 20):
         rest = np.arange(200) != left
-        again = BayesPointClassifier("ep", channel=fitted.channel_).fit(X[rest], y[rest])
+        again = EPBayesPointClassifier(channel=fitted.channel_).fit(X[rest], y[rest])
         refits.append(again.predict_proba(X[left : left + 1])[0])
     assert_allclose(fitted.loo_proba_[::20], refits, atol=0.02)
     channels = [channel for channel, _ in fitted.evidence_path_]
@@ -82,7 +82,7 @@ def test_the_evidence_chooses_the_noise():
     X = rng.normal(size=(400, 4))
     clean = np.where(X @ [2.0, -1.0, 0.5, 1.0] > 0, 1, -1)
     flipped = np.where(rng.random(400) < 0.2, -clean, clean)
-    fitted = BayesPointClassifier("ep").fit(X, flipped)
+    fitted = EPBayesPointClassifier().fit(X, flipped)
     noise = getattr(fitted.channel_, "noise", None) or getattr(fitted.channel_, "flip_prob", None)
     assert_allclose(noise, 0.2, atol=0.06)
     assert np.mean(fitted.predict(X) == clean) > 0.97
@@ -92,7 +92,7 @@ def test_ep_with_more_features_than_samples():
     rng = np.random.default_rng(1)
     X = rng.normal(size=(60, 300))
     y = np.where(X[:, :30].sum(axis=1) > 0, 1, -1)
-    fitted = BayesPointClassifier("ep").fit(X[:50], y[:50])
+    fitted = EPBayesPointClassifier().fit(X[:50], y[:50])
     assert fitted.score(X[:50], y[:50]) > 0.9
     assert fitted.coef_[0, :30].mean() > 3 * abs(fitted.coef_[0, 30:].mean())
 
@@ -167,7 +167,7 @@ def test_exact_messages_and_the_outer_loop_are_options():
     assert not np.allclose(outer.coef_, linear.coef_)
 
 
-@every_method
+@both
 def test_units_constants_and_class_names_do_not_matter(model):
     X, y = two_clouds(30)
     plain = clone(model).fit(X, y)
@@ -178,7 +178,7 @@ def test_units_constants_and_class_names_do_not_matter(model):
     assert_allclose(turned.coef_, -plain.coef_, rtol=1e-3, atol=1e-6)
 
 
-@every_method
+@both
 def test_weights_are_numbers_of_samples(model):
     X, y = two_clouds(20)
     weight = np.random.default_rng(0).integers(0, 3, 40)
@@ -188,7 +188,7 @@ def test_weights_are_numbers_of_samples(model):
     assert_allclose(by_weight.predict_proba(X), by_rows.predict_proba(X), rtol=1e-4, atol=1e-6)
 
 
-@every_method
+@both
 def test_storage(model):
     X, y = two_clouds(20)
     X = np.where(np.abs(X) > 0.5, X, 0.0)
@@ -201,7 +201,7 @@ def test_storage(model):
     assert list(framed.feature_names_in_) == ["a", "b"]
 
 
-@every_method
+@both
 def test_many_classes_are_coupled(model):
     X, y = load_iris(return_X_y=True)
     fitted = clone(model).fit(X, y)
@@ -212,13 +212,13 @@ def test_many_classes_are_coupled(model):
     assert_allclose(proba.sum(axis=1), 1.0)
     assert_array_equal(np.argmax(proba, axis=1), np.argmax(fitted.decision_function(X), axis=1))
     # The middle class has no line between itself and the rest.
-    assert fitted.score(X, y) > (0.9 if model.method == "ep" else 0.7)
-    if model.method == "ep":
+    assert fitted.score(X, y) > (0.9 if model is MODELS[1] else 0.7)
+    if model is MODELS[1]:
         assert fitted.loo_proba_.shape == (150, 3)
         assert len(fitted.log_evidence_) == 3
 
 
-@every_method
+@both
 @pytest.mark.parametrize(
     "kernel",
     [{"kernel": "rbf", "n_components": 12}, {"random_features": True, "n_components": 25}],
@@ -235,35 +235,25 @@ def test_kernels_bend_the_boundary(model, kernel):
 
 def test_a_linear_kernel_is_the_linear_machine():
     X, y = two_clouds(30)
-    kernel = BayesPointClassifier("ep", kernel="linear", channel="probit").fit(X, y)
-    linear = BayesPointClassifier("ep", channel="probit").fit(X, y)
+    kernel = EPBayesPointClassifier(kernel="linear", channel="probit").fit(X, y)
+    linear = EPBayesPointClassifier(channel="probit").fit(X, y)
     # Up to size: the learnt variance of the prior is drawn to 1 in either's own units.
     scores = kernel.decision_function(X), linear.decision_function(X)
     assert np.corrcoef(*scores)[0, 1] > 0.9999
     assert_allclose(*scores, rtol=0.1, atol=0.02)
 
 
-def test_there_is_no_support_to_get():
-    fitted = BayesPointClassifier("ep").fit(*two_clouds(10))
-    assert not hasattr(fitted, "get_support")
-    with pytest.raises(AttributeError, match=r"no inclusion probabilities.*SparseClassifier"):
-        fitted.get_support()
+@both
+def test_there_is_no_support_to_get(model):
+    """Every feature is kept: no prior here has inclusion probabilities."""
+    assert not hasattr(clone(model).fit(*two_clouds(10)), "get_support")
     with pytest.raises(NotFittedError):
-        BayesPointClassifier().predict([[0.0]])
-
-
-def test_the_attributes_of_another_method_do_not_linger():
-    X, y = two_clouds(10)
-    model = BayesPointClassifier("ep").fit(X, y)
-    model.set_params(method="knapsack", **PLAIN).fit(X, y)
-    assert not hasattr(model, "loo_error_")
-    assert hasattr(model, "settings_")
+        clone(model).predict([[0.0]])
 
 
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"method": "gibbs"}, "method must be one of"),
         ({"prior": "horseshoe"}, "prior must be one of .* or a function"),
         ({"violation_cost": -1.0}, "violation_cost"),
         ({"violation_cost": "low"}, "'auto' or a positive number"),
@@ -276,9 +266,8 @@ def test_the_attributes_of_another_method_do_not_linger():
         ({"n_folds": 1}, "n_folds"),
         ({"outer_every": 0}, "outer_every"),
         ({"standardize": "minmax"}, "standardize must be True, False or 'robust'"),
-        ({"method": "ep", "channel": "cauchit"}, "Unknown channel"),
         ({"random_features": True, "kernel": "poly"}, "stand in for the RBF kernel"),
-        ({"n_bins": 10**9}, "would take .* GB. Use method='ep'"),
+        ({"n_bins": 10**9}, "would take .* GB. Use EPBayesPointClassifier"),
     ],
 )
 def test_bad_choices_are_refused(parameters, message):
@@ -286,16 +275,30 @@ def test_bad_choices_are_refused(parameters, message):
         BayesPointClassifier(**parameters).fit(*two_clouds(5))
 
 
-@pytest.mark.parametrize("y", [np.zeros(10), np.linspace(0, 1, 10)])
-def test_bad_labels_are_refused(y):
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"channel": "cauchit"}, "Unknown channel"),
+        ({"max_iter": 0}, "max_iter"),
+        ({"n_components": 0}, "n_components"),
+    ],
+)
+def test_bad_choices_of_ep_are_refused(parameters, message):
+    with pytest.raises(ValueError, match=message):
+        EPBayesPointClassifier(**parameters).fit(*two_clouds(5))
+
+
+@both
+@pytest.mark.parametrize("y", [np.zeros(10), np.linspace(0, 1, 10)], ids=["one class", "numbers"])
+def test_bad_labels_are_refused(model, y):
     with pytest.raises(ValueError, match=r"only one class|Unknown label type"):
-        BayesPointClassifier().fit(two_clouds(5)[0], y)
+        clone(model).fit(two_clouds(5)[0], y)
 
 
 def test_verbose_tells_every_sweep(capsys):
     X, y = two_clouds(5)
     BayesPointClassifier(verbose=1, **PLAIN).fit(X, y)
-    BayesPointClassifier("ep", verbose=1, channel="probit").fit(X, y)
+    EPBayesPointClassifier(verbose=1, channel="probit").fit(X, y)
     told = capsys.readouterr().out
     assert "sweep    4  change" in told
     assert "iteration    1  change" in told
@@ -303,8 +306,8 @@ def test_verbose_tells_every_sweep(capsys):
 
 def test_an_iteration_that_does_not_settle_says_so():
     X, y = two_clouds(20)
-    with pytest.warns(match="BayesPointClassifier: budget after 2 iterations"):
-        BayesPointClassifier("ep", channel="probit", max_iter=2).fit(X, y)
+    with pytest.warns(match="EPBayesPointClassifier: budget after 2 iterations"):
+        EPBayesPointClassifier(channel="probit", max_iter=2).fit(X, y)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         BayesPointClassifier(**PLAIN).fit(X, y)  # stops early on purpose

@@ -13,8 +13,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 
 from foldless import SparseClassifier
-from foldless.estimators import classifier
-from foldless.estimators.classifier import NOT_SPARSE, TOO_LARGE_FOR_ITS_CORRELATIONS
+from foldless.tuning.record import DIAGONAL_COVARIANCES, GROUPS_NOT_LEFT_OUT, NOT_SPARSE
+from reference.planned import CORRELATED, NEVER_EXACT, Planned
 
 
 def factor_data(n_samples=60, n_features=200, seed=0):
@@ -42,10 +42,10 @@ def fitted():
 def test_correlated_columns_are_noticed_and_models_averaged(fitted):
     model, _, _ = fitted
     assert model.solver_ == "EP"
-    weights = [weight for _, weight in model.models_]
+    weights = [share.weight for share in model.models_]
     assert_allclose(sum(weights), 1.0)
     assert weights == sorted(weights, reverse=True)
-    assert {"sparse", "class frequencies"} < {name for name, _ in model.models_}
+    assert {"sparse", "class frequencies"} < {share.name for share in model.models_}
 
 
 def test_predictions_agree_with_each_other(fitted):
@@ -164,20 +164,14 @@ def topic_data(n_documents=600, n_words=3000, seed=0):
     return sp.csr_matrix(np.log1p(counts)), np.where(topic < 4, "sport", "money")
 
 
-@pytest.fixture
-def nothing_is_small(monkeypatch):
-    monkeypatch.setattr(classifier, "LARGEST_EXACT_COST", 0.0)
-    monkeypatch.setattr(classifier, "TOLERATED_EXCESS", 0.0)
-
-
 @pytest.mark.filterwarnings("ignore:.*stalled:sklearn.exceptions.ConvergenceWarning")
-def test_large_correlated_text_is_averaged_over_ridges(nothing_is_small):
+def test_large_correlated_text_is_averaged_over_ridges():
     X, y = topic_data()
     train, test = slice(0, 300), slice(300, None)
-    model = SparseClassifier().fit(X[train], y[train])
+    model = Planned().but(NEVER_EXACT, **CORRELATED).fit(X[train], y[train])
     assert model.solver_ == "GAMP"
-    assert TOO_LARGE_FOR_ITS_CORRELATIONS in model.flags_
-    assert model.models_[0][0].startswith("ridge")
+    assert DIAGONAL_COVARIANCES in model.flags_
+    assert model.models_[0].code == "ridge"
     error = np.mean(model.predict(X[test]) != y[test])
     grid = {"C": np.logspace(-2, 3, 6)}
     rival = GridSearchCV(LogisticRegression(max_iter=1000), grid, scoring="neg_log_loss")
@@ -187,8 +181,12 @@ def test_large_correlated_text_is_averaged_over_ridges(nothing_is_small):
 
 
 @pytest.mark.filterwarnings("ignore:.*stalled:sklearn.exceptions.ConvergenceWarning")
-def test_groups_cannot_be_left_out_of_a_large_table(nothing_is_small):
+def test_groups_cannot_be_left_out_of_a_large_table():
     X, y = topic_data(120, 300)
-    with pytest.warns(UserWarning, match="leaving groups out needs exact covariances"):
-        model = SparseClassifier().fit(X, y, groups=np.arange(120) // 10)
+    model = SparseClassifier()
+    model._budget = NEVER_EXACT
+    with pytest.warns(UserWarning, match="too large to leave groups out"):
+        model.fit(X, y, groups=np.arange(120) // 10)
     assert np.all(np.isfinite(model.coef_))
+    assert GROUPS_NOT_LEFT_OUT in model.flags_
+    assert model.plan_.left_out == "samples"

@@ -11,9 +11,9 @@ from sklearn.exceptions import ConvergenceWarning
 from foldless import GAMPClassifier, SparseClassifier
 from foldless.channels import CHANNELS, Blended, FlippedLabels
 from foldless.datasets import make_class_means
-from foldless.operators import Dense, Standardized
 from foldless.priors import Gaussian, Ridged, SpikeAndSlab
-from foldless.tuning.fit import Columns, assemble
+from foldless.tuning.table import assembled
+from reference.planned import table_of
 
 
 @pytest.fixture(scope="module")
@@ -39,15 +39,9 @@ def test_mean_removal_changes_neither_intercept_nor_weights(unequal, weight):
 
 def test_the_fitted_scores_are_those_that_predict(unequal):
     X, y = unequal
-    labels, weight = np.where(y == 1, 1.0, -1.0), np.ones(y.size)
     for removed in (False, True):
-        problem = assemble(
-            Standardized.fit(Dense(X), weight),
-            labels,
-            weight,
-            Columns(50, (), True, removed),
-            CHANNELS["logistic"](),
-        )
+        table = table_of(X, np.where(y == 1, 1.0, -1.0), mean_removal=removed)
+        problem = assembled(table, CHANNELS["logistic"]())
         beta = np.zeros(problem.operator.shape[1])
         beta[0], beta[-1] = 1.5, -2.0
         if removed:  # the extra weights that keep the two constraints

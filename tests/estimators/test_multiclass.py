@@ -34,7 +34,7 @@ def test_fitted_attributes_have_their_shapes_and_the_active_features_are_found()
     X, y = shifted()
     model = SparseClassifier().fit(X, y)
     assert model.solver_ == "GAMP"
-    assert model.models_ == [("sparse", 1.0)]
+    assert [(share.code, share.weight) for share in model.models_] == [("sparse", 1.0)]
     assert model.coef_.shape == model.coef_std_.shape == (3, 150)
     assert model.intercept_.shape == (3,)
     assert model.inclusion_probability_.shape == (150,)
@@ -59,8 +59,8 @@ def test_correlated_columns_are_fitted_with_exact_covariances_and_averaged():
     X, y = factors()
     model = SparseClassifier().fit(X, y)
     assert model.solver_ == "EP"
-    assert any(name.startswith("ridge") and weight > 0.1 for name, weight in model.models_)
-    assert sum(weight for _, weight in model.models_) == pytest.approx(1)
+    assert any(share.code == "ridge" and share.weight > 0.1 for share in model.models_)
+    assert sum(share.weight for share in model.models_) == pytest.approx(1)
     fresh_X, fresh_y = factors(seed=1, n_samples=1000)
     error = np.mean(model.predict(fresh_X) != fresh_y)
     best = min(
@@ -180,10 +180,11 @@ def test_the_dense_member_is_the_ridge_of_its_strength():
     """A part of the average, put back together by hand from standardised columns."""
     X, y = factors(n_features=10)
     model = SparseClassifier().fit(X, y)
-    part = next(p for p in model._many.parts if p.name.startswith("ridge"))
-    score_variance = float(part.name.rpartition(" ")[2])
+    part = next(p for p in model._average.parts if p.code == "ridge")
+    share = next(s for s in model.models_ if s.weight == part.weight)
+    score_variance = float(share.name.rpartition(" ")[2])
     Z = (X - X.mean(axis=0)) / X.std(axis=0)
     basis = np.hstack([np.sqrt(score_variance / 10) * Z, np.full((120, 1), 10.0)])
     fitted = multinomial_ridge(basis, np.eye(3)[y], np.ones(120))
     # Both stop 1e-6 nats from the mode, coming from different sides.
-    assert_allclose(Z @ part.linear.mean + part.linear.intercept, fitted.scores, atol=5e-3)
+    assert_allclose(Z @ part.weights.mean + part.weights.intercept, fitted.scores, atol=5e-3)

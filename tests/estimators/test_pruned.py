@@ -68,7 +68,9 @@ def test_leave_one_out_is_that_of_refits():
 
 def test_probabilities_are_those_of_a_step_behind_gaussian_scores(data):
     model = PrunedBayesClassifier(density=0.02, noise=0.1).fit(data.X, data.y)
-    mean, var = model._scores(data.X, with_var=True)
+    (part,) = model._average.parts
+    operator = model._standardized(data.X)
+    mean, var = part.weights.scores(operator)[:, 0], part.weights.score_variances(operator)[:, 0]
     assert_allclose(model.predict_proba(data.X)[:, 1], 0.1 + 0.8 * ndtr(mean / np.sqrt(var)), rtol=1e-9)
     assert_allclose(data.X @ model.coef_[0] + model.intercept_[0], mean, rtol=1e-6, atol=1e-9)
     assert_array_equal(model.predict(data.X), np.where(mean > 0, 1, -1))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 import subprocess
 import sys
+from collections import namedtuple
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -17,46 +20,26 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import foldless
-from foldless.channels import FlippedLabels, Probit
+from foldless import registry
+from foldless.channels import Channel
 from foldless.estimators import _saving
-from foldless.estimators.baselines import OneBitCS, RVMClassifier, SBMLRClassifier
-from foldless.priors import Laplace, SpikeAndSlab
+from foldless.estimators._saving import Saved
+from foldless.io import archive
+from foldless.io.archive import read_archive
+from foldless.priors import Gaussian, Prior
+from foldless.solvers.damping import AdaptiveDamping, ConstantDamping
+from golden import make
+from golden.make import table
 from reference.hostile_names import HOSTILE_NAMES
 
 RNG = np.random.default_rng(0)
-X = RNG.standard_normal((40, 15))
-X[:, 5:] += 1.5 * RNG.standard_normal((40, 1))  # correlated, so that SparseClassifier averages models
-Y = np.where(X[:, 0] - X[:, 1] + 0.5 * RNG.standard_normal(40) > 0, "tumour", "healthy")
+X, Y, _ = table(40, 15)
 GROUPS = np.arange(40) // 4
-
-# Every public estimator as it comes, where that is quick, and those that hold something special.
-QUICK = {"BayesPointClassifier": {"method": "ep"}}
-MODELS = {
-    name: getattr(foldless, name)(**QUICK.get(name, {}))
-    for name in foldless.__all__
-    if name.endswith("Classifier")
-} | {
-    "knapsack": foldless.BayesPointClassifier(
-        violation_cost=1.0, beta=2.0, n_sweeps=2, n_bins=16, engine="numpy"
-    ),
-    "random features": foldless.BayesPointClassifier(method="ep", random_features=True, n_components=8),
-    "component": foldless.GAMPClassifier(
-        SpikeAndSlab(Laplace(2.0), 0.1),
-        FlippedLabels(Probit(), 0.02),
-        damping=0.5,
-        class_weight={"tumour": 2.0},
-    ),
-    "kernel": foldless.SMLRClassifier(kernel="rbf"),
-    "kept": foldless.SparseClassifier(always_keep=[2], class_weight="balanced"),
-    "SBMLR": SBMLRClassifier(),
-    "one-bit": OneBitCS(),
-    "RVM": RVMClassifier(),
-}
 
 
 @pytest.fixture(scope="module")
 def fitted():
-    return {name: clone(model).fit(X, Y) for name, model in MODELS.items()}
+    return {kind: make.fitted(kind, *X.shape) for kind in make.KINDS}
 
 
 def outputs(model, X=X):
@@ -64,18 +47,7 @@ def outputs(model, X=X):
     return {name: getattr(model, name)(X) for name in methods if hasattr(model, name)}
 
 
-@pytest.mark.parametrize(
-    "model", [foldless.SparseClassifier(), foldless.BayesPointClassifier("ep")], ids=repr
-)
-def test_so_are_many_classes(model, tmp_path):
-    classes = np.array(["a", "b", "c"])[(X[:, :3] + X[:, 3:6]).argmax(axis=1)]
-    model = clone(model).fit(X, classes)
-    loaded = foldless.load(model.save(tmp_path / "model.safetensors"))
-    for method, promised in outputs(model).items():
-        assert_array_equal(outputs(loaded)[method], promised, strict=True)
-
-
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", make.KINDS)
 def test_a_saved_model_is_the_model(name, fitted, tmp_path):
     model = fitted[name]
     loaded = foldless.load(model.save(tmp_path / "model.safetensors"))
@@ -180,7 +152,7 @@ def test_what_cannot_be_data_is_named(fitted, tmp_path):
 
 
 def test_a_failing_write_leaves_the_old_file(fitted, tmp_path, monkeypatch):
-    path = fitted["GAMPClassifier"].save(tmp_path / "m")
+    path = fitted["gamp"].save(tmp_path / "m")
     before = path.read_bytes()
 
     def full(*_):
@@ -188,9 +160,189 @@ def test_a_failing_write_leaves_the_old_file(fitted, tmp_path, monkeypatch):
 
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        fitted["SMLRClassifier"].save(path)
+        fitted["smlr"].save(path)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
+
+
+# ------------------------------------------------------------------ names
+
+PLAIN_KINDS = {"float", "scalar", "array", "texts", "sparse", "dict", "tuple", "set"}
+
+
+def names_in(document):
+    """Every name of a class in a document."""
+    if isinstance(document, list):
+        return set().union(*map(names_in, document))
+    if not isinstance(document, dict):
+        return set()
+    own = {document[key] for key in ("$", "class") if key in document}
+    return (own | names_in(list(document.values()))) - PLAIN_KINDS
+
+
+@pytest.mark.parametrize("name", make.KINDS)
+def test_files_name_no_modules(name, fitted, tmp_path):
+    stored = read_archive(fitted[name].save(tmp_path / "m"))
+    names = names_in(stored.document)
+    assert names <= registry.registered_names()
+    assert stored.metadata == {
+        "format": archive.FORMAT,
+        "foldless": foldless.__version__,
+        "class": stored.document["class"],
+    }
+    assert "foldless" not in json.dumps(stored.document)
+    for part in names:
+        assert re.fullmatch(r"[a-z0-9-]+/[a-z0-9-]+", part)
+
+
+def test_every_class_has_its_name_when_a_file_is_loaded():
+    """Whatever of foldless is imported besides; and what draws figures is not imported for it."""
+    code = """
+import pkgutil, sys
+from importlib import import_module
+import foldless
+from foldless import registry
+from foldless.estimators._saving import register_all
+register_all()
+assert not {"matplotlib", "typer", "jinja2"} & set(sys.modules)
+complete = registry.registered_names()
+for room in pkgutil.walk_packages(foldless.__path__, "foldless."):
+    if not room.name.startswith(("foldless.cli", "foldless.anndata", "foldless.neuro")):
+        import_module(room.name)
+assert registry.registered_names() == complete
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("base", [Prior, Channel, ConstantDamping, AdaptiveDamping, Saved])
+def test_whatever_a_model_may_hold_has_a_name(base):
+    """All priors, channels and estimators that are not made to be derived from."""
+    _saving.register_all()
+    waiting, named = [base], 0
+    while waiting:
+        kind = waiting.pop()
+        below = [each for each in kind.__subclasses__() if each.__module__.startswith("foldless.")]
+        waiting += below
+        assert below or kind in registry._names, kind
+        named += kind in registry._names
+    assert named
+
+
+# Names are entered for good, so these are only ever defined here.
+@registry.registered("test/wide-gaussian")
+@dataclass(frozen=True)
+class WideGaussian(Gaussian):
+    times: float = 10.0
+
+
+class Unnamed(foldless.GAMPClassifier):
+    pass
+
+
+def test_classes_of_others_can_be_saved_under_a_name(tmp_path):
+    model = foldless.GAMPClassifier(WideGaussian(2.0, times=3.0), tune=False).fit(X, Y)
+    loaded = foldless.load(model.save(tmp_path / "m"))
+    assert loaded.prior == model.prior
+    assert type(loaded.prior_) is WideGaussian
+    with pytest.raises(TypeError, match=r"the model is of type .*Unnamed, .* foldless\.registry\.registered"):
+        Unnamed().fit(X, Y).save(tmp_path / "n")
+
+
+def test_a_named_tuple_without_a_name_does_not_become_a_tuple(fitted, tmp_path):
+    model = clone(make.KINDS["smlr"]).fit(X, Y)
+    model.x_ = namedtuple("Pair", "a b")(1, 2)
+    with pytest.raises(TypeError, match=r"x_ is of type .*Pair, which cannot be written"):
+        model.save(tmp_path / "m")
+
+
+# ------------------------------------------------------------------ files of other versions
+
+
+def test_fields_that_came_later_take_their_defaults(tmp_path):
+    path = foldless.GAMPClassifier(WideGaussian(2.0, times=3.0), tune=False).fit(X, Y).save(tmp_path / "m")
+
+    def older(document, *_):
+        del document["params"]["prior"]["times"]
+        del document["params"]["fdr"]
+
+    loaded = foldless.load(rewritten(path, older))
+    assert loaded.prior == WideGaussian(2.0, times=10.0)
+    assert loaded.fdr == foldless.GAMPClassifier().fdr
+
+
+def test_what_a_newer_version_added_is_refused_by_name(fitted, tmp_path):
+    path = fitted["gamp-components"].save(tmp_path / "m")
+
+    def newer(document, metadata, _):
+        metadata["foldless"] = "7.3"
+        document["params"]["prior"]["colour"] = "red"
+
+    with pytest.raises(ValueError, match=r"gamp\.prior has \['colour'\], .* Install foldless 7\.3"):
+        foldless.load(rewritten(path, newer))
+    path = fitted["gamp-components"].save(tmp_path / "m")
+    rewritten(path, lambda d, m, a: m.update(format=archive.FORMAT + 1, foldless="8.0"))
+    with pytest.raises(ValueError, match=rf"format {archive.FORMAT + 1} was made by foldless 8\.0; .* newer"):
+        foldless.load(path)
+
+
+def test_renamed_classes_fields_parameters_and_attributes(fitted, tmp_path, monkeypatch):
+    model = fitted["gamp-components"]
+    path = model.save(tmp_path / "m")
+
+    def older(document, *_):
+        prior = document["params"]["prior"]
+        prior["$"], prior["rate"], prior["cached"] = "prior/bernoulli", prior.pop("inclusion"), [1, 2]
+        document["params"]["q"] = document["params"].pop("fdr")
+        document["fitted"]["weights_"] = document["fitted"].pop("coef_")
+        document["class"] = "estimator/amp"
+        document["fitted"]["outcome_"]["$"] = "outcome/done"
+
+    rewritten(path, older)
+    with pytest.raises(ValueError, match="'estimator/amp', which this foldless does not have"):
+        foldless.load(path)
+    aliases = {
+        "prior/bernoulli": "prior/spike-and-slab",
+        "prior/spike-and-slab.rate": "inclusion",
+        "prior/spike-and-slab.cached": None,
+        "estimator/amp": "estimator/gamp",
+        "estimator/gamp.q": "fdr",
+        "estimator/gamp.weights_": "coef_",
+        "outcome/done": registry.name_of(model.outcome_),
+    }
+    for old, new in aliases.items():
+        monkeypatch.setitem(registry.ALIASES, old, new)
+    loaded = foldless.load(path)
+    assert loaded.get_params(deep=False) == model.get_params(deep=False)
+    assert loaded.outcome_ is model.outcome_
+    assert_array_equal(loaded.predict_proba(X), model.predict_proba(X), strict=True)
+
+
+def test_aliases_lead_to_names_of_today():
+    _saving.register_all()
+    for old, new in registry.ALIASES.items():
+        kind, _, field = old.partition(".")
+        assert (kind if field else new) in registry.registered_names()
+        assert field or old not in registry.registered_names()
+
+
+def test_every_earlier_format_can_be_read():
+    assert sorted(_saving.CHANGES) == list(range(1, archive.FORMAT))
+
+
+def test_an_earlier_format_is_read_by_its_change(fitted, tmp_path, monkeypatch):
+    path = fitted["smlr"].save(tmp_path / "m")
+    monkeypatch.setattr(archive, "FORMAT", archive.FORMAT + 1)
+    monkeypatch.setattr(_saving, "FORMAT", archive.FORMAT)
+
+    def in_percent(document):
+        document["params"]["tol"] = document["params"]["tol"] / 100
+        return document
+
+    monkeypatch.setitem(_saving.CHANGES, archive.FORMAT - 1, in_percent)
+    assert foldless.load(path).tol == fitted["smlr"].tol / 100
+    monkeypatch.setitem(_saving.CHANGES, archive.FORMAT - 1, lambda document: document["nothing"])
+    with pytest.raises(ValueError, match="the document cannot be read"):
+        foldless.load(path)
 
 
 # ------------------------------------------------------------------ files of others
@@ -220,21 +372,24 @@ def set_fitted(name, value):
 
 
 HOSTILE = {
-    "another program's": lambda d, m, a: m.pop("format") and None,
-    "newer schema": lambda d, m, a: m.__setitem__("schema", 2),
-    "no schema": lambda d, m, a: m.pop("schema") and None,
+    "no format": lambda d, m, a: m.pop("format") and None,
+    "newer format": lambda d, m, a: m.__setitem__("format", 2),
+    "format before the first": lambda d, m, a: m.__setitem__("format", 0),
+    "format that is no number": lambda d, m, a: m.__setitem__("format", True),
     "unknown class": lambda d, m, a: d.__setitem__("class", "Malware"),
     "class of another kind": lambda d, m, a: d.__setitem__("class", ["os", "system"]),
-    "a class that is no estimator": lambda d, m, a: d.__setitem__("class", "Saved"),
-    "unknown part": set_fitted("prior_", {"$": "os.system", "fields": {"command": "true"}}),
-    "part of another package": set_fitted("prior_", {"$": "subprocess.Popen", "fields": {"args": "true"}}),
-    "part of a room that models are not made of": set_fitted("x_", {"$": "io.table.Table", "fields": {}}),
-    "part that is a function": set_fitted("x_", {"$": "tuning.fit.assemble", "fields": {}}),
-    "part that is a module": set_fitted("x_", {"$": "tuning.fit.np", "fields": {}}),
-    "part that is no name": set_fitted("prior_", {"$": ["Gaussian"], "fields": {}}),
-    "part without fields": set_fitted("prior_", {"$": "Gaussian"}),
-    "part with wrong fields": set_fitted("prior_", {"$": "Gaussian", "fields": {"colour": "red"}}),
-    "part with impossible values": set_fitted("prior_", {"$": "Gaussian", "fields": {"variance": -1}}),
+    "class by its name in Python": lambda d, m, a: d.__setitem__("class", "GAMPClassifier"),
+    "class that is no estimator": lambda d, m, a: d.__setitem__("class", "prior/gaussian"),
+    "class that is an outcome": lambda d, m, a: d.__setitem__("class", "outcome/converged"),
+    "class missing": lambda d, m, a: d.pop("class") and None,
+    "unknown part": set_fitted("prior_", {"$": "prior/secret"}),
+    "part of another package": set_fitted("prior_", {"$": "subprocess.Popen", "args": "true"}),
+    "part by its name in Python": set_fitted("prior_", {"$": "foldless.priors.gaussian.Gaussian"}),
+    "part that is an estimator": set_fitted("x_", {"$": "estimator/gamp"}),
+    "part that is no name": set_fitted("prior_", {"$": ["prior/gaussian"]}),
+    "part with unknown fields": set_fitted("prior_", {"$": "prior/gaussian", "colour": "red"}),
+    "part without what it needs": set_fitted("prior_", {"$": "selection/credible-set"}),
+    "part with impossible values": set_fitted("prior_", {"$": "prior/gaussian", "variance": -1}),
     "no kind": set_fitted("prior_", {"fields": {}}),
     "method replaced": set_fitted("predict", "owned"),
     "dunder replaced": set_fitted("__class__", "owned"),
@@ -256,7 +411,7 @@ HOSTILE = {
     "texts that are none": set_fitted("x_", {"$": "texts", "dtype": "str", "shape": [2], "items": [1, 2]}),
     "texts of another shape": set_fitted("x_", {"$": "texts", "dtype": "str", "shape": [9], "items": ["a"]}),
     "type that is none": set_fitted("x_", {"$": "scalar", "dtype": "object", "value": 1}),
-    "outcome that is none": set_fitted("outcome_", {"$": "Outcome", "value": "fine"}),
+    "outcome that is none": set_fitted("outcome_", {"$": "outcome/fine"}),
     "features as text": set_fitted("n_features_in_", "many"),
     "names too few": set_fitted(
         "feature_names_in_", {"$": "texts", "dtype": "object", "shape": [1], "items": ["a"]}
@@ -275,7 +430,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("case", HOSTILE)
 def test_hostile_documents_are_refused(case, fitted, tmp_path):
-    path = fitted["GAMPClassifier"].save(tmp_path / "m")
+    path = fitted["gamp"].save(tmp_path / "m")
     rewritten(path, HOSTILE[case])
     with pytest.raises(ValueError, match=r".*/m: .+ .+") as raised:
         foldless.load(path)
@@ -305,7 +460,7 @@ def test_files_that_are_no_models(content, tmp_path):
 
 
 def test_every_truncation_is_noticed(fitted, tmp_path):
-    path = fitted["GAMPClassifier"].save(tmp_path / "m")
+    path = fitted["gamp"].save(tmp_path / "m")
     content = path.read_bytes()
     for size in [*range(64), *np.linspace(64, len(content) - 1, 60, dtype=int)]:
         path.write_bytes(content[:size])
@@ -320,7 +475,7 @@ def test_a_missing_file_is_missing(tmp_path):
 
 @pytest.fixture(scope="module")
 def content(fitted, tmp_path_factory):
-    return fitted["GAMPClassifier"].save(tmp_path_factory.mktemp("fuzz") / "m").read_bytes()
+    return fitted["gamp"].save(tmp_path_factory.mktemp("fuzz") / "m").read_bytes()
 
 
 @settings(max_examples=100)

@@ -17,7 +17,13 @@ from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
 
-from foldless import BayesPointClassifier, GAMPClassifier, PrunedBayesClassifier, SparseClassifier
+from foldless import (
+    BayesPointClassifier,
+    EPBayesPointClassifier,
+    GAMPClassifier,
+    PrunedBayesClassifier,
+    SparseClassifier,
+)
 from foldless.channels import FlippedLabels, Logistic, Probit
 from foldless.datasets import make_class_means
 from foldless.priors import Gaussian, Laplace, SpikeAndSlab
@@ -27,8 +33,8 @@ CLASSIFIERS = [SparseClassifier(), GAMPClassifier()]
 # These select nothing, so fewer checks apply. Without choices the knapsack needs no folds, and no numba; EP
 # with one kind of noise instead of three is a third of the time.
 BAYES_POINTS = [
-    BayesPointClassifier("ep", channel="probit"),
-    BayesPointClassifier("knapsack", violation_cost=1.0, n_sweeps=5, beta=1.0, n_bins=16),
+    EPBayesPointClassifier("probit"),
+    BayesPointClassifier(violation_cost=1.0, n_sweeps=5, beta=1.0, n_bins=16),
 ]
 every_classifier = pytest.mark.parametrize("model", CLASSIFIERS, ids=lambda m: type(m).__name__)
 # Its decisions are not linear, and what it selects depends on a density that is given, not learnt.
@@ -54,7 +60,7 @@ def test_every_scikit_learn_check_passes(model, record_property):
     assert ran >= 64
 
 
-@pytest.mark.parametrize("model", BAYES_POINTS, ids=lambda m: m.method)
+@pytest.mark.parametrize("model", BAYES_POINTS, ids=lambda m: type(m).__name__)
 def test_every_check_of_a_classifier_passes_for_bayes_points(model):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

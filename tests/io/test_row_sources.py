@@ -16,6 +16,7 @@ from foldless import SparseClassifier, open_rows
 from foldless.datasets import make_class_means
 from foldless.io.rows import RowSource, row_source
 from foldless.io.table import BadTable, Roles
+from foldless.operators import RowBlocks
 
 N_ROWS, N_COLUMNS = 57, 6
 NAMES = [f"gene {j}" for j in range(N_COLUMNS)]
@@ -106,6 +107,20 @@ def test_blocks_put_together_are_the_matrix(kind: str, dtype: type, tmp_path: Pa
         found = blocks_of(source, block_bytes)
         assert_array_equal(np.concatenate(found), A)
         assert (len(found) == 1) == (block_bytes == 1 << 20)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_some_rows_and_counts_of_what_is_not_zero_come_from_every_format(kind: str, tmp_path: Path) -> None:
+    A = matrix()
+    weight = np.arange(N_ROWS) % 3.0
+    for block_bytes in (1, 7 * N_COLUMNS * A.itemsize, 1 << 20):
+        operator = RowBlocks(source_of(kind, A, tmp_path), block_bytes=block_bytes)
+        assert_array_equal(operator.nonzero_weight(weight), weight @ (A != 0))
+        # Rows of one block only, of blocks far apart, and all.
+        for rows in (np.array([30, 31]), np.array([0, 2, 25, 55, 56]), np.arange(N_ROWS)):
+            part = operator.some_rows(rows)
+            assert part.X.dtype == A.dtype
+            assert_array_equal(part.columns(np.arange(N_COLUMNS)), A[rows])
 
 
 @pytest.mark.parametrize("kind", FORMATS)

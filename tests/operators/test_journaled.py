@@ -44,7 +44,7 @@ class Refusing(Operator):
         raise AssertionError("the data were looked at")
 
     sweep = scores = adjoint = score_variances = column_moments = squared_norms = refuse
-    columns = dense_tile = refuse
+    columns = dense_tile = nonzero_weight = refuse
 
 
 def spoiling_step(rows: slice, scores: Any, score_var: Any) -> Any:
@@ -71,6 +71,7 @@ def calls(operator: Operator) -> Iterator[Any]:
     yield operator.adjoint(SLOPES)
     yield from operator.squared_norms(SLOPES**2)
     yield operator.row_norms()
+    yield operator.nonzero_weight(SLOPES**2)
 
 
 OPERATORS = {

@@ -20,9 +20,8 @@ from scipy import sparse
 import foldless
 from foldless.datasets import make_class_means
 from foldless.io.rows import ReadRows, RowSource, row_source
-from foldless.io.rows.base import in_space
 from foldless.io.table import BadTable
-from foldless.operators import Dense, RowBlocks, Standardized, open_rows
+from foldless.operators import Dense, RowBlocks, Sparse, Standardized, open_rows
 from foldless.operators.reading_ahead import THREAD_NAME
 
 
@@ -48,7 +47,7 @@ class Watched(RowSource):
             time.sleep(self.seconds)
             if sparse.issparse(self.A):
                 return self.A[rows]
-            block = in_space(space, rows.stop - rows.start, self.shape[1], self.dtype)
+            block = self.in_space(rows, space)
             block[:] = self.A[rows]
             return block
 
@@ -76,6 +75,9 @@ def test_a_pass_reads_every_row_once_in_order_by_another_thread() -> None:
         "adjoint": lambda: operator.adjoint(slopes),
         "score_variances": lambda: operator.score_variances(w),
         "columns": lambda: operator.columns([1, 2]),
+        "squared_norms": lambda: operator.squared_norms(np.ones(50)),
+        "nonzero_weight": lambda: operator.nonzero_weight(np.ones(50)),
+        "some_rows": lambda: operator.some_rows(np.arange(0, 50, 7)),
     }
     for call in passes.values():
         source.reads.clear()
@@ -84,6 +86,10 @@ def test_a_pass_reads_every_row_once_in_order_by_another_thread() -> None:
         assert threading.get_ident() not in source.threads
         assert source.n_open == 0
         assert readers() == []
+    # Blocks without any of the rows stay where they are.
+    source.reads.clear()
+    operator.some_rows(np.array([1, 3, 49]))
+    assert source.reads == [slice(0, 7), slice(49, 50)]
     # One row is looked at first, and nothing at all where no column is asked for.
     source.reads.clear()
     operator.column_moments(np.ones(50))
@@ -188,10 +194,17 @@ def test_blocks_without_weight_and_values_that_are_not_finite(tmp_path: Path) ->
         spoiled = A.copy()
         spoiled[13, 1] = bad
         operator = RowBlocks(row_source(spoiled), block_bytes=4 * 3 * 8)
-        with pytest.raises(ValueError, match="column 1 has no finite mean"):
-            Standardized.fit(operator)
-        # New samples have no moments to look at: their scores tell.
-        for weights in (np.ones(3), np.ones((3, 2))):
+        for anywhere in (
+            operator,
+            Dense(spoiled),
+            Dense(np.asfortranarray(spoiled)),
+            Sparse(sparse.csr_array(spoiled)),
+        ):
+            with pytest.raises(ValueError, match="column 1 has no finite mean"):
+                Standardized.fit(anywhere)
+        # New samples have no moments to look at: their scores tell. A product of zero and infinity is invalid
+        # on every processor; other products are so with some BLAS kernels.
+        for weights in (np.ones(3), np.ones((3, 2)), np.array([1.0, 0.0, 1.0])):
             with pytest.raises(ValueError, match=r"row 13 of X.*\(1 such rows\)"):
                 operator.scores(weights)
 

@@ -20,7 +20,14 @@ from jinja2 import StrictUndefined, UndefinedError
 from sklearn.datasets import load_iris
 
 import foldless
-from foldless import BayesPointClassifier, GAMPClassifier, SMLRClassifier, SparseClassifier, report
+from foldless import (
+    BayesPointClassifier,
+    EPBayesPointClassifier,
+    GAMPClassifier,
+    SMLRClassifier,
+    SparseClassifier,
+    report,
+)
 from foldless.datasets import make_class_means
 from foldless.estimators.baselines import OneBitCS, RVMClassifier, SBMLRClassifier
 from foldless.io import printable
@@ -113,9 +120,9 @@ ESTIMATORS = {
         two_classes,
     ),
     "SparseClassifier, three classes": (SparseClassifier(), iris),
-    "BayesPointClassifier, ep": (BayesPointClassifier("ep"), iris),
-    "BayesPointClassifier, kernel": (BayesPointClassifier("ep", kernel="rbf"), two_classes),
-    "BayesPointClassifier, knapsack": (
+    "EPBayesPointClassifier": (EPBayesPointClassifier(), iris),
+    "EPBayesPointClassifier, kernel": (EPBayesPointClassifier(kernel="rbf"), two_classes),
+    "BayesPointClassifier": (
         BayesPointClassifier(violation_cost=1.0, beta=1.0, n_sweeps=3, engine="numpy"),
         two_classes,
     ),

@@ -149,6 +149,7 @@ def test_the_order_of_columns_does_not_matter(shape):
 
 
 # Measured over 25 runs: 60 sets, 58 of them with a true feature; promised 0.96.
+@pytest.mark.study
 def test_sets_are_right_as_often_as_they_say():
     right, promised, covered, n_true = [], [], 0, 0
     for seed in range(25):

@@ -11,7 +11,8 @@ from foldless.operators import Dense, Standardized, WithIntercept
 from foldless.priors import Blocks, Gaussian, SpikeAndSlab
 from foldless.problem import Problem
 from foldless.solvers import EP, Stopping, solve
-from foldless.solvers.clustered_ep import ClusteredEP, equivalent_cavities
+from foldless.solvers.cluster_sites import equivalent_cavities
+from foldless.solvers.clustered_ep import ClusteredEP
 from foldless.solvers.configurations import SpikesAndSlabs
 from foldless.tuning.em import EM, tunable_names
 from reference.exact_probit import exact_spike_and_slab
@@ -109,6 +110,7 @@ def test_the_order_of_columns_does_not_matter(shape):
     assert_allclose(turned.posterior.mean, found.posterior.mean[order], atol=1e-4)
 
 
+@pytest.mark.study
 def test_two_clusters_against_enumeration():
     errors, errors_of_ep = [], []
     for seed, shape in enumerate([(60, 10), (40, 10), (9, 10)]):
@@ -124,6 +126,7 @@ def test_two_clusters_against_enumeration():
     assert np.mean(errors) < 0.6 * np.mean(errors_of_ep)
 
 
+@pytest.mark.study
 def test_em_stays_sane_on_strong_blocks():
     """Where sites of single weights let the prior's parameters run away."""
     for seed in range(2):

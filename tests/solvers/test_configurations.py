@@ -15,10 +15,9 @@ from foldless.solvers import configurations as module
 from foldless.solvers.configurations import (
     SpikesAndSlabs,
     all_configurations,
-    configurations,
     spikes_and_slabs,
 )
-from foldless.solvers.joint import JointCavity
+from foldless.solvers.gaussian_layer import JointCavity
 
 
 def linear_case(n_weights, seed, *, n_samples=25, slab_means=True):
@@ -37,6 +36,10 @@ def linear_case(n_weights, seed, *, n_samples=25, slab_means=True):
         ridge=np.zeros(n_weights),
     )
     return X, y, prior
+
+
+def configurations(cavity, prior, *options, **more_options):
+    return all_configurations([cavity], [prior], *options, **more_options)[0]
 
 
 def cavity_of(X, y):

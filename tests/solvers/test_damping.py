@@ -7,9 +7,9 @@ import pytest
 from numpy.testing import assert_allclose
 
 from foldless.solvers.damping import (
-    CALMER,
-    CALMEST_STEP,
+    RESTART_SHARE,
     SETTLED_SCORE,
+    SMALLEST_STEP,
     AdaptiveDamping,
     ConstantDamping,
     Pace,
@@ -73,6 +73,6 @@ def test_calmer_until_it_would_take_for_ever():
         assert pace.step <= pace.largest_step
         # The step does not recover beyond the largest one.
         assert after(pace, (0.1, 0.1), taken=pace.step, damping=AdaptiveDamping()).step <= pace.largest_step
-        pace = pace.calmer()
-    assert_allclose(steps, [1.0, CALMER, CALMER**2, CALMER**3])
-    assert steps[-1] >= CALMEST_STEP
+        pace = pace.more_damped()
+    assert_allclose(steps, [1.0, RESTART_SHARE, RESTART_SHARE**2, RESTART_SHARE**3])
+    assert steps[-1] >= SMALLEST_STEP

@@ -11,8 +11,9 @@ from foldless.operators import Dense, Standardized, WithIntercept
 from foldless.priors import Blocks, Gaussian, SpikeAndSlab
 from foldless.problem import Problem
 from foldless.solvers import EP, GAMP, Stopping, solve
-from foldless.solvers.gaussian_layer import NotPositiveDefinite, Sites, Tiles, gaussian_layer
-from foldless.solvers.joint import ClusterSite, JointCavities, joint_cavity, sites_at_cavities
+from foldless.solvers.cluster_sites import ClusterSite
+from foldless.solvers.gaussian_layer import NotPositiveDefinite, Sites, Tiles, opened_layer
+from foldless.solvers.joint import JointCavities, sites_at_cavities
 
 SHAPES = [(20, 50), (50, 20), (30, 30)]
 
@@ -51,8 +52,7 @@ def by_schur_complement(X, prior_precision, prior_shift, sites, sample_weight, c
 def test_against_the_schur_complement(shape, columns):
     for seed in range(3):
         X, sites, weight = random_sites(shape, seed)
-        problem = Problem(Dense(X), np.ones(shape[0]), weight, Probit(), Gaussian())
-        precision, shift = joint_cavity(problem, sites, columns)
+        precision, shift = JointCavities(Tiles(Dense(X)), sites, weight, columns).of(columns)
         expected = by_schur_complement(
             X, np.diag(sites.prior_precision), sites.prior_shift, sites, weight, columns
         )
@@ -80,7 +80,8 @@ def test_sites_taken_out_do_not_matter(shape):
 def test_one_column_has_the_cavity_of_the_layer(shape):
     X, sites, weight = random_sites(shape, 6)
     tiles = Tiles(Dense(X))
-    layer = gaussian_layer(tiles, sites, weight)
+    opened = opened_layer(tiles, sites, weight, np.flatnonzero(sites.prior_precision <= 0))
+    layer = opened.closed(opened.block_of(sites))
     cavities = JointCavities(tiles, sites, weight, np.arange(shape[1]))
     for j in range(shape[1]):
         precision, shift = cavities.of([j])
@@ -134,9 +135,20 @@ def test_what_cannot_be_asked():
     cavities = JointCavities(Tiles(Dense(X)), sites, weight, [1, 2])
     with pytest.raises(ValueError, match="not all among those that were opened"):
         cavities.of([1, 30])
-    hopeless = Sites(np.full(50, -1e3), sites.prior_shift, sites.label_precision, sites.label_shift)
+
+
+def test_negative_sites_that_make_no_distribution_are_weakened():
+    X, sites, weight = random_sites((20, 50), 9)
+    found = []
+    for precision in (-1e3, 125.0):
+        prior = np.full(50, precision)
+        changed = Sites(prior, sites.prior_shift, sites.label_precision, sites.label_shift)
+        found.append(JointCavities(Tiles(Dense(X)), changed, weight, [1, 2]).of([1, 2]))
+    for part, expected in zip(*found, strict=True):
+        assert_allclose(part, expected, rtol=1e-8, atol=1e-10)
+    unknown = Sites(np.full(50, np.nan), sites.prior_shift, sites.label_precision, sites.label_shift)
     with pytest.raises(NotPositiveDefinite):
-        JointCavities(Tiles(Dense(X)), hopeless, weight, [1, 2])
+        JointCavities(Tiles(Dense(X)), unknown, weight, [1, 2])
 
 
 def fitted(solver, seed=0, shape=(60, 30)):
@@ -164,7 +176,9 @@ def test_sites_of_gamp_make_a_joint_cavity_like_that_of_ep():
     for solver in (EP(), GAMP()):
         solution = fitted(solver, shape=(200, 60))
         sites = sites_at_cavities(solution.problem, solution.state)
-        answers.append(joint_cavity(solution.problem, sites, [0, 1, 5]))
+        problem, columns = solution.problem, [0, 1, 5]
+        opened = JointCavities(Tiles(problem.operator), sites, problem.sample_weight, columns)
+        answers.append(opened.of(columns))
     scale = np.abs(answers[0].precision).max()
     assert_allclose(answers[1].precision, answers[0].precision, atol=0.1 * scale)
     assert_allclose(answers[1].shift, answers[0].shift, atol=0.1 * np.abs(answers[0].shift).max())

@@ -107,7 +107,7 @@ def test_diverged_and_rescued(correlated):
     assert solution.outcome is Outcome.CONVERGED
     undamped = GAMP(damping=ConstantDamping(1.0))
     neighbour = correlated.but(prior=Gaussian(0.02001))
-    rescued = solve(neighbour, undamped, stopping=stopping, state=undamped.resumed(solution.state))
+    rescued = solve(neighbour, undamped, stopping=stopping, state=undamped.as_start(solution.state))
     check_usable(rescued)
     assert rescued.outcome is Outcome.RESCUED
     assert rescued.outcome.trustworthy
@@ -163,7 +163,7 @@ class ScriptedState:
 
 @dataclass(frozen=True)
 class Scripted(Solver):
-    """Each step has the next change of the script; a calmer state goes on in the script."""
+    """Each step has the next change of the script; a more damped state goes on in the script."""
 
     script: tuple[float, ...] = ()
     calmest: float = 0.01
@@ -175,13 +175,13 @@ class Scripted(Solver):
         at = _clock.tick()
         return replace(state, at=at, change=self.script[at])
 
-    def calmer(self, state):
+    def more_damped(self, state):
         return None if state.step / 4 < self.calmest else replace(state, step=state.step / 4)
 
-    def resumed(self, state):
+    def as_start(self, state):
         return state
 
-    def transferred(self, problem, state):
+    def for_new_data(self, problem, state):
         return state
 
     def posterior(self, problem, state):

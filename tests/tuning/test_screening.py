@@ -19,11 +19,11 @@ from foldless.priors import Blocks, Gaussian, Pruned, Ridged, SpikeAndSlab
 from foldless.priors.accompanied import Accompanied
 from foldless.problem import Problem
 from foldless.solution import Outcome
-from foldless.solvers import GAMP, Stopping, solve
-from foldless.tuning import screening
+from foldless.solvers import GAMP, Stopping, screening, solve
+from foldless.solvers.screening import Screening, _Gathered, _small_problem, solve_screened
 from foldless.tuning.em import EM, tunable_names
-from foldless.tuning.fit import Columns, assemble
-from foldless.tuning.screening import Screening, _Gathered, _small_problem, solve_screened
+from foldless.tuning.table import assembled
+from reference.planned import table_of
 
 # As for millions of features, but that a few thousand are the many, of which a larger share is few.
 SCREENING = Screening(least_weights=1000, largest_share=0.3, largest_length=40)
@@ -35,8 +35,8 @@ class Screened(GAMPClassifier):
 
     screening = SCREENING
 
-    def _choices(self) -> Any:
-        return replace(super()._choices(), screening=self.screening)
+    def _choices(self, n_classes: int) -> Any:
+        return replace(super()._choices(n_classes), screening=self.screening)
 
 
 class Whole(Screened):
@@ -239,12 +239,8 @@ def test_columns_are_gathered_alike_in_any_number_of_pieces(at_once: int, monkey
 
 
 def problem_of(X: np.ndarray, y: np.ndarray, **changes: Any) -> Problem:
-    weight = np.ones(y.size)
-    standardized = Standardized.fit(Dense(X), weight)
-    columns = Columns(X.shape[1], (), intercept=True, means_removed=False)
-    problem = assemble(standardized, y.astype(float), weight, columns, Logistic())
-    base = SpikeAndSlab(Gaussian(2.0), 1e-3)
-    return problem.but(prior=replace(problem.prior, base=base)).but(**changes)
+    problem = assembled(table_of(X, y), Logistic(), SpikeAndSlab(Gaussian(2.0), 1e-3))
+    return problem.but(**changes)
 
 
 def test_where_screening_does_not_apply() -> None:
@@ -364,7 +360,7 @@ def test_verbose_fits_say_how_many_weights_they_visit(capsys: Any) -> None:
 
 
 def test_default_estimators_screen_from_a_million_on() -> None:
-    choices = SparseClassifier()._choices()
+    choices = SparseClassifier()._choices(2)
     assert choices.screening == Screening()
     assert choices.screening.least_weights == 1_000_000
 

@@ -19,7 +19,7 @@ from scipy.special import ndtr
 from benchmarks.studies import _common as common
 from benchmarks.studies._real_data import add_data_option
 from benchmarks.studies.bayes_point_table1.run import FILES, STUDY, Split, random_split, tuned_svm
-from foldless import BayesPointClassifier
+from foldless import BayesPointClassifier, EPBayesPointClassifier
 from foldless.solvers.knapsack import Machine
 
 Values = NDArray[np.float64]
@@ -78,11 +78,11 @@ def outlier(n_draws: int, quick: bool) -> pd.DataFrame:
     # As the clouds are, as in the paper's figure; then with columns scaled, outlier and all.
     models = {
         "SVM": lambda X, y: svm_boundary(X, y, scaled=False),
-        "EP": lambda X, y: _boundary(BayesPointClassifier("ep", standardize=False).fit(X, y)),
+        "EP": lambda X, y: _boundary(EPBayesPointClassifier(standardize=False).fit(X, y)),
         "knapsack": knapsack(False),
         "knapsack, quartiles scaled": knapsack("robust"),
         "SVM, variance scaled": lambda X, y: svm_boundary(X, y, scaled=True),
-        "EP, variance scaled": lambda X, y: _boundary(BayesPointClassifier("ep").fit(X, y)),
+        "EP, variance scaled": lambda X, y: _boundary(EPBayesPointClassifier().fit(X, y)),
         "knapsack, variance scaled": knapsack(True),
     }
     rows = []
@@ -103,7 +103,7 @@ def svm_boundary(X: Values, y: Values, scaled: bool) -> tuple[Values, float]:
     return coef, float(svm.intercept_[0] - center @ coef)
 
 
-def _boundary(model: BayesPointClassifier) -> tuple[Values, float]:
+def _boundary(model: BayesPointClassifier | EPBayesPointClassifier) -> tuple[Values, float]:
     return model.coef_[0], float(model.intercept_[0])
 
 

@@ -20,7 +20,7 @@ from sklearn.svm import SVC
 from benchmarks.studies import _common as common
 from benchmarks.studies._real_data import add_data_option, data_folder
 from benchmarks.studies.bayes_point_table1.plot import draw, report
-from foldless import BayesPointClassifier
+from foldless import EPBayesPointClassifier
 from foldless.solvers.knapsack import Machine
 from foldless.tuning.bayes_point import (
     BETAS,
@@ -95,7 +95,7 @@ def measured(split: Split, n_bins: int, quick: bool) -> dict[str, dict[str, Any]
         return float(np.mean(model.predict(split.X_test) != split.y_test))
 
     svm = common.timed(lambda: tuned_svm(split))
-    ep = common.timed(lambda: BayesPointClassifier(method="ep").fit(split.X, split.y))
+    ep = common.timed(lambda: EPBayesPointClassifier().fit(split.X, split.y))
     rows = {
         "SVM": {"error": error(svm.result), "chosen": f"C={svm.result.best_params_['C']:g}"},
         "EP": {"error": error(ep.result), "chosen": str(ep.result.channel_)},

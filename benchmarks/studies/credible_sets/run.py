@@ -6,7 +6,6 @@ python -m benchmarks.studies.credible_sets.run
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,22 +14,22 @@ import pandas as pd
 from scipy.special import expit
 from tests.reference.spike_and_slab_gibbs import spike_and_slab_gibbs
 
+from benchmarks.scale._iteration import starting_problem
 from benchmarks.studies import _common as common
 from benchmarks.studies.credible_sets.plot import BIN_EDGES, draw, report
 from foldless.channels import Logistic, Probit
 from foldless.datasets import make_logistic
-from foldless.operators import Dense, Standardized
+from foldless.operators import Dense
 from foldless.priors import Blocks, Gaussian, SpikeAndSlab
 from foldless.problem import Problem
 from foldless.selection import CredibleSets, credible_sets, select
 from foldless.solution import Solution
 from foldless.solvers import EP, GAMP, Stopping, solve
 from foldless.solvers.base import Solver
-from foldless.solvers.clustered_ep import ClusteredEP, ClusteredState
+from foldless.solvers.clustered_ep import ClusteredEP
+from foldless.solvers.ep import EPState
 from foldless.solvers.joint import sites_at_cavities
 from foldless.tuning.em import EM, tunable_names
-from foldless.tuning.fit import Columns, assemble
-from foldless.tuning.start import class_means, starting_prior
 
 STUDY = Path(__file__).parent
 FDR = 0.1
@@ -145,21 +144,9 @@ def blocks(rng: np.random.Generator, n_samples: int, n_features: int, block: int
     return np.sqrt(WITHIN_BLOCK) * common_part + np.sqrt(1 - WITHIN_BLOCK) * own_part
 
 
-def assembled(data: Data) -> Problem:
-    """As the estimators do it: standardised, with an intercept, and a prior with starting values."""
-    weight = np.ones(data.labels.size)
-    standardized = Standardized.fit(Dense(data.X), weight)
-    columns = Columns(data.X.shape[1], always_kept=(), intercept=True, means_removed=False)
-    problem = assemble(standardized, data.labels, weight, columns, Logistic())
-    means = class_means(standardized, data.labels, weight)
-    assert isinstance(problem.prior, Blocks)
-    base = starting_prior("spike-and-slab", means, problem.n_samples)
-    return problem.but(prior=replace(problem.prior, base=base))
-
-
 def measured(solver: Solver[Any], data: Data) -> tuple[dict[str, Any], Any]:
     """One fit with credible sets, on the clock, against the truth; and the inclusion probabilities."""
-    problem = assembled(data)
+    problem = starting_problem(data.X, data.labels, Logistic())
 
     def fit_and_select() -> tuple[Solution, CredibleSets]:
         solution = solve(problem, solver, tuner=EM(tunable_names(problem)), stopping=STOPPING)
@@ -200,7 +187,7 @@ def measured(solver: Solver[Any], data: Data) -> tuple[dict[str, Any], Any]:
 def sets_of(solution: Solution) -> CredibleSets:
     at, state, problem = solution.posterior, solution.state, solution.problem
     inclusion = problem.prior.inclusion_probability(at.cavity_mean, at.cavity_var)  # type: ignore[attr-defined]
-    if isinstance(state, ClusteredState):
+    if isinstance(state, EPState) and state.cluster_sites:
         return credible_sets(problem, state.sites, inclusion, joint=state.cluster_sites)
     return credible_sets(problem, sites_at_cavities(problem, state), inclusion)
 

@@ -1,4 +1,4 @@
-"""Mislabelled training samples [Ziniel et al. 2014, section VI-C]: test error and estimated flip rate.
+"""Mislabelled training samples [Ziniel et al. 2015, section VI-C]: test error and estimated flip rate.
 
 python -m benchmarks.studies.gamp_robust.run
 """

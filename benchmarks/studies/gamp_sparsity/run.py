@@ -1,4 +1,4 @@
-"""Far more features than samples [Ziniel et al. 2014, section VI-A]: error, seconds and features found.
+"""Far more features than samples [Ziniel et al. 2015, section VI-A]: error, seconds and features found.
 
 python -m benchmarks.studies.gamp_sparsity.run
 """

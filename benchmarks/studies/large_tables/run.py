@@ -117,7 +117,7 @@ def measured(table: str, trial: int, method: str, share: float) -> dict[str, Any
         row |= {
             "loo_error": model.loo_error_,
             "loo_log_loss": model.loo_log_loss_,
-            "sparse_weight": dict(model.models_).get("sparse", 0.0),
+            "sparse_weight": sum(share.weight for share in model.models_ if share.code == "sparse"),
             "kept": int(np.sum(model.inclusion_probability_ > 0.5)),
             "outcome": str(model.outcome_),
         }

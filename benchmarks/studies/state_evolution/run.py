@@ -1,4 +1,4 @@
-"""Measured against predicted performance of GAMP: figure 2 of Ziniel, Schniter, Sederberg 2014.
+"""Measured against predicted performance of GAMP: figure 2 of Ziniel, Schniter, Sederberg 2015.
 
     python benchmarks/studies/state_evolution/run.py                  # everything; a few minutes on one core
     python benchmarks/studies/state_evolution/run.py --redraw         # the figure again, from the CSV files

@@ -276,7 +276,7 @@ def coverage(model: SparseClassifier, inclusion: Array, weights: Array) -> dict[
         "simple_all": int(simple.sum()),
         "simple_likely": int(simple[likely].sum()),
     }
-    if model.solver_ != "GAMP":
+    if not model.solver_.startswith("GAMP"):
         return found
     share = np.maximum(inclusion, np.finfo(float).tiny)
     slab_mean = coef / share

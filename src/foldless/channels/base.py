@@ -8,6 +8,7 @@ from typing import Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import log_expit
 
 from foldless.beliefs import Array, Response
 from foldless.component import Component, Names
@@ -50,6 +51,21 @@ class Channel(Component):
     def log_likelihood(self, score: Array, labels: Array) -> Array:
         """log p(label | score)."""
         return self.at_score(score, labels).log_z
+
+    def log_odds(self, mean: Array, var: Array | None) -> Array:
+        """log P(y = +1) - log P(y = -1) for scores N(mean, var); without variances they are certain.
+
+        Two likelihoods that do not sum to one are normalised by this.
+        """
+        label = np.ones_like(mean)
+        if var is None:
+            return self.log_likelihood(mean, label) - self.log_likelihood(mean, -label)
+        return self.respond(mean, var, label).log_z - self.respond(mean, var, -label).log_z
+
+    def log_proba(self, mean: Array, var: Array | None) -> Array:
+        """Log probability of every class, (samples, classes), for Gaussian scores, (samples, scores)."""
+        log_odds = self.log_odds(mean[:, 0], None if var is None else var[:, 0])
+        return np.column_stack([log_expit(-log_odds), log_expit(log_odds)])
 
     def untempered(self) -> Channel:
         """The same channel where fitting does not temper the likelihood; self for most."""

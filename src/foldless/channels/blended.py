@@ -19,8 +19,10 @@ from foldless.channels.margin import (
     score_dtype,
 )
 from foldless.channels.sigmoid_averages import sigmoid_power_response
+from foldless.registry import registered
 
 
+@registered("channel/blended")
 @dataclass(frozen=True)
 class Blended(ScaleLearner):
     """σ(a y z)^(1-ω) · exp(ω a (y - label_mean) z / 2), with ω = generative_weight and a = base.scale.

@@ -13,6 +13,7 @@ from foldless.beliefs import Array, Response
 from foldless.channels.base import Channel, Learner, SupportsEM, SupportsMaxSum, Weight, doubles
 from foldless.channels.margin import SMALLEST_VAR, cast, require_between, score_dtype
 from foldless.component import Names, inner_names, wants
+from foldless.registry import registered
 
 # Hyper-prior of a flip probability in EM, Beta(2, 20): it counts like one flip in twenty more samples.
 # Without it, EM crawls towards 0 or, in small samples, explains every surprise as a wrong label.
@@ -30,6 +31,7 @@ BISECTIONS = 200
 EPS = float(np.finfo(np.float64).eps)
 
 
+@registered("channel/flipped-labels")
 @dataclass(frozen=True)
 class FlippedLabels(Learner):
     """(1 - flip_prob) p(y | z) + flip_prob p(-y | z), with p the ``base`` channel."""

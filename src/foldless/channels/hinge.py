@@ -8,9 +8,11 @@ import numpy as np
 
 from foldless.beliefs import Array, Response
 from foldless.channels.margin import MarginChannel, through_margin
+from foldless.registry import registered
 from foldless.special import LOG_SQRT_2PI, mills
 
 
+@registered("channel/hinge")
 @dataclass(frozen=True)
 class Hinge(MarginChannel):
     """p(y | z) ∝ exp(-max(0, 1 - y z)). The two labels' likelihoods do not sum to one."""

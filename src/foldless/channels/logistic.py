@@ -19,6 +19,7 @@ from foldless.channels.sigmoid_integrals import (
     variational_response,
 )
 from foldless.component import require_positive
+from foldless.registry import registered
 
 INTEGRALS: dict[str, Callable[[Array, Array], Response]] = {
     "exponential-sums": sigmoid_power_response,
@@ -28,6 +29,7 @@ INTEGRALS: dict[str, Callable[[Array, Array], Response]] = {
 }
 
 
+@registered("channel/logistic")
 @dataclass(frozen=True)
 class Logistic(ScaleLearner, MarginChannel):
     """p(y | z) = σ(scale y z), σ(x) = 1/(1 + e^-x).

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import logsumexp, ndtri, softmax
+from scipy.special import log_softmax, logsumexp, ndtri, softmax
 
 from foldless.beliefs import Array, Response
 from foldless.channels.base import Channel
@@ -28,6 +28,7 @@ from foldless.channels.softmax_estimators import (
     mixture_response,
     taylor_response,
 )
+from foldless.registry import registered
 
 ESTIMATORS: dict[str, Callable[[Array, Array, NDArray[np.intp]], Response]] = {
     "gumbel": gumbel_response,
@@ -49,6 +50,7 @@ FULL_PIECE = 1 << 18
 WIDER = 1.2
 
 
+@registered("channel/multinomial")
 @dataclass(frozen=True)
 class Multinomial(Channel):
     """p(y | z) = e^(z_y) / Σ_k e^(z_k), y = 1..n_classes.
@@ -102,8 +104,10 @@ class Multinomial(Channel):
         """Max-sum for correlated scores: slopes (samples, D), curvatures (samples, D, D)."""
         return _maximised(cavity_mean, cavity_cov, self.codes(labels))
 
-    def log_proba(self, mean: Array, var: Array) -> Array:
+    def log_proba(self, mean: Array, var: Array | None) -> Array:
         """Log probability of every class, (samples, D), for independent Gaussian scores."""
+        if var is None:
+            return log_softmax(mean, axis=1)
         mean, var, _ = self._read(mean, var, np.ones(len(mean)))
         if self.estimator == "gumbel":
             return gumbel_log_proba(mean, var)
@@ -132,6 +136,7 @@ class Multinomial(Channel):
         return mean, var, self.codes(labels)
 
 
+@registered("channel/blended-multinomial")
 @dataclass(frozen=True)
 class BlendedMultinomial(Channel):
     """softmax_y(z)^(1-ω) e^(ω z_y), with ω = generative_weight: the multinomial `Blended`.

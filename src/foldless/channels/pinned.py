@@ -11,9 +11,11 @@ import numpy as np
 from foldless.beliefs import Array, Response
 from foldless.channels.base import Channel, Learner, SupportsEM, SupportsEMByFlips, SupportsMaxSum, Weight
 from foldless.component import Names, inner_names
+from foldless.registry import registered
 from foldless.special import log_normal_density
 
 
+@registered("channel/pinned")
 @dataclass(frozen=True)
 class Pinned(Learner):
     """The base channel for labels -1 and +1; a label of 0 says the score is zero, give or take `variance`."""

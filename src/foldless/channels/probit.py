@@ -10,6 +10,7 @@ import numpy as np
 from foldless.beliefs import Array, Response
 from foldless.channels.margin import MarginChannel, ScaleLearner, through_margin
 from foldless.component import require_positive
+from foldless.registry import registered
 from foldless.special import mills
 
 # Newton's method for the proximal point is monotone and needs about 8 steps; the rest is a safeguard.
@@ -17,6 +18,7 @@ NEWTON_STEPS = 60
 NEWTON_TOLERANCE = 4 * np.finfo(np.float64).eps
 
 
+@registered("channel/probit")
 @dataclass(frozen=True)
 class Probit(ScaleLearner, MarginChannel):
     """p(y | z) = Φ(y z / √variance)."""

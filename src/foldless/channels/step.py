@@ -18,8 +18,10 @@ from foldless.channels.flipped_labels import (
 from foldless.channels.margin import MarginChannel
 from foldless.channels.probit import sign_response
 from foldless.component import Names, wants
+from foldless.registry import registered
 
 
+@registered("channel/step")
 @dataclass(frozen=True)
 class Step(Learner, MarginChannel):
     """p(y | z) = noise + (1 - 2 noise) 1{y z > 0}. Sum-product only: its proximal point says nothing."""

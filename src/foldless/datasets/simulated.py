@@ -46,7 +46,7 @@ def make_class_means(
     mislabelled: float = 0.0,
     random_state: int | np.random.Generator | None = None,
 ) -> Simulated:
-    """Two classes x | y ~ N(y w, v I) with w of `n_active` entries ±1 [Ziniel et al. 2014, section VI-A].
+    """Two classes x | y ~ N(y w, v I) with w of `n_active` entries ±1 [Ziniel et al. 2015, section VI-A].
 
     v is such that the best classifier, sign(w'x), errs at `bayes_error`. Classes are of equal size. A
     share of the labels is flipped after the features are drawn.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 __all__ = [
     "BayesPointClassifier",
+    "EPBayesPointClassifier",
     "GAMPClassifier",
     "PrunedBayesClassifier",
     "SMLRClassifier",
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from foldless.estimators._saving import load
     from foldless.estimators.bayes_point import BayesPointClassifier
     from foldless.estimators.classifier import SparseClassifier
+    from foldless.estimators.ep_bayes_point import EPBayesPointClassifier
     from foldless.estimators.gamp import GAMPClassifier
     from foldless.estimators.pruned import PrunedBayesClassifier
     from foldless.estimators.smlr import SMLRClassifier
@@ -25,6 +27,7 @@ else:
     # Each has solvers of its own to load; who wants one need not wait for those of the others.
     _MODULES = {
         "BayesPointClassifier": "bayes_point",
+        "EPBayesPointClassifier": "ep_bayes_point",
         "GAMPClassifier": "gamp",
         "PrunedBayesClassifier": "pruned",
         "SMLRClassifier": "smlr",

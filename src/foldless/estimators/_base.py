@@ -1,68 +1,86 @@
-"""What all classifiers by message passing share: the scikit-learn face of a tuned fit."""
+"""What all classifiers by message passing share: the scikit-learn face of the path from a table to a fit."""
 
 from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
+from contextlib import nullcontext
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_selection import SelectorMixin
-from sklearn.utils import check_scalar
-from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils import check_consistent_length, check_scalar, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from foldless.beliefs import Array
-from foldless.channels import FlippedLabels
+from foldless.channels import Channel
 from foldless.estimators._checkpoint import checkpointed
 from foldless.estimators._notebook import NotebookSummary
-from foldless.estimators._reading import new_data, training_data
+from foldless.estimators._reading import new_data, sample_weights, training_data
 from foldless.estimators._saving import Saved
-from foldless.estimators._threads import bounded_threads
-from foldless.estimators._weights import sample_weights
+from foldless.estimators._threads import bounded_threads, one_blas_thread
 from foldless.operators import Standardized
-from foldless.priors import SupportsInclusion
 from foldless.selection import select
 from foldless.solution import Iteration, Outcome
-from foldless.solvers.solve import Watch
-from foldless.tuning.fit import Choices, Columns, Fit, fit
-from foldless.tuning.loo import log_label_odds, loo_log_densities, loo_log_odds
-from foldless.tuning.many_classes import Fit as ManyFit
+from foldless.solvers.solve import Stopping, Watch
+from foldless.tuning.blend import can_blend
+from foldless.tuning.fit import Choices
+from foldless.tuning.path import Result
+from foldless.tuning.plan import Budget
+from foldless.tuning.portfolio import Average
+from foldless.tuning.record import Recorder
+from foldless.tuning.table import Layout, LeftOut, Table
+
+TWO_CLASSES_ONLY = {
+    "mislabel_probability_": "probabilities of wrong labels are",
+    "credible_sets_": "credible sets are",
+}
 
 
 class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, BaseEstimator):
-    """Fitting, predicting and selecting; a subclass says what its parameters choose."""
+    """Reading, fitting, predicting and selecting; a subclass chooses what is fitted."""
 
     always_keep: Sequence[str] | Sequence[int] | None
     class_weight: dict[Any, float] | str | None
     fdr: float
-    warm_start: bool
     verbose: int
-    # For estimators that leave it to their users, a parameter.
+    # For estimators that leave it to their users, parameters.
     n_jobs: int | None = None
-    # For estimators that can resume a fit, a parameter.
     checkpoint: str | Path | None = None
 
     # Called after every iteration, by whoever shows progress. Not a parameter: it is no part of the model.
     _on_iteration: Watch | None = None
+    # What a fit may cost; not a parameter, since it is about machines and not about models.
+    _budget = Budget()
+    _average: Average
 
     @abstractmethod
-    def _choices(self) -> Choices:
+    def _choices(self, n_classes: int) -> Choices:
         """What to fit, from the constructor's parameters; raises if they make no sense."""
 
     @abstractmethod
-    def _columns(self, n_features: int, always_keep: tuple[int, ...]) -> Columns:
-        """Which columns the assembled problem has."""
+    def _fit_table(self, table: Table, choices: Choices, recorder: Recorder) -> Result:
+        """From a table to a result."""
 
-    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Fit to data of two classes.
+    def _layout(self, n_features: int, always_keep: tuple[int, ...], n_classes: int) -> Layout:
+        """Which columns the assembled problem has."""
+        return Layout(n_features, always_keep)
+
+    def fit(
+        self,
+        X: Any,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> Self:
+        """Fit to data of two or more classes.
 
         Parameters
         ----------
@@ -70,49 +88,72 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
             Any units: columns are centred and scaled inside, without a copy. float32 stays float32. What
             is Dask's stays where it is.
         y : array of shape (n_samples,)
-            Labels, of any type, with exactly two different values.
+            Labels, of any type, with at least two different values.
         sample_weight : array of shape (n_samples,), optional
             How often each sample counts: weight 2 is the same as the row twice. Weights are numbers of
             samples; weights that add up to one are the evidence of one sample.
+        groups : array of shape (n_samples,), optional
+            Samples that belong together (of one subject, run or batch) and are left out together: models
+            are then chosen, and `loo_error_` and its kin computed, by leaving out a group at a time.
         """
-        choices = self._choices()
         check_scalar(self.fdr, "fdr", Real, min_val=0.0, max_val=1.0)
         operator, targets = training_data(self, X, y)
-        labels = self._encoded(targets)
-        weight, left_out, self._label_weight = sample_weights(
-            targets, sample_weight, self.class_weight, self.classes_
-        )
-        columns = self._columns(operator.shape[1], self._kept_positions(operator.shape[1]))
-
-        given = {"labels": targets, "sample weights": weight, "groups": getattr(self, "_groups", None)}
-        with bounded_threads(self.n_jobs), checkpointed(self, operator, given) as recorded:
-            standardized = Standardized.fit(recorded, weight)
-            self._solve(standardized, labels, weight, columns, choices, left_out)
+        classes, labels = self._encoded(targets)
+        choices = self._choices(classes.size)
+        weight, left_out, given_weight = sample_weights(targets, sample_weight, self.class_weight, classes)
+        group = None if groups is None else checked_groups(groups, targets)
+        kept = self._kept_positions(operator.shape[1])
+        layout = self._layout(operator.shape[1], kept, classes.size)
+        self.classes_ = classes
+        given = {"labels": targets, "sample weights": weight, "groups": group}
+        resumable = nullcontext(operator) if self.checkpoint is None else checkpointed(self, operator, given)
+        with bounded_threads(self.n_jobs), resumable as recorded:
+            table = Table(
+                Standardized.fit(recorded, weight),
+                labels,
+                weight,
+                LeftOut(left_out, group, None if group is None else weight),
+                layout,
+                classes.size,
+            )
+            result = self._fit_table(table, choices, Recorder(self._watch()))
+            self._publish(result, given_weight)
+            # An interrupt is raised while the journal is open: it is kept, to resume from.
+            self._warn(result.sparse.outcome)
         return self
 
     def decision_function(self, X: Any) -> NDArray[Any]:
-        """The posterior mean of the score, in log-odds; positive means ``classes_[1]``."""
-        mean, _ = self._scores(X, with_var=False)
-        return mean.astype(self.coef_.dtype, copy=False)
+        """Of two classes, log-odds of ``classes_[1]``; of more, log probabilities less their mean.
+
+        Of two classes and one model it is the posterior mean of the score, which is linear in X.
+        """
+        operator = self._standardized(X)
+        with one_blas_thread():
+            if self.classes_.size == 2 and len(self._average.parts) == 1:
+                found = self._average.parts[0].weights.scores(operator)[:, 0]
+            else:
+                log_proba = self._average.log_proba(operator)
+                two = self.classes_.size == 2
+                found = np.diff(log_proba)[:, 0] if two else log_proba - log_proba.mean(axis=1, keepdims=True)
+        return found.astype(self.coef_.dtype, copy=False)
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The more probable class of each sample."""
-        positive = self.decision_function(X) > 0
-        return self.classes_[positive.astype(np.intp)]
+        """The most probable class of each sample."""
+        decision = self.decision_function(X)
+        return self.classes_[
+            (decision > 0).astype(np.intp) if decision.ndim == 1 else decision.argmax(axis=1)
+        ]
 
     def predict_proba(self, X: Any) -> NDArray[Any]:
-        """Class probabilities, integrated over the posterior of the weights.
+        """Class probabilities, integrated over the posterior of the weights and averaged over models.
 
         If label noise is part of the model, these are probabilities of the label as it would be recorded.
         """
-        positive = expit(self._label_log_odds(X))
-        return np.column_stack([1.0 - positive, positive]).astype(self.coef_.dtype, copy=False)
+        return np.exp(self._log_proba(X)).astype(self.coef_.dtype, copy=False)
 
     def predict_log_proba(self, X: Any) -> NDArray[Any]:
         """Logarithms of the class probabilities, exact far out where the probabilities round to zero."""
-        log_odds = self._label_log_odds(X)
-        log_proba = -np.logaddexp(0.0, np.column_stack([log_odds, -log_odds]))
-        return log_proba.astype(self.coef_.dtype, copy=False)
+        return self._log_proba(X).astype(self.coef_.dtype, copy=False)
 
     def get_support(self, fdr: float | None = None, *, indices: bool = False) -> NDArray[Any]:
         """The features selected at a false discovery rate.
@@ -140,61 +181,22 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        tags.classifier_tags.multi_class = False
+        tags.classifier_tags.multi_class = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
     # ------------------------------------------------------------------ from data to the engine
 
-    def _solve(
-        self,
-        standardized: Standardized,
-        labels: Array,
-        weight: Array,
-        columns: Columns,
-        choices: Choices,
-        left_out: Array,
-    ) -> None:
-        """Fit, publish the attributes, and say how it went."""
-        warm = self._warm_state(labels.size, columns)
-        result = fit(
-            standardized,
-            labels,
-            weight,
-            columns,
-            choices,
-            left_out=left_out,
-            warm=warm,
-            watch=self._watch(),
-        )
-        self._conclude(self._finished(result), standardized.dtype)
-
-    def _finished(self, result: Fit) -> Fit:
-        """A last word on a fit, before it is published."""
-        return result
-
-    def _conclude(self, result: Fit, dtype: Any) -> None:
-        self._publish(result, dtype)
-        self._tell(result)
-
-    def _encoded(self, y: NDArray[Any]) -> Array:
-        """Labels as -1 and +1."""
+    def _encoded(self, y: NDArray[Any]) -> tuple[NDArray[Any], Array]:
+        """The classes, and labels: -1 and +1 of two classes, 1 to D of more."""
         check_classification_targets(y)
-        target_type = type_of_target(y, input_name="y", raise_unknown=True)
         classes, code = np.unique(y, return_inverse=True)
         if classes.size == 1:
             raise ValueError(
                 f"{type(self).__name__} needs samples of two classes, but y contains only one class, "
                 f"{classes[0]!r}. Check that the label column is the right one."
             )
-        if target_type != "binary":
-            raise ValueError(
-                "Only binary classification is supported. The type of the target is "
-                f"{target_type}: y has {classes.size} classes. Use SparseClassifier, which fits all of them "
-                "jointly, or select two."
-            )
-        self.classes_ = classes
-        return np.where(code == 1, 1.0, -1.0)
+        return classes, 2.0 * code - 1.0 if classes.size == 2 else code + 1.0
 
     def _kept_positions(self, n_features: int) -> tuple[int, ...]:
         """Positions of the columns named, or numbered, in `always_keep`."""
@@ -234,14 +236,6 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
                 )
         return tuple(sorted(set(positions)))
 
-    def _warm_state(self, n_samples: int, columns: Columns) -> Any:
-        """The last fit's messages, if it was of the same samples and columns."""
-        previous: tuple[int, Columns, Any] | None = getattr(self, "_warm", None)
-        if not self.warm_start or previous is None:
-            return None
-        n_previous, previous_columns, state = previous
-        return state if (n_previous, previous_columns) == (n_samples, columns) else None
-
     def _watch(self) -> Watch | None:
         if not self.verbose:
             return self._on_iteration
@@ -257,96 +251,104 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
 
     # ------------------------------------------------------------------ from the engine to attributes
 
-    def _publish(self, result: Fit, dtype: Any) -> None:
-        """Fitted attributes, in the units of X."""
-        self._warm = (result.n_rows, result.columns, result.solution.state) if self.warm_start else None
-        posterior, problem = result.solution.posterior, result.solution.problem
-        n_features, scale = result.columns.n_features, result.standardized.scale
-        self._std_weights = np.where(result.standardized.constant, 0.0, posterior.mean[:n_features])
-        self._std_weight_var = np.where(result.standardized.constant, 0.0, posterior.var[:n_features])
-        self._always_kept = np.array(result.columns.always_kept, dtype=np.intp)
-        has_intercept = result.columns.intercept
-        self._std_intercept = float(posterior.mean[-1]) if has_intercept else 0.0
-        self._intercept_var = float(posterior.var[-1]) if has_intercept else 0.0
-        self._center, self._scale = result.standardized.center, scale
+    def _publish(self, result: Result, given_weight: Array) -> None:
+        """Fitted attributes, in the units of X: weights of the average, inclusion of the sparse model."""
+        sparse, portfolio = result.sparse, result.portfolio
+        table, dtype = sparse.table, sparse.table.standardized.dtype
+        average = self._average = portfolio.average
+        self._center, self._scale = table.standardized.center, table.standardized.scale
+        self._always_kept = table.kept
+        coef = average.mean.T / self._scale
+        self.coef_ = coef.astype(dtype)
+        self.coef_std_ = (np.sqrt(average.var.T) / self._scale).astype(dtype)
+        self.intercept_ = (average.intercept - coef @ self._center).astype(dtype)
+        self.inclusion_probability_ = sparse.inclusion_probability().astype(dtype)
+        self.prior_, self.channel_ = sparse.prior, sparse.channel
+        self.generative_weight_ = sparse.generative_weight
+        self.generative_path_ = [(c.weight, c.loo_log_loss) for c in sparse.candidates]
+        self.outcome_, self.history_ = sparse.outcome, sparse.solution.history
+        self.log_evidence_ = sparse.solution.posterior.log_evidence
+        self.plan_, self.record_ = result.plan, result.record
+        self.models_, self.flags_ = list(portfolio.models), list(result.flags)
+        self.n_iter_ = result.record.n_iter
 
-        coef = self._std_weights / scale
-        self.coef_ = coef[np.newaxis].astype(dtype)
-        self.coef_std_ = (np.sqrt(self._std_weight_var) / scale)[np.newaxis].astype(dtype)
-        self.intercept_ = np.array([self._std_intercept - self._center @ coef], dtype=dtype)
-        self.inclusion_probability_ = self._inclusion(result).astype(dtype)
-        self.prior_, self.channel_ = result.prior, result.channel
-        self._publish_choice(result)
-        self.outcome_, self.n_iter_ = result.solution.outcome, result.n_iter
-        self.history_ = result.solution.history
-        self.log_evidence_ = posterior.log_evidence
-
-        samples = slice(0, self._label_weight.size)
-        share = self._label_weight / self._label_weight.sum()
-        log_odds = loo_log_odds(result.solution)[samples]
-        positive = expit(log_odds)
-        self.loo_proba_ = np.column_stack([1.0 - positive, positive]).astype(dtype)
+        share = given_weight / given_weight.sum()
+        log_proba = portfolio.loo_log_proba
+        self.loo_proba_ = np.exp(log_proba).astype(dtype)
         # Shares add up to one but for rounding.
-        self.loo_error_ = min(float(share @ (problem.labels[samples] * log_odds <= 0)), 1.0)
-        self.loo_log_loss_ = -float(share @ loo_log_densities(result.solution)[samples])
-        if isinstance(self.channel_, FlippedLabels):
-            self.mislabel_probability_ = self.channel_.mislabel_probability(
-                posterior.loo_mean[samples],
-                posterior.loo_var[samples],
-                problem.labels[samples],
-            ).astype(dtype)
-        elif hasattr(self, "mislabel_probability_"):
-            del self.mislabel_probability_  # of an earlier fit with another channel
+        self.loo_error_ = min(float(share @ (log_proba.argmax(axis=1) != table.codes)), 1.0)
+        self.loo_log_loss_ = -float(share @ table.log_density(log_proba))
+        self.__dict__.pop("mislabel_probability_", None)  # of an earlier fit
+        if portfolio.mislabel_probability is not None:
+            self.mislabel_probability_ = portfolio.mislabel_probability.astype(dtype)
 
-    def _publish_choice(self, result: Fit) -> None:
-        """What was chosen by leave-one-out, and from what."""
-        self.generative_weight_ = result.generative_weight
-        self.generative_path_ = [(c.weight, c.loo_log_loss) for c in result.candidates]
+    def __getattr__(self, name: str) -> Any:
+        """Attributes that this fit does not have, with the reason."""
+        missing = f"{type(self).__name__!r} object has no attribute {name!r}"
+        if name in TWO_CLASSES_ONLY and self.__dict__.get("classes_", np.empty(0)).size > 2:
+            missing += f": {TWO_CLASSES_ONLY[name]} for two classes, and this fit has {self.classes_.size}."
+        elif name == "mislabel_probability_" and "channel_" in self.__dict__:
+            missing += f": {self.channel_!r} takes labels for right. Use a channel 'robust-...'."
+        raise AttributeError(missing)
 
-    def _inclusion(self, result: Fit) -> Array:
-        posterior = result.solution.posterior
-        prior = result.solution.problem.prior.constrained(posterior.cavity_mean, posterior.cavity_var)
-        n_features = result.columns.n_features
-        if result.inclusion is not None:
-            inclusion = result.inclusion[:n_features]
-        elif result.max_sum:
-            inclusion = (posterior.mean[:n_features] != 0).astype(np.float64)
-        elif isinstance(prior, SupportsInclusion):
-            inclusion = prior.inclusion_probability(posterior.cavity_mean, posterior.cavity_var)[:n_features]
-        else:
-            inclusion = np.ones(n_features)
-        # A column that never varies cannot tell classes apart, whatever the prior says of weights.
-        inclusion = np.where(result.standardized.constant, 0.0, inclusion)
-        inclusion[list(result.columns.always_kept)] = 1.0
-        return inclusion
+    @property
+    def solver_(self) -> str:
+        """The solvers behind the sparse model, in the order they ran: 'GAMP', 'EP', 'GAMP + EP'."""
+        check_is_fitted(self)
+        return " + ".join(dict.fromkeys(run.solver for run in self.record_.used("sparse")))
 
-    def _tell(self, result: Fit | ManyFit) -> None:
-        outcome = result.solution.outcome
+    def _warn(self, outcome: Outcome) -> None:
+        name = type(self).__name__
         if outcome is Outcome.INTERRUPTED:
-            raise KeyboardInterrupt(
-                f"{type(self).__name__} was interrupted; it holds the state reached by then."
-            )
+            raise KeyboardInterrupt(f"{name} was interrupted; it holds the state reached by then.")
         if not outcome.trustworthy:
-            warnings.warn(
-                f"{type(self).__name__}: {outcome} after {self.n_iter_} iterations. {outcome.advice}",
-                ConvergenceWarning,
-                stacklevel=5,
-            )
+            text = f"{name}: {outcome} after {self.n_iter_} iterations. {outcome.advice}"
+            warnings.warn(text, ConvergenceWarning, stacklevel=3)
 
     def _standardized(self, X: Any) -> Standardized:
         """New samples in the units of the fit."""
         check_is_fitted(self)
         return Standardized(new_data(self, X), self._center, self._scale)
 
-    def _label_log_odds(self, X: Any) -> Array:
-        """Log-odds of ``classes_[1]``, integrated over the posterior of the weights."""
-        mean, var = self._scores(X, with_var=True)
-        return log_label_odds(self.channel_.predictive(), mean, var)
-
-    def _scores(self, X: Any, *, with_var: bool) -> tuple[Array, Array]:
-        """Posterior mean and variance of the scores of new samples."""
+    def _log_proba(self, X: Any) -> Array:
+        """(samples, classes)"""
         operator = self._standardized(X)
-        mean = operator.scores(self._std_weights) + self._std_intercept
-        if not with_var:
-            return mean, np.zeros_like(mean)
-        return mean, operator.score_variances(self._std_weight_var) + self._intercept_var
+        with one_blas_thread():
+            return self._average.log_proba(operator)
+
+
+def checked_groups(groups: ArrayLike, y: NDArray[Any]) -> NDArray[np.intp]:
+    """Groups of samples as numbers from 0."""
+    given = column_or_1d(groups, warn=False)
+    check_consistent_length(given, y)
+    names, numbers = np.unique(given, return_inverse=True)
+    if names.size < 2:
+        raise ValueError(
+            f"groups has only one group, {names[0]!r}: nothing would be left when it is left out. "
+            "Leave groups out, or give at least two."
+        )
+    return np.asarray(numbers, dtype=np.intp)
+
+
+def checked_stopping(tol: float, max_iter: int) -> Stopping:
+    """The stopping rule of an estimator's `tol` and `max_iter`."""
+    check_scalar(tol, "tol", Real, min_val=0.0)
+    check_scalar(max_iter, "max_iter", Integral, min_val=1)
+    return Stopping(tol=float(tol), max_iter=int(max_iter))
+
+
+def checked_generative_weight(weight: float | str, channel: Channel) -> float | None:
+    """None for 'auto', else a number that the channel allows."""
+    if isinstance(weight, bool):
+        raise ValueError(f"generative_weight must be 'auto' or a number from 0 to 1; got {weight}.")
+    if isinstance(weight, str):
+        if weight != "auto":
+            raise ValueError(f"generative_weight must be 'auto' or a number from 0 to 1; got {weight!r}.")
+        return None
+    check_scalar(weight, "generative_weight", Real, min_val=0.0, max_val=1.0)
+    if weight > 0 and not can_blend(channel):
+        raise ValueError(
+            f"generative_weight={weight} needs a logistic channel with the accurate integral; got "
+            f"{channel!r}. Use channel='logistic' or 'robust-logistic', or generative_weight=0."
+        )
+    return float(weight)

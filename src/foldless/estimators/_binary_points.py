@@ -2,131 +2,75 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import log_softmax
 
 from foldless.beliefs import Array
 from foldless.channels import Channel
 from foldless.operators import Operator
+from foldless.registry import registered
 from foldless.solution import Outcome
 from foldless.solvers.knapsack import Histograms
-from foldless.solvers.knapsack.histograms import gaussian_histograms
-from foldless.tuning.bayes_point import KnapsackFit
-from foldless.tuning.fit import Fit
-from foldless.tuning.loo import log_label_odds, loo_log_odds
 
 
 @dataclass(frozen=True, eq=False)
-class KnapsackPoint:
-    """Means of max-marginals; log-odds are proportional to scores."""
+class BinaryPoint(ABC):
+    """Independent weights, by means and variances, and what makes log-odds of their scores."""
 
     mean: Array
     var: Array
     intercept: float
     intercept_var: float
-    log_odds_scale: float
-    outcome: Outcome
-    n_iter: int
-    marginals: Histograms
-    own: dict[str, Any]  # attributes that only this kind has
-
-    @classmethod
-    def of(cls, result: KnapsackFit, constant: NDArray[np.bool_]) -> KnapsackPoint:
-        marginals, weightiest = result.histograms, result.settings[0]
-        mean, var = marginals.mean, np.square(marginals.std)
-        # A column that never varies leaves the prior as it was, which is even about zero but for rounding.
-        own = {
-            "settings_": result.settings,
-            "violation_cost_": weightiest.cost,
-            "beta_": weightiest.beta,
-            "n_sweeps_": weightiest.n_sweeps,
-            "cv_error_": result.cv_error,
-            "cv_log_loss_": result.cv_log_loss,
-            "dual_bound_": result.bound,
-        }
-        return cls(
-            np.where(constant, 0.0, mean[:-1]),
-            np.where(constant, 0.0, var[:-1]),
-            float(mean[-1]),
-            float(var[-1]),
-            result.log_odds_scale,
-            result.outcome,
-            result.n_sweeps,
-            Histograms(marginals.points[:-1], marginals.probability[:-1]),
-            own,
-        )
 
     def scores(self, columns: Operator) -> tuple[Array, Array]:
+        """Means and variances of the scores."""
         mean = columns.scores(self.mean) + self.intercept
         return mean, columns.score_variances(self.var) + self.intercept_var
+
+    @abstractmethod
+    def log_odds(self, columns: Operator) -> Array: ...
+
+
+@registered("bayes-point/knapsack")
+@dataclass(frozen=True, eq=False)
+class KnapsackPoint(BinaryPoint):
+    """Means of max-marginals; log-odds are proportional to scores."""
+
+    log_odds_scale: float
 
     def log_odds(self, columns: Operator) -> Array:
         return self.log_odds_scale * (columns.scores(self.mean) + self.intercept)
 
-    def histograms(self, n_bins: int) -> Histograms:
-        return self.marginals
 
-
+@registered("bayes-point/ep")
 @dataclass(frozen=True, eq=False)
-class EPPoint:
+class EPPoint(BinaryPoint):
     """A Gaussian posterior; log-odds are integrated over the scores' distribution."""
 
-    mean: Array
-    var: Array
-    intercept: float
-    intercept_var: float
-    variance_scale: float
+    variance_scale: float  # covariances are left out; this makes up for them on average
     channel: Channel
-    outcome: Outcome
-    n_iter: int
-    loo_log_odds: Array  # of the training samples, without themselves
-    own: dict[str, Any]  # attributes that only this kind has
-
-    @classmethod
-    def of(cls, result: Fit, tried: list[tuple[Channel, float]]) -> EPPoint:
-        posterior = result.solution.posterior
-        constant = result.standardized.constant
-        mean, var = np.where(constant, 0.0, posterior.mean[:-1]), np.where(constant, 0.0, posterior.var[:-1])
-        # Variances of new scores leave covariances out, and are scaled so that on average they are what
-        # the cavities of the training scores, covariances included, are.
-        weight = result.solution.problem.label_weight
-        diagonal = result.standardized.score_variances(var) + posterior.var[-1]
-        own = {
-            "channel_": result.channel,
-            "prior_": result.prior,
-            "log_evidence_": posterior.log_evidence,
-            "evidence_path_": tried,
-        }
-        return cls(
-            mean,
-            var,
-            float(posterior.mean[-1]),
-            float(posterior.var[-1]),
-            float(weight @ posterior.loo_var) / float(weight @ diagonal),
-            result.channel,
-            result.solution.outcome,
-            result.n_iter,
-            loo_log_odds(result.solution),
-            own,
-        )
 
     def scores(self, columns: Operator) -> tuple[Array, Array]:
-        mean = columns.scores(self.mean) + self.intercept
-        var = columns.score_variances(self.var) + self.intercept_var
+        mean, var = super().scores(columns)
         return mean, self.variance_scale * var
 
     def log_odds(self, columns: Operator) -> Array:
-        return log_label_odds(self.channel.predictive(), *self.scores(columns))
-
-    def histograms(self, n_bins: int) -> Histograms:
-        return gaussian_histograms(self.mean, np.sqrt(self.var), n_bins)
+        return self.channel.predictive().log_odds(*self.scores(columns))
 
 
-BinaryPoint = KnapsackPoint | EPPoint
+class OneAgainstRest(NamedTuple):
+    """The fit of one class against all others."""
+
+    point: BinaryPoint
+    marginals: Histograms
+    outcome: Outcome
+    n_iter: int
+    attributes: dict[str, Any]  # of the estimator, by name
+    loo_log_odds: Array | None = None  # of the training samples, without themselves
 
 
 def coupled(log_odds: Array) -> Array:

@@ -24,12 +24,8 @@ NO_INFLUENCE = {"checkpoint", "verbose"}
 def checkpointed(
     estimator: BaseEstimator, operator: Operator, given: Mapping[str, NDArray[Any] | None]
 ) -> Iterator[Operator]:
-    """The operator with a journal, if the estimator has a checkpoint; `given` is what belongs to the rows."""
-    path: str | Path | None = estimator.checkpoint
-    if path is None:
-        yield operator
-        return
-    with journal(Path(path), _header(estimator, operator, given)) as records:
+    """The operator with a journal at the estimator's checkpoint; `given` is what belongs to the rows."""
+    with journal(Path(estimator.checkpoint), _header(estimator, operator, given)) as records:
         yield Journaled(operator, records)
 
 

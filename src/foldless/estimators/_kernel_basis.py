@@ -13,24 +13,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from scipy.linalg import eigh
+from scipy.sparse import issparse
 from sklearn.metrics.pairwise import pairwise_kernels
 
 from foldless.beliefs import Array
+from foldless.registry import registered
 
 Kernel = str | Callable[[Any, Any], float]
 # Directions of the kernel matrix with less than this share of the largest are rounding.
 SMALLEST_SHARE = 1e-8
 
 
-class Basis(Protocol):
-    def columns(self, samples: Array) -> Array:
-        """The columns at these samples, which are standardised."""
-
-
+@registered("columns/gram-basis")
 @dataclass(frozen=True, eq=False)
 class GramBasis:
     """Directions of the kernel matrix of the training samples."""
@@ -42,7 +40,7 @@ class GramBasis:
 
     @classmethod
     def fit(cls, training: Array, kernel: Kernel, options: dict[str, Any], most: int | None) -> GramBasis:
-        gram = _kernel(training, training, kernel, options)
+        gram = kernel_matrix(training, training, kernel, **options)
         values, vectors = eigh((gram + gram.T) / 2)
         values, vectors = values[::-1], vectors[:, ::-1]
         if values[0] <= 0:
@@ -56,9 +54,11 @@ class GramBasis:
         return cls(kernel, options, training, directions * _common_scale(values[kept], len(gram)))
 
     def columns(self, samples: Array) -> Array:
-        return _kernel(samples, self.training, self.kernel, self.options) @ self.directions
+        """The columns at these samples, which are standardised."""
+        return kernel_matrix(samples, self.training, self.kernel, **self.options) @ self.directions
 
 
+@registered("columns/fourier-basis")
 @dataclass(frozen=True, eq=False)
 class FourierBasis:
     """cos(ω'x + b) for random ω, b, whose products approximate the RBF kernel."""
@@ -80,14 +80,17 @@ class FourierBasis:
         return norm * np.cos(samples @ self.frequencies + self.phases)
 
 
+Basis = GramBasis | FourierBasis
+
+
 def _common_scale(eigenvalues: Array, n_samples: int) -> float:
     """Makes the mean squared length of a sample (Σλ)²/Σλ², the effective number of directions."""
     effective = float(np.sum(eigenvalues) ** 2 / np.sum(np.square(eigenvalues)))
     return float(np.sqrt(effective * n_samples / np.sum(eigenvalues)))
 
 
-def _kernel(samples: Array, others: Array, kernel: Kernel, options: dict[str, Any]) -> Array:
-    if callable(kernel):
-        return np.asarray(pairwise_kernels(samples, others, metric=kernel), dtype=np.float64)
-    found = pairwise_kernels(samples, others, metric=kernel, filter_params=True, **options)
-    return np.asarray(found, dtype=np.float64)
+def kernel_matrix(samples: Any, others: Any, kernel: Kernel, **options: Any) -> Array:
+    """The kernel of every sample with every other, dense; options that a kernel does not have are ignored."""
+    options = {} if callable(kernel) else {"filter_params": True, **options}
+    found = pairwise_kernels(samples, others, metric=kernel, **options)
+    return np.asarray(found.toarray() if issparse(found) else found, dtype=np.float64)

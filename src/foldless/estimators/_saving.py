@@ -1,19 +1,17 @@
 """Models as data: saved without code, loaded without running any.
 
-A model is its class by name, its parameters and its fitted attributes. What these consist of is written
-down as plain values and arrays (`io.archive`); classes among them are looked up by name among foldless's own
-and made by their own constructors, which check what they are given. Any other name is an error, so a file can
-only ever become what foldless consists of.
+A model is the registered name of its class, its parameters and its fitted attributes. What these consist of
+is written down as plain values and arrays (`io.archive`); classes among them go by their registered names
+(`foldless.registry`) and are made by their own constructors, which check what they are given. Any other name
+is an error, so a file can only ever become what is registered. The policy is docs/model-files.md.
 """
 
 from __future__ import annotations
 
 import inspect
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import fields, is_dataclass
-from functools import cache
-from importlib import import_module
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +21,20 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 import foldless
-from foldless import channels, priors
-from foldless.io.archive import Archive, BadModelFile, read_archive, write_archive
-from foldless.solution import Outcome
+from foldless import estimators
+from foldless.io.archive import FORMAT, Archive, BadModelFile, read_archive, write_archive
+from foldless.io.names import printable
+from foldless.registry import fields_now, name_of, thing_named
 
 # Of the last fit's machinery, not of the model.
 NOT_SAVED = {"_warm", "_on_iteration", "_groups", "checkpoint"}
-# Rooms whose plain classes (dataclasses and named tuples) a model may consist of.
-ROOMS = frozenset({"priors", "channels", "solution", "solvers", "selection", "tuning", "estimators"})
-# Where estimators are.
-ESTIMATORS = ("classifier", "gamp", "smlr", "bayes_point", "pruned", "baselines")
+# What turns the document of format n, by n, into one of format n + 1.
+CHANGES: dict[int, Callable[[Any], Any]] = {}
 # Kinds of NumPy's types that are stored as they are: booleans, whole numbers, floating-point numbers.
 STORED_KINDS = "biuf"
 FLOATS = {"nan": np.nan, "inf": np.inf, "-inf": -np.inf}
+# What values of the wrong kind or shape raise.
+MALFORMED = (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError)
 
 
 class Saved:
@@ -49,16 +48,18 @@ class Saved:
         """
         check_is_fitted(self)
         path = Path(path)
+        if (kind := name_of(self)) is None:
+            raise TypeError(_nameless(self, "the model"))
         writer = _Writer()
         params = self.get_params(deep=False)  # type: ignore[attr-defined]
         params = {name: value for name, value in params.items() if name not in NOT_SAVED}
         fitted = {k: v for k, v in vars(self).items() if k not in params and k not in NOT_SAVED}
         document = {
-            "class": type(self).__name__,
+            "class": kind,
             "params": {name: writer.plain(value, name) for name, value in params.items()},
             "fitted": {name: writer.plain(value, name) for name, value in fitted.items()},
         }
-        metadata = {"foldless": foldless.__version__, "class": type(self).__name__}
+        metadata = {"foldless": foldless.__version__, "class": kind}
         write_archive(path, Archive(metadata, document, writer.arrays))
         return path
 
@@ -66,83 +67,35 @@ class Saved:
 def load(path: str | Path) -> Any:
     """The model that `model.save` wrote; predictions are the same to the last bit.
 
-    Nothing in the file is executed. Damaged and foreign files raise `ValueError` with a remedy.
+    Files of earlier versions are read as well. Nothing in a file is executed. Damaged and foreign files raise
+    `ValueError` with a remedy.
     """
     path = Path(path)
+    register_all()
     archive = read_archive(path)
-    reader = _Reader(path, archive.arrays)
-    document = reader.mapping(archive.document, "the document")
-    name = document.get("class")
-    estimator = estimator_classes().get(name) if isinstance(name, str) else None
-    if estimator is None:
-        raise BadModelFile(
-            path,
-            f"it is a {name!r}, which this foldless does not have.",
-            f"It has {sorted(estimator_classes())}. Install the version that made the file.",
-        )
-    parts = {
-        part: {k: reader.value(v, k) for k, v in reader.mapping(document.get(part), part).items()}
-        for part in ("params", "fitted")
-    }
-    known = set(inspect.signature(estimator).parameters)
-    if not set(parts["params"]) <= known:
-        unknown = sorted(set(parts["params"]) - known)
-        raise reader.bad(f"{name} has no parameters {unknown}.", "Install the version that made the file.")
-    model = estimator(**parts["params"])
-    for attribute, value in parts["fitted"].items():
-        # Methods are the class's own; a file has no say in them.
-        if attribute.startswith("__") or callable(getattr(estimator, attribute, None)) or attribute in known:
-            raise reader.bad(f"{attribute!r} is no attribute of a fitted {name}.", reader.REMEDY)
-        setattr(model, attribute, value)
+    reader = _Reader(path, archive)
+    try:
+        document = archive.document
+        for number in range(archive.metadata["format"], FORMAT):
+            document = CHANGES[number](document)
+        model = reader.model(document)
+    except BadModelFile:
+        raise
+    except MALFORMED as error:
+        raise reader.bad(f"the document cannot be read ({type(error).__name__}: {error}).") from None
     _check_shapes(reader, model)
     return model
 
 
-@cache
-def public_components() -> dict[str, type]:
-    """Priors and channels, known by their names alone wherever they are kept."""
-    things = [getattr(room, name) for room in (priors, channels) for name in room.__all__]
-    return {thing.__name__: thing for thing in things if isinstance(thing, type) and is_plain(thing)}
+def register_all() -> None:
+    """Complete the table of registered names: every class of a model comes with one of the estimators.
 
+    They are otherwise imported when they are first used. Nothing is imported because a file names it.
+    """
+    from foldless.estimators import baselines  # noqa: F401
 
-def is_plain(kind: type) -> bool:
-    """Whether objects of this class are their fields and nothing else."""
-    return is_dataclass(kind) or (issubclass(kind, tuple) and hasattr(kind, "_fields"))
-
-
-def part_name(kind: type) -> str | None:
-    """What a class is called in a file: by its own name, or by its place in foldless; None for all others."""
-    if public_components().get(kind.__name__) is kind:
-        return kind.__name__
-    package, _, place = kind.__module__.partition(".")
-    own = package == "foldless" and place.partition(".")[0] in ROOMS
-    return f"{place}.{kind.__qualname__}" if own and is_plain(kind) else None
-
-
-def part_named(name: object) -> type | None:
-    """The class of that name, if it is one that `part_name` would name so and foldless has in use."""
-    if not isinstance(name, str):
-        return None
-    place, _, own_name = name.rpartition(".")
-    if not place:
-        return public_components().get(name)
-    # Nothing is imported because a file says so: what models consist of came with the estimators.
-    thing = getattr(sys.modules.get(f"foldless.{place}"), own_name, None)
-    return thing if isinstance(thing, type) and part_name(thing) == name else None
-
-
-def estimator_classes() -> dict[str, Callable[..., Any]]:
-    """Every estimator that can be saved, by name; those of others once they are imported."""
-    for module in ESTIMATORS:  # each is otherwise loaded when it is first asked for
-        import_module(f"foldless.estimators.{module}")
-    found: dict[str, Callable[..., Any]] = {}
-    waiting = list(Saved.__subclasses__())
-    while waiting:
-        kind = waiting.pop()
-        waiting += kind.__subclasses__()
-        if not inspect.isabstract(kind) and not kind.__name__.startswith("_"):
-            found[kind.__name__] = kind
-    return found
+    for name in estimators.__all__:
+        getattr(estimators, name)
 
 
 class _Writer:
@@ -157,8 +110,6 @@ class _Writer:
         match value:
             case None | bool() | str():
                 return str(value) if isinstance(value, np.str_) else value
-            case Outcome():
-                return {"$": "Outcome", "value": value.value}
             case np.generic():
                 return self._scalar(value, where)
             case int():
@@ -180,17 +131,12 @@ class _Writer:
                 return {"$": "set", "items": [self.plain(item, where) for item in sorted(value, key=repr)]}
         if sp.issparse(value):
             return self._sparse(value, where)
-        if (name := part_name(type(value))) is not None:
-            parts = {
-                each: self.plain(getattr(value, each), f"{where}.{each}") for each in _field_names(value)
-            }
-            return {"$": name, "fields": parts}
-        if isinstance(value, tuple):
+        if type(value) is tuple:
             return {"$": "tuple", "items": [self.plain(item, where) for item in value]}
-        raise TypeError(
-            f"{where} is {_described(value)}, which cannot be written as data. Functions, and classes that "
-            "are not foldless's own, cannot be saved: pass a name instead, or keep this model by other means."
-        )
+        if (name := name_of(value)) is None:
+            raise TypeError(_nameless(value, where))
+        names = () if isinstance(value, Enum) else _field_names(type(value))
+        return {"$": name} | {field: self.plain(getattr(value, field), f"{where}.{field}") for field in names}
 
     def _scalar(self, value: np.generic, where: str) -> Any:
         if value.dtype.kind not in STORED_KINDS:
@@ -228,18 +174,41 @@ class _Writer:
 class _Reader:
     """The way back, from a file that may have been made by anybody."""
 
-    REMEDY = "It is damaged or was made by another program: fit and save the model again."
+    def __init__(self, path: Path, archive: Archive) -> None:
+        self.path, self.arrays = path, archive.arrays
+        self.version = printable(archive.metadata.get("foldless", "of an unknown version"))
 
-    def __init__(self, path: Path, arrays: dict[str, NDArray[Any]]) -> None:
-        self.path, self.arrays = path, arrays
+    def bad(self, problem: str) -> BadModelFile:
+        return BadModelFile(
+            self.path, problem, "It is damaged or was made by another program: fit and save the model again."
+        )
 
-    def bad(self, problem: str, remedy: str) -> BadModelFile:
-        return BadModelFile(self.path, problem, remedy)
+    def unknown(self, problem: str) -> BadModelFile:
+        return BadModelFile(self.path, problem, f"Install foldless {self.version}, which made it, or newer.")
 
-    def mapping(self, value: Any, where: str) -> dict[str, Any]:
-        if not isinstance(value, dict):
-            raise self.bad(f"{where} should be a mapping.", self.REMEDY)
-        return value
+    def model(self, document: Any) -> Any:
+        name = document["class"]
+        estimator = thing_named(name)
+        if not _is_estimator(estimator):
+            raise self.unknown(f"it is a {name!r}, which this foldless does not have.")
+        params = inspect.signature(estimator).parameters
+        model = estimator(**self.fields(estimator, document["params"], name, params))
+        for attribute, value in self.fields(estimator, document["fitted"], name).items():
+            # Methods are the class's own; a file has no say in them.
+            own = callable(getattr(estimator, attribute, None)) or attribute in params
+            if own or attribute.startswith("__"):
+                raise self.bad(f"{attribute!r} is no attribute of a fitted {name}.")
+            setattr(model, attribute, value)
+        return model
+
+    def fields(
+        self, kind: type, stored: Any, where: str, known: Iterable[str] | None = None
+    ) -> dict[str, Any]:
+        """Values by the names that they have now, of those that are known if these are given."""
+        current = fields_now(kind, stored)
+        if known is not None and (unknown := sorted(set(current) - set(known))):
+            raise self.unknown(f"{where} has {unknown}, which this foldless does not have.")
+        return {name: self.value(value, f"{where}.{name}") for name, value in current.items()}
 
     def value(self, plain: Any, where: str) -> Any:
         if isinstance(plain, list):
@@ -250,16 +219,14 @@ class _Reader:
             return self._made(plain, where)
         except BadModelFile:
             raise
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
+        except MALFORMED as error:
             reason = f"{type(error).__name__}: {error}"
-            raise self.bad(f"{where} cannot be made of what is there ({reason}).", self.REMEDY) from None
+            raise self.bad(f"{where} cannot be made of what is there ({reason}).") from None
 
     def _made(self, plain: dict[str, Any], where: str) -> Any:
         match kind := plain["$"]:
             case "float":
                 return FLOATS[plain["value"]]
-            case "Outcome":
-                return Outcome(plain["value"])
             case "scalar":
                 return self._dtype(plain["dtype"]).type(self.value(plain["value"], where))
             case "array":
@@ -275,14 +242,13 @@ class _Reader:
                 return tuple(self.value(item, where) for item in plain["items"])
             case "set":
                 return frozenset(self.value(item, where) for item in plain["items"])
-        part = part_named(kind)
-        if part is None:
-            raise self.bad(
-                f"{where} is a {kind!r}, which this foldless does not have.",
-                "Install the version that made the file.",
-            )
-        parts = self.mapping(plain["fields"], where)
-        return part(**{name: self.value(value, f"{where}.{name}") for name, value in parts.items()})
+        thing = thing_named(kind)
+        if isinstance(thing, Enum):
+            return thing
+        if thing is None or _is_estimator(thing):
+            raise self.unknown(f"{where} is a {kind!r}, which this foldless does not have.")
+        stored = {name: value for name, value in plain.items() if name != "$"}
+        return thing(**self.fields(thing, stored, where, _field_names(thing)))
 
     def _dtype(self, name: str) -> np.dtype[Any]:
         dtype = np.dtype(name)
@@ -318,27 +284,38 @@ def _check_shapes(reader: _Reader, model: Any) -> None:
     """What every prediction relies on."""
     for name in ("classes_", "n_features_in_"):
         if not hasattr(model, name):
-            raise reader.bad(f"{name} is missing.", reader.REMEDY)
+            raise reader.bad(f"{name} is missing.")
     classes, n_features = model.classes_, model.n_features_in_
     if not (isinstance(classes, np.ndarray) and classes.ndim == 1 and classes.size >= 2):
-        raise reader.bad("classes_ is no list of two classes or more.", reader.REMEDY)
+        raise reader.bad("classes_ is no list of two classes or more.")
     if not isinstance(n_features, int) or n_features < 1:
-        raise reader.bad("n_features_in_ is no number of features.", reader.REMEDY)
+        raise reader.bad("n_features_in_ is no number of features.")
     names = getattr(model, "feature_names_in_", None)
     if names is not None and (not isinstance(names, np.ndarray) or names.shape != (n_features,)):
-        raise reader.bad("feature_names_in_ does not name every feature.", reader.REMEDY)
+        raise reader.bad("feature_names_in_ does not name every feature.")
     # With a kernel, or random features in its place, weights are not those of features.
     if getattr(model, "kernel", None) is not None or getattr(model, "random_features", False):
         return
     for name in ("coef_", "coef_std_"):
         value = getattr(model, name, None)
         if value is not None and np.shape(value)[-1:] != (n_features,):
-            raise reader.bad(f"{name} does not have {n_features} columns.", reader.REMEDY)
+            raise reader.bad(f"{name} does not have {n_features} columns.")
 
 
-def _field_names(value: Any) -> list[str]:
-    return [f.name for f in fields(value) if f.init] if is_dataclass(value) else list(value._fields)
+def _field_names(kind: type) -> list[str]:
+    return [f.name for f in fields(kind) if f.init] if is_dataclass(kind) else list(kind._fields)  # type: ignore[attr-defined]
+
+
+def _is_estimator(thing: Any) -> bool:
+    return isinstance(thing, type) and issubclass(thing, Saved)
 
 
 def _described(value: Any) -> str:
     return f"of type {type(value).__module__}.{type(value).__qualname__}"
+
+
+def _nameless(value: Any, where: str) -> str:
+    return (
+        f"{where} is {_described(value)}, which cannot be written as data. Functions cannot be saved: pass a "
+        "name instead. Classes of your own can, once foldless.registry.registered has given them a name."
+    )

@@ -6,7 +6,6 @@ Small and correct rather than fast. What scikit-learn has (SVM, LDA, liblinear) 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any, Self
 
@@ -17,16 +16,17 @@ from scipy.optimize import brentq
 from scipy.special import expit, log_expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.metrics.pairwise import pairwise_kernels
 from sklearn.utils import check_scalar
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from foldless.beliefs import Array
+from foldless.estimators._kernel_basis import Kernel, kernel_matrix
 from foldless.estimators._notebook import NotebookSummary
 from foldless.estimators._saving import Saved
 from foldless.estimators._threads import one_blas_thread
 from foldless.estimators.smlr import SMLRClassifier
+from foldless.registry import registered
 from foldless.solvers.newton import damped_newton
 
 # A basis function whose prior precision has grown this far beyond the data's is out [Tipping 2001].
@@ -36,6 +36,7 @@ NEWTON_STEPS = 50
 NEWTON_TOLERANCE = 1e-12
 
 
+@registered("estimator/sbmlr")
 class SBMLRClassifier(SMLRClassifier):
     """Sparse Bayesian multinomial logistic regression [Cawley, Talbot, Girolami 2007].
 
@@ -49,7 +50,7 @@ class SBMLRClassifier(SMLRClassifier):
     def __init__(
         self,
         *,
-        kernel: str | Callable[[Any, Any], float] | None = None,
+        kernel: Kernel | None = None,
         gamma: float | None = None,
         fit_intercept: bool = True,
         tol: float = 1e-6,
@@ -94,6 +95,7 @@ class _Binary(Saved, NotebookSummary, ClassifierMixin, BaseEstimator):
         return tags
 
 
+@registered("estimator/one-bit-cs")
 class OneBitCS(_Binary):
     """One-bit compressed sensing by convex programming [Plan, Vershynin 2013].
 
@@ -158,6 +160,7 @@ def one_bit_weights(correlation: Array, sparsity: float) -> Array:
     return found
 
 
+@registered("estimator/rvm")
 class RVMClassifier(_Binary):
     """Relevance vector machine for two classes [Tipping 2001].
 
@@ -186,7 +189,7 @@ class RVMClassifier(_Binary):
     def __init__(
         self,
         *,
-        kernel: str | Callable[[Any, Any], float] | None = "rbf",
+        kernel: Kernel | None = "rbf",
         gamma: float | None = None,
         fit_intercept: bool = True,
         tol: float = 1e-3,
@@ -205,7 +208,7 @@ class RVMClassifier(_Binary):
         X, labels = self._checked(X, y)
         variance = float(np.var(X))
         self._gamma = self.gamma or (1.0 / (X.shape[1] * variance) if variance > 0 else 1.0)
-        columns = X if self.kernel is None else self._basis(X, X)
+        columns = X if self.kernel is None else kernel_matrix(X, X, self.kernel, gamma=self._gamma)
         if self.fit_intercept:
             columns = np.column_stack([columns, np.ones(X.shape[0])])
         with one_blas_thread():
@@ -238,20 +241,13 @@ class RVMClassifier(_Binary):
         if self.kernel is not None:
             if self.n_kept_ == 0:
                 return np.full(X.shape[0], self.intercept_[0])
-            X = self._basis(X, self.basis_)
+            X = kernel_matrix(X, self.basis_, self.kernel, gamma=self._gamma)
         return X @ self.coef_[0] + self.intercept_[0]
 
     def predict_proba(self, X: Any) -> Array:
         """Class probabilities at the mode of the weights."""
         score = self.decision_function(X)
         return expit(np.column_stack([-score, score]))
-
-    def _basis(self, X: Array, samples: Array) -> Array:
-        if callable(self.kernel):
-            return np.asarray(pairwise_kernels(X, samples, metric=self.kernel))
-        return np.asarray(
-            pairwise_kernels(X, samples, metric=self.kernel, filter_params=True, gamma=self._gamma)
-        )
 
 
 def relevance(

@@ -3,37 +3,73 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.utils import check_scalar
 
-from foldless.channels import Blended, Channel, Pinned, channel_from
-from foldless.estimators._base import MessagePassingClassifier
-from foldless.priors import NO_HYPER_PRIOR, Blocks, HyperPrior, Prior, Ridged, prior_from
-from foldless.solvers import GAMP, Stopping
+from foldless.channels import (
+    Blended,
+    BlendedMultinomial,
+    Channel,
+    Logistic,
+    Multinomial,
+    Pinned,
+    channel_from,
+)
+from foldless.estimators._base import (
+    MessagePassingClassifier,
+    checked_generative_weight,
+    checked_stopping,
+)
+from foldless.estimators._warm import WarmStart
+from foldless.priors import (
+    NO_HYPER_PRIOR,
+    Blocks,
+    HyperPrior,
+    Prior,
+    Ridged,
+    RowSparse,
+    SpikeAndSlab,
+    prior_from,
+)
+from foldless.registry import registered
+from foldless.solvers import EP, GAMP, VAMP, HyGAMP
+from foldless.solvers.base import Solver
 from foldless.solvers.damping import Damping, damping_from
 from foldless.solvers.gamp import Rule, Variances
-from foldless.tuning.fit import Choices, Columns
-from foldless.tuning.generative import can_blend
+from foldless.tuning.fit import Choices
+from foldless.tuning.path import Result, fit_table
+from foldless.tuning.plan import requested
+from foldless.tuning.record import Recorder, solver_name
+from foldless.tuning.table import Layout, Table
+
+SOLVERS = ("gamp", "ep", "vamp", "hygamp")
+TUNINGS = ("em", "sure")
 
 
-class GAMPClassifier(MessagePassingClassifier):
-    """Binary classification by generalised approximate message passing.
+@registered("estimator/gamp")
+class GAMPClassifier(WarmStart, MessagePassingClassifier):
+    """Classification by approximate message passing, two classes or more.
 
     Every choice can be made by name or by object; all parameters of priors and channels are tuned by EM
     unless told otherwise. `SparseClassifier` makes the choices for you.
 
     Parameters
     ----------
-    prior : str or Prior, default='spike-and-slab'
-        'spike-and-slab', 'gaussian', 'laplace', 'elastic-net', 'gaussian-mixture', or an object such as
+    prior : str or Prior, default='auto'
+        'auto' (spike-and-slab of two classes, row-sparse of more), 'spike-and-slab', 'row-sparse',
+        'gaussian', 'laplace', 'elastic-net', 'gaussian-mixture', or an object such as
         ``SpikeAndSlab(Laplace(2.0), 0.05)``. By name, parameters start at values taken from the data.
     channel : str or Channel, default='logistic'
         'logistic', 'probit', 'hinge', 'step', each also as 'robust-...' for labels of which some are wrong
-        (but 'step', which has its own noise), or an object such as ``FlippedLabels(Probit(), 0.05)``.
+        (but 'step', which has its own noise), or an object such as ``FlippedLabels(Probit(), 0.05)``. Of more
+        than two classes 'logistic' is the softmax; ``Multinomial(4, estimator="taylor")`` has the thesis's
+        approximations.
+    solver : {'gamp', 'ep', 'vamp', 'hygamp'} or Solver, default='gamp'
+        Diagonal covariances of weights (GAMP; of more classes SHyGAMP); exact ones (EP); one variance for all
+        and one eigendecomposition (VAMP, two classes); full covariances between the scores of a sample
+        (HyGAMP, more than two classes).
     rule : {'sum-product', 'max-sum'}, default='sum-product'
         Posterior means and probabilities, or the regularised maximum: max-sum with a Laplace prior and a
         logistic channel is L1 logistic regression.
@@ -44,6 +80,9 @@ class GAMPClassifier(MessagePassingClassifier):
         Which parameters EM learns: True for all, False for none, or names such as
         ``['prior__inclusion', 'channel__flip_prob']``. The scale of a channel is fixed unless named,
         because it and the scale of the prior are one parameter.
+    tuning : {'em', 'sure'}, default='em'
+        How parameters are learnt: by EM, or the rate of a Laplace prior under max-sum by Stein's unbiased
+        risk estimate.
     hyper_prior : "weak", HyperPrior or None, default="weak"
         Weak beliefs that keep EM from the dense and the empty extreme on small data; None for plain EM.
     variances : {'rank-one', 'uniform', 'per-coordinate'}, default='rank-one'
@@ -65,7 +104,8 @@ class GAMPClassifier(MessagePassingClassifier):
         Of each run; comparing generative weights takes several short ones, all counted in `n_iter_`. With a
         million features and more, of iterations that visit all of them; `n_iter_` counts the others, too.
     warm_start : bool, default=False
-        Start from the messages of the last fit, if it was of the same samples and columns.
+        Go on from where the last fit ended, if data and parameters are the same but for `max_iter`. The
+        answer does not depend on it.
     verbose : int, default=0
         Print each iteration.
     n_jobs : int, optional
@@ -107,12 +147,14 @@ class GAMPClassifier(MessagePassingClassifier):
 
     def __init__(
         self,
-        prior: str | Prior = "spike-and-slab",
+        prior: str | Prior = "auto",
         channel: str | Channel = "logistic",
         *,
+        solver: str | Solver[Any] = "gamp",
         rule: Rule = "sum-product",
         generative_weight: float | str = "auto",
         tune: bool | Sequence[str] = True,
+        tuning: str = "em",
         hyper_prior: HyperPrior | str | None = "weak",
         variances: Variances = "rank-one",
         damping: float | str | Damping = "adaptive",
@@ -130,9 +172,11 @@ class GAMPClassifier(MessagePassingClassifier):
     ) -> None:
         self.prior = prior
         self.channel = channel
+        self.solver = solver
         self.rule = rule
         self.generative_weight = generative_weight
         self.tune = tune
+        self.tuning = tuning
         self.hyper_prior = hyper_prior
         self.variances = variances
         self.damping = damping
@@ -148,31 +192,115 @@ class GAMPClassifier(MessagePassingClassifier):
         self.n_jobs = n_jobs
         self.checkpoint = checkpoint
 
-    def _choices(self) -> Choices:
-        channel = _plain_channel(channel_from(self.channel))
-        _plain_prior(prior_from(self.prior))  # an unknown name is an error before any work
+    def _choices(self, n_classes: int) -> Choices:
+        channel = self._channel(n_classes)
+        prior = self._prior(n_classes)
+        solver = self._solver(n_classes)
+        if self.tuning not in TUNINGS:
+            raise ValueError(f"tuning must be one of {TUNINGS}; got {self.tuning!r}.")
+        weight = checked_generative_weight(self.generative_weight, channel)
+        if not isinstance(solver, GAMP):
+            if weight:
+                raise ValueError(
+                    f"generative_weight={weight:g} is a blend that only GAMP can solve; solver is "
+                    f"{self.solver!r}. Leave it 'auto' or 0, or use solver='gamp'."
+                )
+            weight = 0.0
+        if self.tuning == "sure":
+            laplace = self.prior == "laplace" or type(self.prior).__name__ == "Laplace"
+            if not (laplace and self.rule == "max-sum"):
+                raise ValueError(
+                    "tuning='sure' chooses the rate of a Laplace prior under max-sum. Use prior='laplace' "
+                    "and rule='max-sum', or tuning='em', which learns every prior."
+                )
+            if weight:
+                raise ValueError("tuning='sure' has no blend with class means. Use generative_weight=0.")
         return Choices(
-            prior=self.prior,
+            prior=prior,
             channel=channel,
-            solver=GAMP(self.rule, self.variances, damping_from(self.damping)),
-            tune=_names_to_tune(self.tune),
-            generative_weight=checked_generative_weight(self.generative_weight, channel),
+            solver=solver,
             stopping=checked_stopping(self.tol, self.max_iter),
+            tune=_names_to_tune(self.tune),
+            tuning=self.tuning,
+            generative_weight=weight,
             hyper=_hyper_prior_from(self.hyper_prior),
         )
 
-    def _columns(self, n_features: int, always_keep: tuple[int, ...]) -> Columns:
-        return Columns(n_features, always_keep, bool(self.fit_intercept), bool(self.mean_removal))
+    def _channel(self, n_classes: int) -> Channel:
+        channel = _plain_channel(channel_from(self.channel))
+        if n_classes == 2 and not channel.score_shape:
+            return channel
+        if n_classes > 2 and channel == Logistic():
+            return Multinomial(n_classes)
+        if isinstance(channel, Multinomial) and channel.n_classes == n_classes > 2:
+            return channel
+        raise ValueError(
+            f"y has {n_classes} classes, for which {channel!r} is no likelihood. Two classes take "
+            "'logistic', 'probit', 'hinge', 'step' and 'robust-...'; more take 'logistic', which is then the "
+            f"softmax, or an object such as Multinomial({max(n_classes, 3)}, estimator='taylor')."
+        )
+
+    def _prior(self, n_classes: int) -> str | Prior:
+        if isinstance(self.prior, str) and self.prior == "auto":
+            return "spike-and-slab" if n_classes == 2 else "row-sparse"
+        prior = _plain_prior(prior_from(self.prior))  # an unknown name is an error before any work
+        if n_classes > 2 or not isinstance(prior, RowSparse):
+            return self.prior
+        # A row of weights for one score is one weight.
+        return "spike-and-slab" if isinstance(self.prior, str) else SpikeAndSlab(prior.slab, prior.inclusion)
+
+    def _solver(self, n_classes: int) -> Solver[Any]:
+        if isinstance(self.solver, Solver):
+            return self.solver
+        damping = damping_from(self.damping)
+        if self.solver == "gamp":
+            return GAMP(self.rule, self.variances, damping)
+        if self.solver == "hygamp":
+            if n_classes == 2:
+                raise ValueError(
+                    "solver='hygamp' has full covariances of the scores of a sample, and two classes have "
+                    "one score. Use solver='gamp'."
+                )
+            return HyGAMP(self.rule, self.variances, damping)
+        if self.solver not in SOLVERS:
+            raise ValueError(f"solver must be one of {SOLVERS}, or a solver; got {self.solver!r}.")
+        if self.rule != "sum-product":
+            raise ValueError(f"solver={self.solver!r} has rule='sum-product' only; got {self.rule!r}.")
+        if self.solver == "vamp" and n_classes > 2:
+            raise ValueError("solver='vamp' is for two classes. Use 'gamp', 'ep' or 'hygamp'.")
+        return EP() if self.solver == "ep" else VAMP(damping)
+
+    def _layout(self, n_features: int, always_keep: tuple[int, ...], n_classes: int) -> Layout:
+        many = n_classes > 2
+        if many and not self.fit_intercept:
+            raise ValueError("fit_intercept=False is for two classes; more have an intercept for each.")
+        if self.mean_removal and (many or self.solver != "gamp"):
+            raise ValueError("mean_removal=True is for solver='gamp' and two classes.")
+        return Layout(n_features, always_keep, bool(self.fit_intercept), bool(self.mean_removal))
+
+    def _fit_table(self, table: Table, choices: Choices, recorder: Recorder) -> Result:
+        if table.left_out.group is not None and not isinstance(choices.solver, EP):
+            raise ValueError(
+                "groups can be left out from exact covariances only. Use solver='ep', or SparseClassifier."
+            )
+        plan = requested(
+            choices.prior if isinstance(choices.prior, str) else type(choices.prior).__name__,
+            solver_name(choices.solver),
+            int(np.count_nonzero(table.sample_weight)),
+            searched=choices.searched,
+            budget=self._budget,
+        )
+        return self._warmly(table, lambda warm: fit_table(table, plan, choices, recorder, warm=warm))
 
 
 def _plain_channel(channel: Channel) -> Channel:
     """A channel that is not blended yet: its ridge would be missing."""
     inner = channel
     while (base := getattr(inner, "base", None)) is not None:
-        if isinstance(inner, Blended | Pinned):
+        if isinstance(inner, Blended | BlendedMultinomial | Pinned):
             break
         inner = base
-    if isinstance(inner, Blended | Pinned):
+    if isinstance(inner, Blended | BlendedMultinomial | Pinned):
         raise ValueError(
             f"{type(inner).__name__} is made by the estimator itself, together with what belongs to it. "
             "Pass a Logistic channel and generative_weight=..., or mean_removal=True, instead."
@@ -187,30 +315,6 @@ def _plain_prior(prior: Prior) -> Prior:
             "name columns that are to have a wide one in always_keep."
         )
     return prior
-
-
-def checked_stopping(tol: float, max_iter: int) -> Stopping:
-    """The stopping rule of an estimator's `tol` and `max_iter`."""
-    check_scalar(tol, "tol", Real, min_val=0.0)
-    check_scalar(max_iter, "max_iter", Integral, min_val=1)
-    return Stopping(tol=float(tol), max_iter=int(max_iter))
-
-
-def checked_generative_weight(weight: float | str, channel: Channel) -> float | None:
-    """None for 'auto', else a number that the channel allows."""
-    if isinstance(weight, bool):
-        raise ValueError(f"generative_weight must be 'auto' or a number from 0 to 1; got {weight}.")
-    if isinstance(weight, str):
-        if weight != "auto":
-            raise ValueError(f"generative_weight must be 'auto' or a number from 0 to 1; got {weight!r}.")
-        return None
-    check_scalar(weight, "generative_weight", Real, min_val=0.0, max_val=1.0)
-    if weight > 0 and not can_blend(channel):
-        raise ValueError(
-            f"generative_weight={weight} needs a logistic channel with the accurate integral; got "
-            f"{channel!r}. Use channel='logistic' or 'robust-logistic', or generative_weight=0."
-        )
-    return float(weight)
 
 
 def _names_to_tune(tune: bool | Sequence[str]) -> frozenset[str] | None:

@@ -13,15 +13,20 @@ from sklearn.utils.validation import check_is_fitted
 
 from foldless.beliefs import Array
 from foldless.channels import Channel, channel_from
-from foldless.estimators._base import MessagePassingClassifier
-from foldless.estimators.gamp import checked_stopping
-from foldless.operators import Standardized
+from foldless.estimators._base import MessagePassingClassifier, checked_stopping
 from foldless.operators.whitened import WHITENINGS, Whiten
-from foldless.priors import NO_HYPER_PRIOR, Pruned
+from foldless.priors import NO_HYPER_PRIOR, Pruned, SupportsInclusion
+from foldless.registry import registered
+from foldless.solution import Solution
 from foldless.solvers.damping import Damping, damping_from
 from foldless.solvers.edges import EdgeMessages
 from foldless.solvers.gamp import GAMP, Variances
-from foldless.tuning.fit import Choices, Columns, Fit
+from foldless.tuning.fit import Choices, Fit
+from foldless.tuning.models.base import of_solution
+from foldless.tuning.models.sparse import SparseFits
+from foldless.tuning.path import Result
+from foldless.tuning.plan import requested
+from foldless.tuning.portfolio import alone
 from foldless.tuning.pruning import (
     COARSE_DENSITIES,
     COARSE_NOISES,
@@ -32,11 +37,14 @@ from foldless.tuning.pruning import (
     fit_pruned,
     in_paper_units,
 )
+from foldless.tuning.record import Recorder, solver_name
+from foldless.tuning.table import Layout, Table
 
 Messages = Literal["per-node", "per-edge"]
 TUNINGS = ("grid", "continuous")
 
 
+@registered("estimator/pruned")
 class PrunedBayesClassifier(MessagePassingClassifier):
     """A Bayes classifier that keeps a fixed share of the features [Uda, Kabashima 2005].
 
@@ -111,7 +119,6 @@ class PrunedBayesClassifier(MessagePassingClassifier):
     """
 
     always_keep = None  # every feature may be pruned
-    warm_start = False
 
     def __init__(
         self,
@@ -148,7 +155,12 @@ class PrunedBayesClassifier(MessagePassingClassifier):
         self.max_iter = max_iter
         self.verbose = verbose
 
-    def _choices(self) -> Choices:
+    def _choices(self, n_classes: int) -> Choices:
+        if n_classes > 2:
+            raise ValueError(
+                "Only binary classification is supported. The type of the target is multiclass: y has "
+                f"{n_classes} classes. Use SparseClassifier, which fits all of them jointly, or select two."
+            )
         if self.messages not in ("per-node", "per-edge"):
             raise ValueError(f"messages must be 'per-node' or 'per-edge'; got {self.messages!r}.")
         if self.whiten is not None and self.whiten not in WHITENINGS:
@@ -165,14 +177,14 @@ class PrunedBayesClassifier(MessagePassingClassifier):
             prior=Pruned(),
             channel=channel,
             solver=solver("sum-product", self.variances, damping_from(self.damping)),
+            stopping=checked_stopping(self.tol, self.max_iter),
             tune=frozenset(),
             generative_weight=0.0,
-            stopping=checked_stopping(self.tol, self.max_iter),
             hyper=NO_HYPER_PRIOR,
         )
 
-    def _columns(self, n_features: int, always_keep: tuple[int, ...]) -> Columns:
-        return Columns(n_features, always_keep, bool(self.fit_intercept), means_removed=False)
+    def _layout(self, n_features: int, always_keep: tuple[int, ...], n_classes: int) -> Layout:
+        return Layout(n_features, always_keep, bool(self.fit_intercept))
 
     def _search(self, n_features: int | None) -> Search:
         """What to choose from; of the paper's densities those that are at least one of the features."""
@@ -189,75 +201,67 @@ class PrunedBayesClassifier(MessagePassingClassifier):
             search_noise=continuous and not isinstance(self.noise, Real),
         )
 
-    def _solve(
-        self,
-        standardized: Standardized,
-        labels: Array,
-        weight: Array,
-        columns: Columns,
-        choices: Choices,
-        left_out: Array,
-    ) -> None:
-        result = fit_pruned(
-            in_paper_units(standardized, bool(self.standardize)),
-            labels,
-            weight,
-            columns,
-            choices,
-            self._search(int(np.sum(~standardized.constant))),
-            whiten=self.whiten,
-            left_out=left_out,
-            watch=self._watch(),
-        )
-        self._conclude(result, standardized.dtype)
-
-    def _publish(self, result: Fit, dtype: Any) -> None:
-        assert isinstance(result, PrunedFit)
-        self._whitening = result.whitening
-        n_columns = result.columns.n_features if result.whitening is None else result.whitening.n_columns
-        posterior = result.solution.posterior
+    def _fit_table(self, table: Table, choices: Choices, recorder: Recorder) -> Result:
+        if table.left_out.group is not None:
+            raise ValueError("PrunedBayesClassifier leaves samples out one by one. Use SparseClassifier.")
+        table = in_paper_units(table, bool(self.standardize))
+        found = fit_pruned(table, choices, self._search(table.n_free), recorder, self.whiten)
+        self.density_, self.noise_ = found.density, found.noise
+        self.tried_ = [tuple(tried) for tried in found.tried]
+        self._whitening = found.whitening
+        n_columns = table.shape[1] if found.whitening is None else found.whitening.n_columns
+        posterior = found.solution.posterior
         self._column_weights, self._column_var = posterior.mean[:n_columns], posterior.var[:n_columns]
-        if result.whitening is not None:
-            # Weights of features as they were; what belongs to samples, and the intercept, stays.
-            mean, var = result.whitening.weights, result.whitening.weight_variances
-            in_features = replace(
-                posterior,
-                mean=np.concatenate([mean(self._column_weights), posterior.mean[n_columns:]]),
-                var=np.concatenate([var(self._column_var), posterior.var[n_columns:]]),
-            )
-            result = replace(result, solution=replace(result.solution, posterior=in_features))
-        super()._publish(result, dtype)
+        fit = Fit.of(
+            self._in_features(found), table, inclusion=self._inclusion(found, n_columns), candidates=()
+        )
+        plan = requested("Pruned", solver_name(choices.solver), table.shape[0], searched=False)
+        portfolio = alone(of_solution("sparse", "pruned", fit.solution, table), table)
+        return Result(fit, portfolio, plan, recorder.record(), (), SparseFits.one(fit, choices.solver))
 
-    def _publish_choice(self, result: Fit) -> None:
-        assert isinstance(result, PrunedFit)
-        self.density_, self.noise_ = result.density, result.noise
-        self.tried_ = [tuple(tried) for tried in result.tried]
+    def _in_features(self, found: PrunedFit) -> Solution:
+        """With weights of features as they were; what belongs to samples, and the intercept, stays."""
+        if found.whitening is None:
+            return found.solution
+        posterior, n = found.solution.posterior, self._column_weights.size
+        mean, var = found.whitening.weights, found.whitening.weight_variances
+        in_features = replace(
+            posterior,
+            mean=np.concatenate([mean(self._column_weights), posterior.mean[n:]]),
+            var=np.concatenate([var(self._column_var), posterior.var[n:]]),
+        )
+        return replace(found.solution, posterior=in_features)
 
-    def _inclusion(self, result: Fit) -> Array:
-        assert isinstance(result, PrunedFit)
-        if hasattr(self, "component_inclusion_"):
-            del self.component_inclusion_  # of an earlier fit
+    def _inclusion(self, found: PrunedFit, n_columns: int) -> Array:
+        posterior = found.solution.posterior
+        prior = found.solution.problem.prior.constrained(posterior.cavity_mean, posterior.cavity_var)
+        assert isinstance(prior, SupportsInclusion)
+        inclusion = prior.inclusion_probability(posterior.cavity_mean, posterior.cavity_var)[:n_columns]
+        self.__dict__.pop("component_inclusion_", None)  # of an earlier fit
         if self.whiten != "components":
-            return super()._inclusion(result)
-        posterior = result.solution.posterior
-        prior = result.solution.problem.prior.constrained(posterior.cavity_mean, posterior.cavity_var)
-        inclusion = prior.inclusion_probability(posterior.cavity_mean, posterior.cavity_var)  # type: ignore[attr-defined]
-        self.component_inclusion_: NDArray[Any] = inclusion[: self._column_weights.size]
-        return np.where(result.standardized.constant, 0.0, 1.0)
+            return inclusion
+        self.component_inclusion_: NDArray[Any] = inclusion
+        return np.ones(found.table.shape[1])
 
     def decision_function(self, X: Any) -> NDArray[Any]:
         """Log-odds of ``classes_[1]``. Their sign is that of ``X @ coef_ + intercept_``; their size is not:
         a step channel asks how far a score is from zero in standard deviations, which differ between samples.
         """
-        return self._label_log_odds(X).astype(self.coef_.dtype, copy=False)
+        return np.diff(self._log_proba(X))[:, 0].astype(self.coef_.dtype, copy=False)
 
-    def _scores(self, X: Any, *, with_var: bool) -> tuple[Array, Array]:
+    def _log_proba(self, X: Any) -> Array:
         check_is_fitted(self)
-        if self._whitening is None or not with_var:
-            return super()._scores(X, with_var=with_var)
-        whitened = self._whitening.whitened(self._standardized(X))
-        mean = whitened @ self._column_weights + self._std_intercept
-        return mean, np.square(whitened) @ self._column_var + self._intercept_var
+        if self._whitening is None:
+            return super()._log_proba(X)
+        whitened, weights = self._whitening.whitened(self._standardized(X)), self._average.parts[0].weights
+        mean = whitened @ self._column_weights + weights.intercept
+        var = np.square(whitened) @ self._column_var + weights.intercept_var
+        return self.channel_.log_proba(mean[:, np.newaxis], var[:, np.newaxis])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
 
 
 def _values(name: str, given: Any, default: tuple[float, ...], below: float) -> tuple[float, ...]:

@@ -14,18 +14,18 @@ from scipy.special import log_softmax, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_selection import SelectorMixin
-from sklearn.metrics.pairwise import pairwise_kernels
 from sklearn.utils import check_scalar
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from foldless.beliefs import Array
+from foldless.estimators._kernel_basis import Kernel, kernel_matrix
 from foldless.estimators._notebook import NotebookSummary
-from foldless.estimators._reading import STORAGE
+from foldless.estimators._reading import STORAGE, sample_weights
 from foldless.estimators._saving import Saved
 from foldless.estimators._threads import one_blas_thread
-from foldless.estimators._weights import sample_weights
 from foldless.operators import Operator, Standardized, operator_from
+from foldless.registry import registered
 from foldless.solution import Outcome
 from foldless.solvers.smlr import ALGORITHMS, L1, PENALTIES, Labels, Regression, RegressionFit, Stop
 from foldless.solvers.smlr.newton_loo import NewtonLOO, scored
@@ -46,6 +46,7 @@ TUNINGS = ("alo", "bayes", "bound", "cv")
 BOUND_DELTA = 0.05
 
 
+@registered("estimator/smlr")
 class SMLRClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, BaseEstimator):
     """Sparse multinomial logistic regression [Krishnapuram, Carin, Figueiredo, Hartemink 2005].
 
@@ -122,7 +123,7 @@ class SMLRClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, Bas
         penalty: Literal["l1", "l2", "group", "none"] = "l1",
         rate: float | str = "auto",
         tuning: Literal["alo", "bayes", "bound", "cv"] = "alo",
-        kernel: str | Callable[[Any, Any], float] | None = None,
+        kernel: Kernel | None = None,
         gamma: float | None = None,
         degree: float = 3,
         coef0: float = 1,
@@ -300,11 +301,9 @@ class SMLRClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, Bas
 
     def _kernel(self, X: Any, samples: Any) -> NDArray[Any]:
         """Basis functions around `samples`, at the rows of X."""
-        if callable(self.kernel):
-            return np.asarray(pairwise_kernels(X, samples, metric=self.kernel), dtype=np.float64)
+        assert self.kernel is not None
         options = {"gamma": self._kernel_gamma, "degree": self.degree, "coef0": self.coef0}
-        kernel = pairwise_kernels(X, samples, metric=self.kernel, filter_params=True, **options)
-        return np.asarray(kernel.toarray() if hasattr(kernel, "toarray") else kernel, dtype=np.float64)
+        return kernel_matrix(X, samples, self.kernel, **options)
 
     def _operator(self, X: Any) -> Operator:
         """The basis of a new sample, as the fit saw it."""

@@ -19,10 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foldless.io.files import write_whole
+from foldless.io.names import printable
 
-FORMAT = "foldless-model"
-# Raised when a file of this version could not be read as one of the last.
-SCHEMA = 1
+# The format that is written. It is raised when the same document would mean something else; files of earlier
+# formats are read by `estimators._saving.CHANGES`. The policy is docs/model-files.md.
+FORMAT = 1
 DOCUMENT = "document"
 METADATA = "foldless"
 # JSON nests as deep as components do, a handful of levels; hostile files nest to exhaust the stack.
@@ -51,7 +52,7 @@ def write_archive(path: Path, archive: Archive) -> None:
     text = json.dumps(archive.document, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     document = np.frombuffer(text.encode("ascii"), dtype=np.uint8)
     # In one text, since several would be stored in no order, and the same model would give other bytes.
-    metadata = json.dumps({"format": FORMAT, "schema": SCHEMA, **archive.metadata})
+    metadata = json.dumps({"format": FORMAT, **archive.metadata})
     write_whole(path, save({DOCUMENT: document, **archive.arrays}, metadata={METADATA: metadata}))
 
 
@@ -91,17 +92,16 @@ def _checked_metadata(path: Path, stored: dict[str, str]) -> dict[str, Any]:
         metadata = json.loads(stored.get(METADATA, "null"))
     except (ValueError, RecursionError):
         metadata = None
-    if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
-        raise BadModelFile(
-            path, "this is no model of foldless.", "Such files are made by model.save or `foldless fit`."
-        )
-    schema = metadata.get("schema")
-    if schema != SCHEMA:
-        version = metadata.get("foldless", "unknown")
+    number = metadata.get("format") if isinstance(metadata, dict) else None
+    if type(number) is not int or number < 1:
+        remedy = "Such files are made by model.save or `foldless fit`."
+        raise BadModelFile(path, "this is no model of foldless.", remedy)
+    if number > FORMAT:
+        version = printable(metadata.get("foldless", "of an unknown version"))
         raise BadModelFile(
             path,
-            f"its schema is {schema!r}, made by foldless {version}; this foldless reads schema {SCHEMA}.",
-            "Install the version that made it, or a newer foldless.",
+            f"its format {number} was made by foldless {version}; this one reads formats up to {FORMAT}.",
+            "Install that version, or a newer one.",
         )
     return metadata
 

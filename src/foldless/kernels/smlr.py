@@ -205,7 +205,10 @@ def newton(
                 step = found - flat
                 break
             ridge *= MORE_RIDGE
-        promised = own_rates @ (np.abs(flat + step) - np.abs(flat)) - slope @ step
+        # Weight by weight, where slope and penalty nearly balance: see `newton._promised`.
+        end = flat + step
+        growth = np.where(flat * end > 0, np.sign(flat) * step, np.abs(end) - np.abs(flat))
+        promised = np.sum(own_rates * growth - slope * step)
         along = step @ used
         length, moved = 1.0, False
         while promised < 0 and length >= SHORTEST_STEP:

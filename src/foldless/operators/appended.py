@@ -96,6 +96,13 @@ class WithIntercept(Operator):
         share = float(self._ones(slice(0, self.shape[0])) @ sample_weight) / float(np.sum(sample_weight))
         return np.append(mean, share), np.append(variance, share * (1 - share))
 
+    def nonzero_weight(self, sample_weight: Array) -> Array:
+        ones = self._ones(slice(0, self.shape[0]))
+        return np.append(self.operator.nonzero_weight(sample_weight), ones @ sample_weight)
+
+    def some_rows(self, rows: NDArray[np.intp]) -> WithIntercept:
+        return WithIntercept(self.operator.some_rows(rows), int(np.count_nonzero(rows < self.n_ones)))
+
     def squared_norms(self, sample_weight: Array) -> tuple[Array, Array]:
         row, column = self.operator.squared_norms(sample_weight)
         ones = self._ones(slice(0, self.shape[0]))

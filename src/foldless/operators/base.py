@@ -90,9 +90,21 @@ class Operator(ABC):
         A sample of weight 2 counts as two equal rows: variance = Σ p (x - mean)² with p = weight / Σ weight.
         """
 
-    def presence(self, sample_weight: Array) -> Array:
-        """The share of rows, counted by their weight, in which each column is not zero; 1 where unknown."""
-        return np.ones(self.shape[1])
+    def nonzero_weight(self, sample_weight: Array) -> Array:
+        """The weight of all rows in which a column of the data is not zero, for each column.
+
+        It is about the data as they came: neither centring nor scaling makes a zero something else. Sums are
+        of weights, not of shares, and so exact for whole numbers, whatever the order of rows.
+        """
+        found = np.empty(self.shape[1])
+        for columns, tile in self.dense_columns():
+            found[columns] = sample_weight @ (tile != 0)
+        return found
+
+    def nonzero_fraction(self, sample_weight: Array) -> Array:
+        """The share of rows, counted by their weight, in which each column is not zero."""
+        weight = checked_sample_weight(sample_weight, self.shape[0])
+        return self.nonzero_weight(weight) / weight.sum()
 
     @abstractmethod
     def columns(self, indices: ArrayLike) -> NDArray[np.float64]:
@@ -108,9 +120,17 @@ class Operator(ABC):
         tiles = (self.dense_tile(slice(i, i + 1), slice(0, n_columns)) for i in some)
         return f"rows of checksum {checksum(tiles):08x}"
 
-    def some_rows(self, rows: NDArray[np.intp]) -> Operator | None:
-        """A copy of these rows as an operator of their own; None where rows are not in memory."""
-        return None
+    def some_rows(self, rows: NDArray[np.intp]) -> Operator:
+        """A copy of these rows in memory, as an operator of their own; positions ascend.
+
+        Where rows are not in memory, they are gathered in one pass. This form makes them dense.
+        """
+        from foldless.operators.dense import Dense  # which is an operator itself
+
+        copy = np.empty((rows.size, self.shape[1]), dtype=self.dtype)
+        for columns, tile in self.dense_columns():
+            copy[:, columns] = tile[rows]
+        return Dense(copy)
 
     def dense_tile(self, rows: slice, columns: slice) -> NDArray[np.float64]:
         """A dense float64 copy of some rows of some columns, the caller's to overwrite.
@@ -166,12 +186,18 @@ def column_positions(indices: ArrayLike, n_columns: int) -> NDArray[np.intp]:
     return np.where(positions < 0, positions + n_columns, positions)
 
 
-def normalized_sample_weight(sample_weight: ArrayLike, n_rows: int) -> NDArray[np.float64]:
-    """Sample weights divided by their sum."""
+def checked_sample_weight(sample_weight: ArrayLike, n_rows: int) -> NDArray[np.float64]:
+    """Sample weights, one for each row, of which some are positive."""
     weight = np.asarray(sample_weight, dtype=np.float64)
     if weight.shape != (n_rows,):
         raise ValueError(f"sample_weight has shape {weight.shape}; it needs one weight per row, ({n_rows},)")
     total = weight.sum()
     if not (np.all(weight >= 0) and 0 < total < np.inf):
         raise ValueError("sample_weight must be finite, non-negative, and not zero for every row")
-    return weight / total
+    return weight
+
+
+def normalized_sample_weight(sample_weight: ArrayLike, n_rows: int) -> NDArray[np.float64]:
+    """Sample weights divided by their sum."""
+    weight = checked_sample_weight(sample_weight, n_rows)
+    return weight / weight.sum()

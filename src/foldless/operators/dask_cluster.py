@@ -17,10 +17,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from concurrent.futures import CancelledError
 from typing import Any
 
+from foldless.operators.blocked import Own, Question
 from foldless.operators.dask_blocks import Block
-
-# Called with the operator of a block, then with what all blocks are told, then with what is the block's own.
-Question = Callable[..., Any]
 
 # How often an unanswered question is looked after. A worker that dies is noticed at once if it was working;
 # this is for those that were dead when asked, which a scheduler tries to reach for half a minute.
@@ -69,7 +67,7 @@ class OnWorkers:
         self._futures = [self._futures[i] for i in chosen]
         self._places = None
 
-    def ask(self, question: Question, told: tuple[Any, ...], own: Mapping[int, tuple[Any, ...]]) -> list[Any]:
+    def ask(self, question: Question, told: tuple[Any, ...], own: Own) -> list[Any]:
         """The answers of some blocks, in the order of `own`."""
         answers: dict[int, Any] = {}
         try:
@@ -83,7 +81,9 @@ class OnWorkers:
         except ClusterLost:
             raise
         except (OSError, TimeoutError, CancelledError) as error:
-            raise ClusterLost(f"The Dask scheduler does not answer ({_reason(error)}). {RESUME}") from error
+            raise ClusterLost(
+                f"The Dask scheduler does not answer ({str(error) or type(error).__name__}). {RESUME}"
+            ) from error
         except RuntimeError as error:
             if self._client.status == "running":
                 raise
@@ -96,7 +96,7 @@ class OnWorkers:
         self,
         question: Question,
         told: tuple[Any, ...],
-        own: Mapping[int, tuple[Any, ...]],
+        own: Own,
         answers: dict[int, Any],
     ) -> None:
         """Ask every worker about its blocks; what a worker takes to its grave is left unanswered."""
@@ -220,7 +220,3 @@ async def answered(
     here = {i: entry for i, entry in asked.items() if entry[0] in dask_worker.data}
     found = await asyncio.gather(*(answer(*entry) for entry in here.values()))
     return dict(zip(here, found, strict=True))
-
-
-def _reason(error: BaseException) -> str:
-    return str(error) or type(error).__name__

@@ -105,15 +105,14 @@ class Dense(Tiled):
             return super().moments_about(shift, share)
         return first, np.maximum(second - first * first, 0.0)
 
-    def presence(self, sample_weight: Array) -> Array:
-        share = normalized_sample_weight(sample_weight, self.shape[0])
+    def nonzero_weight(self, sample_weight: Array) -> Array:
         buffer, found = self._buffer(np.dtype(np.float64)), np.zeros(self.shape[1])
         for rows in self._row_blocks:
             for columns in self._moment_tiles:
                 present = buffer(rows, columns)
                 np.not_equal(self.X[rows, columns], 0, out=present)
-                found[columns] += present.T @ share[rows]
-        return np.minimum(found, 1.0)
+                found[columns] += present.T @ sample_weight[rows]
+        return found
 
     def identity(self) -> str:
         tiles = (self.X[rows, columns] for rows in self._row_blocks for columns in self._column_tiles)

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from foldless.beliefs import Array
 from foldless.io.checksums import checksum
 from foldless.io.journal import BadJournal, Journal
-from foldless.operators.base import DENSE_TILE_BYTES, DenseTiles, Operator, RowStep, Sweep
+from foldless.operators.base import Operator, RowStep, Sweep
 
 
 class Journaled(Operator):
@@ -65,11 +65,10 @@ class Journaled(Operator):
             )
             return Sweep(plain[0], None if weight_var is None else plain[1])
 
-    def presence(self, sample_weight: Array) -> Array:
-        # Not recorded: the data still have it, and it is asked for once.
-        return self.operator.presence(sample_weight)
+    def nonzero_weight(self, sample_weight: Array) -> Array:
+        return self._answer("nonzero_weight", (sample_weight,))[0]
 
-    def some_rows(self, rows: NDArray[np.intp]) -> Operator | None:
+    def some_rows(self, rows: NDArray[np.intp]) -> Operator:
         return self.operator.some_rows(rows)
 
     def scores(self, weights: Array) -> Array:
@@ -96,12 +95,6 @@ class Journaled(Operator):
 
     def dense_tile(self, rows: slice, columns: slice) -> NDArray[np.float64]:
         return self.operator.dense_tile(rows, columns)
-
-    def dense_rows(self, tile_bytes: int = DENSE_TILE_BYTES) -> DenseTiles:
-        return self.operator.dense_rows(tile_bytes)
-
-    def dense_columns(self, tile_bytes: int = DENSE_TILE_BYTES) -> DenseTiles:
-        return self.operator.dense_columns(tile_bytes)
 
     def identity(self) -> str:
         return self.operator.identity()

@@ -6,6 +6,8 @@ matrix it does not [Vila, Schniter, Rangan, Krzakala, Zdeborová 2015].
 
 from __future__ import annotations
 
+from copy import copy
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -178,6 +180,24 @@ class MeanRemoved(Operator):
         pooled = inner_share * mean + outer_share @ self._extra_rows
         spread = inner_share * (variance + (mean - pooled) ** 2)
         return pooled, spread + outer_share @ (self._extra_rows - pooled) ** 2
+
+    def nonzero_weight(self, sample_weight: Array) -> Array:
+        """Of the data and of what was added; means that were removed make no zero something else."""
+        n_rows = self.operator.shape[0]
+        inner, extra = sample_weight[:n_rows], sample_weight[n_rows:]
+        added = inner @ (self._extra_columns != 0)
+        found = np.append(self.operator.nonzero_weight(inner), added)
+        return found + extra @ (self._extra_rows != 0)
+
+    def some_rows(self, rows: NDArray[np.intp]) -> MeanRemoved:
+        n_rows = self.operator.shape[0]
+        inner = rows[rows < n_rows]
+        part = copy(self)
+        part.shape = (rows.size, self.shape[1])
+        part.operator, part.row_means = self.operator.some_rows(inner), self.row_means[inner]
+        part._extra_columns = self._extra_columns[inner]
+        part._extra_rows = self._extra_rows[rows[inner.size :] - n_rows]
+        return part
 
     def columns(self, indices: ArrayLike) -> NDArray[np.float64]:
         positions = column_positions(indices, self.shape[1])

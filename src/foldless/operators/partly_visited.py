@@ -47,5 +47,13 @@ class PartlyVisited(Operator):
     def column_moments(self, sample_weight: Array) -> tuple[Array, Array]:
         return self.operator.column_moments(sample_weight)
 
+    def nonzero_weight(self, sample_weight: Array) -> Array:
+        return self.operator.nonzero_weight(sample_weight)
+
+    def some_rows(self, rows: NDArray[np.intp]) -> PartlyVisited:
+        return PartlyVisited(
+            self.operator.some_rows(rows), self.positions, self.gathered.some_rows(rows), self.rest[rows]
+        )
+
     def columns(self, indices: ArrayLike) -> NDArray[np.float64]:
         return self.operator.columns(indices)

@@ -20,8 +20,8 @@ THREAD_NAME = "foldless-reading-ahead"
 
 
 @contextmanager
-def blocks_in_order(source: RowSource, cuts: Sequence[slice]) -> Iterator[Iterator[tuple[slice, Any]]]:
-    """A pass over a source: which rows, and their block, whose memory is used again for the next but one."""
+def blocks_in_order(source: RowSource, cuts: Sequence[slice]) -> Iterator[Iterator[Any]]:
+    """A pass over a source, block by block; the memory of a block is used again for the next but one."""
     if len(cuts) == 0:
         yield iter(())
         return
@@ -29,14 +29,14 @@ def blocks_in_order(source: RowSource, cuts: Sequence[slice]) -> Iterator[Iterat
     spaces = [np.empty(n_bytes, dtype=np.uint8) for _ in range(min(len(cuts), 2))]
     with source.opened() as read, ThreadPoolExecutor(1, thread_name_prefix=THREAD_NAME) as thread:
 
-        def blocks() -> Iterator[tuple[slice, Any]]:
+        def blocks() -> Iterator[Any]:
             coming = thread.submit(read, cuts[0], spaces[0])
-            for i, rows in enumerate(cuts):
+            for i in range(1, len(cuts)):
                 block = coming.result()
-                if i + 1 < len(cuts):
-                    # The block before this one has been used, so its space is free.
-                    coming = thread.submit(read, cuts[i + 1], spaces[(i + 1) % 2])
-                yield rows, block
+                # The block before this one has been used, so its space is free.
+                coming = thread.submit(read, cuts[i], spaces[i % 2])
+                yield block
+            yield coming.result()
 
         try:
             yield blocks()

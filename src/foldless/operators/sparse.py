@@ -12,7 +12,7 @@ from scipy import sparse
 
 from foldless.beliefs import Array
 from foldless.io.checksums import checksum
-from foldless.operators.base import RowStep, Sweep, column_positions, normalized_sample_weight
+from foldless.operators.base import RowStep, Sweep, column_positions
 from foldless.operators.compiled_sparse import CompiledSparse, compiled_sparse
 from foldless.operators.tiled import (
     BLOCK_BYTES,
@@ -190,13 +190,9 @@ class Sparse(Tiled):
         shift = self._column_sums(lambda x, along: (x,), first_row)[0]
         return np.where(complete, 0.0, np.maximum(absent, 0.0)), np.where(complete, shift, 0.0)
 
-    def presence(self, sample_weight: Array) -> Array:
-        share = normalized_sample_weight(sample_weight, self.shape[0])
-
-        def present(x: Array, along: AlongTile) -> tuple[Array, ...]:
-            return ((x != 0).astype(np.float64),)
-
-        return np.minimum(self._column_sums(present, share)[0], 1.0)
+    def nonzero_weight(self, sample_weight: Array) -> Array:
+        # Zeros may be stored, too.
+        return self._column_sums(lambda x, along: ((x != 0).astype(np.float64),), sample_weight)[0]
 
     def _stored_per_column(self) -> NDArray[np.integer[Any]]:
         if self._by_columns:

@@ -117,10 +117,9 @@ class Standardized(Operator):
         slopes = self._of_columns(inner.slopes, slope_total)
         return Sweep(slopes, None if inner.curvatures is None else square.folded(inner.curvatures))
 
-    def some_rows(self, rows: NDArray[np.intp]) -> Standardized | None:
+    def some_rows(self, rows: NDArray[np.intp]) -> Standardized:
         """With centre and scale of all rows, so that weights mean the same."""
-        inner = self.operator.some_rows(rows)
-        return None if inner is None else Standardized(inner, self.center, self.scale, self.constant)
+        return Standardized(self.operator.some_rows(rows), self.center, self.scale, self.constant)
 
     def scores(self, weights: Array) -> Array:
         inner_weights = _divided(weights, self.scale)
@@ -142,9 +141,8 @@ class Standardized(Operator):
         mean, variance = self.operator.column_moments(sample_weight)
         return (mean - self.center) / self.scale, variance / self.scale / self.scale
 
-    def presence(self, sample_weight: Array) -> Array:
-        """Of X before it was centred."""
-        return self.operator.presence(sample_weight)
+    def nonzero_weight(self, sample_weight: Array) -> Array:
+        return self.operator.nonzero_weight(sample_weight)
 
     def squared_norms(self, sample_weight: Array) -> tuple[Array, Array]:
         if self._fitted_weight is None or not np.array_equal(sample_weight, self._fitted_weight):

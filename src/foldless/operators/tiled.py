@@ -195,6 +195,8 @@ class Tiled(Operator):
         absent, _ = self._absent_share_and_shift(share)
         return self._moments_about(shift, share, absent)
 
+    # Values that are not finite, or whose squares are not, show in the moments.
+    @np.errstate(over="ignore", invalid="ignore")
     def _moments_about(self, shift: Array, share: Array, absent: Array) -> tuple[Array, Array]:
         def deviations(x: Array, along: AlongTile) -> tuple[Array, ...]:
             x -= along(shift)
@@ -213,13 +215,12 @@ class Tiled(Operator):
             np.clip(x, -LARGEST_RATIO, LARGEST_RATIO, out=x)
             return x, x * x
 
-        with np.errstate(over="ignore"):
-            first, second = self._column_sums(ratios, share)
-            rest = -(shift + drift) / size
-            first += absent * rest
-            second += absent * rest**2
-            # size · (size · ...) and not size² · ...: the square alone may leave the range of float64.
-            variance = size * (size * np.maximum(second - first**2, 0.0))
+        first, second = self._column_sums(ratios, share)
+        rest = -(shift + drift) / size
+        first += absent * rest
+        second += absent * rest**2
+        # size · (size · ...) and not size² · ...: the square alone may leave the range of float64.
+        variance = size * (size * np.maximum(second - first**2, 0.0))
         return drift, variance
 
     def _column_sums(self, function: TileMap, row_vector: Array) -> list[Array]:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from foldless.beliefs import Array
 from foldless.operators.base import Operator
 from foldless.operators.dense import Dense
+from foldless.registry import registered
 
 Whiten = Literal["features", "components"]
 WHITENINGS: tuple[Whiten, ...] = ("features", "components")
@@ -27,6 +28,7 @@ WHITENINGS: tuple[Whiten, ...] = ("features", "components")
 LEAST_RELATIVE_VARIANCE = 1e-10
 
 
+@registered("columns/whitening")
 @dataclass(frozen=True, eq=False)
 class Whitening:
     """x ↦ x `to_components` (`to_features`, if features are wanted); rows have unit length on average."""

@@ -28,6 +28,7 @@ PRIORS: dict[str, type[Prior]] = {
     "elastic-net": ElasticNet,
     "gaussian-mixture": GaussianMixture,
     "spike-and-slab": SpikeAndSlab,
+    "row-sparse": RowSparse,
 }
 
 

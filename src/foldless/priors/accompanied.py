@@ -13,6 +13,7 @@ from foldless.beliefs import Array, Tilted
 from foldless.component import Names, inner_names
 from foldless.priors._common import Denoiser, MovedCavity, as_cavity, proximal_of
 from foldless.priors.base import HyperPrior, Prior, Weight
+from foldless.registry import registered
 
 # Absent weights are counted in bins of their cavities' means. Within a bin of width h standard deviations the
 # Bayes factor of a slab, at most exp(z²/2), is off by (1 + z²) h²/24 at second order: 1e-4 at z = 5.
@@ -23,6 +24,7 @@ OUTERMOST = 20
 PIECE = 1 << 16
 
 
+@registered("prior/accompanied")
 @dataclass(frozen=True, eq=False)
 class Accompanied(MovedCavity):
     """The base, which learns also from absent weights: cavities of theirs, and how many weights have them.

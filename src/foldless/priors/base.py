@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from foldless.beliefs import Array, Tilted
 from foldless.component import Component, Names
+from foldless.registry import registered
 
 # How often weights are counted: all equally, or each its own number of times.
 Weight = Array | float
@@ -70,6 +71,7 @@ class SupportsInclusion(Protocol):
         """Posterior probability that the weight is not exactly zero."""
 
 
+@registered("prior/hyper-prior")
 @dataclass(frozen=True)
 class HyperPrior:
     """Weak beliefs about the parameters of priors, as pseudo-observations; zeros switch them off.

@@ -14,10 +14,12 @@ from foldless.component import Names, inner_names, wants
 from foldless.priors._common import Denoiser, Learner, as_cavity, proximal_of, require_prior, same_fields
 from foldless.priors._rows import TiltedRows
 from foldless.priors.base import HyperPrior, Prior, Weight
+from foldless.registry import registered
 
 Columns = slice | Sequence[int] | NDArray[np.integer[Any]]
 
 
+@registered("prior/blocks")
 @dataclass(frozen=True, eq=False)
 class Blocks(Learner):
     """`base` for all weights except those of `others`, pairs of columns and their prior.

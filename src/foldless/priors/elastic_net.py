@@ -19,6 +19,7 @@ from foldless.priors._common import (
 )
 from foldless.priors._two_sided import TwoSidedPrior, two_sided
 from foldless.priors.base import HyperPrior, Weight
+from foldless.registry import registered
 from foldless.special import mills
 
 # The shape x = rate/(2√ridge) runs from Gaussian (0) to Laplace (∞). EM keeps it between these ends, which
@@ -30,6 +31,7 @@ LARGEST_SHAPE = 1e3
 SHAPE_TOLERANCE = 1e-13
 
 
+@registered("prior/elastic-net")
 @dataclass(frozen=True)
 class ElasticNet(TwoSidedPrior):
     """exp(-rate |w| - ridge w²) / C, with C = √(π/ridge) erfcx(rate/(2√ridge))."""

@@ -20,9 +20,11 @@ from foldless.priors._common import (
 from foldless.priors._rows import TiltedRows, gaussian_rows
 from foldless.priors._slab import SlabEvidence
 from foldless.priors.base import HyperPrior, Weight
+from foldless.registry import registered
 from foldless.special import LOG_SQRT_2PI
 
 
+@registered("prior/gaussian")
 @dataclass(frozen=True)
 class Gaussian(Continuous):
     """N(w; mean, variance). EM learns the variance, and the mean only if it is named.

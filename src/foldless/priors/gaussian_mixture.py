@@ -21,6 +21,7 @@ from foldless.priors._common import (
 )
 from foldless.priors._slab import SlabEvidence
 from foldless.priors.base import HyperPrior, Weight
+from foldless.registry import registered
 from foldless.special import LOG_SQRT_2PI
 
 # Weights that differ from a sum of one by more than this are taken for a mistake, not for rounding.
@@ -43,6 +44,7 @@ class Components(NamedTuple):
     log_bayes_factor: Array  # of the mixture
 
 
+@registered("prior/gaussian-mixture")
 @dataclass(frozen=True)
 class GaussianMixture(Continuous):
     """Σ_l weights_l N(w; means_l, variances_l). `means=None` puts all components at zero.

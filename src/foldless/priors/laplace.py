@@ -17,8 +17,10 @@ from foldless.priors._common import (
 from foldless.priors._rows import TiltedRows, l1_rows
 from foldless.priors._two_sided import TwoSidedPrior, two_sided
 from foldless.priors.base import HyperPrior, Weight
+from foldless.registry import registered
 
 
+@registered("prior/laplace")
 @dataclass(frozen=True)
 class Laplace(TwoSidedPrior):
     """rate/2 exp(-rate |w|): under max-sum the lasso, under sum-product a spread of small weights."""

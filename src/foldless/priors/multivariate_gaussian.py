@@ -12,8 +12,10 @@ from foldless.component import Names, wants
 from foldless.priors._common import Learner, as_cavity, same_fields
 from foldless.priors._rows import TiltedRows, gaussian_rows
 from foldless.priors.base import HyperPrior, Weight
+from foldless.registry import registered
 
 
+@registered("prior/multivariate-gaussian")
 @dataclass(frozen=True, eq=False)
 class MultivariateGaussian(Learner):
     """N(w_n; 0, covariance) for the row w_n of a feature's weights, one for each of D classes.

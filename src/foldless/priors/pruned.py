@@ -26,6 +26,7 @@ from foldless.beliefs import Array, Tilted
 from foldless.component import require_positive
 from foldless.priors._common import as_cavity
 from foldless.priors.base import Prior
+from foldless.registry import registered
 from foldless.special import LOG_SQRT_2PI
 
 # Constraints are met to this relative accuracy: far below what an iteration notices, far above rounding.
@@ -40,6 +41,7 @@ LARGEST_LOG_ODDS_STEP, LARGEST_LOG_PRECISION_STEP = 8.0, 2.0
 BRACKET_TOLERANCE = 4 * np.finfo(float).eps
 
 
+@registered("prior/multipliers")
 @dataclass(frozen=True)
 class Multipliers(Prior):
     """δ(x) + exp(λ - G x²/2)/√2π, with G possibly negative: only G + 1/τ of each cavity must be positive.
@@ -120,6 +122,7 @@ class Multipliers(Prior):
         return self.slab_precision
 
 
+@registered("prior/pruned")
 @dataclass(frozen=True)
 class Pruned(Prior):
     """A share `density` of all weights is active; their squares add up to that of `variance` each.

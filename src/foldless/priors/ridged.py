@@ -11,8 +11,10 @@ from foldless.beliefs import Array, Tilted
 from foldless.priors._common import Denoiser, MovedCavity, as_cavity, proximal_of
 from foldless.priors._slab import SlabEvidence, slab_evidence_of
 from foldless.priors.base import Prior
+from foldless.registry import registered
 
 
+@registered("prior/ridged")
 @dataclass(frozen=True, eq=False)
 class Ridged(MovedCavity):
     """base(w) exp(-precision w²/2): the base after further evidence for small weights.

@@ -14,8 +14,10 @@ from foldless.priors._rows import TiltedRows
 from foldless.priors._slab import slab_evidence_of
 from foldless.priors.base import Weight
 from foldless.priors.spike_and_slab import Spiked
+from foldless.registry import registered
 
 
+@registered("prior/row-sparse")
 @dataclass(frozen=True)
 class RowSparse(Spiked):
     """(1 - inclusion) δ(w_n) + inclusion Π_k slab(w_nk), for the row w_n of a feature's weights.

@@ -25,6 +25,7 @@ from foldless.priors._common import (
 from foldless.priors._slab import slab_evidence_of
 from foldless.priors.base import HyperPrior, Prior, Weight
 from foldless.priors.gaussian import Gaussian
+from foldless.registry import registered
 
 # With a hyper-prior, the learned inclusion rate expects at least half a feature and at most half of them:
 # beyond these the model is empty or not sparse, and EM does not find back.
@@ -101,6 +102,7 @@ class Spiked(Learner):
         return learned
 
 
+@registered("prior/spike-and-slab")
 @dataclass(frozen=True)
 class SpikeAndSlab(Spiked):
     """(1 - inclusion) δ(w) + inclusion slab(w), for any slab."""

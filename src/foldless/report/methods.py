@@ -7,82 +7,11 @@ from typing import NamedTuple
 import numpy as np
 
 import foldless
+from foldless.references import references
 from foldless.report.choice import learnt_names, scaling
 from foldless.report.subject import Subject
 from foldless.report.wording import counted, listed, number, percent, plural
 
-REFERENCES = {
-    "Byrne 2015": (
-        "Byrne E. (2015). Sparse multinomial logistic regression via approximate message passing. Master's "
-        "thesis, The Ohio State University."
-    ),
-    "Cawley et al. 2007": (
-        "Cawley G. C., Talbot N. L. C., Girolami M. (2007). Sparse multinomial logistic regression via "
-        "Bayesian L1 regularisation. Advances in Neural Information Processing Systems 19."
-    ),
-    "Hernández-Lobato et al. 2015": (
-        "Hernández-Lobato J. M., Hernández-Lobato D., Suárez A. (2015). Expectation propagation in linear "
-        "regression models with spike-and-slab priors. Machine Learning 99, 437–487."
-    ),
-    "Krishnapuram et al. 2005": (
-        "Krishnapuram B., Carin L., Figueiredo M. A. T., Hartemink A. J. (2005). Sparse multinomial logistic "
-        "regression: fast algorithms and generalization bounds. IEEE Transactions on Pattern Analysis and "
-        "Machine Intelligence 27, 957–968."
-    ),
-    "Minka 2001": (
-        "Minka T. P. (2001). Expectation propagation for approximate Bayesian inference. Proceedings of the "
-        "17th Conference on Uncertainty in Artificial Intelligence, 362–369."
-    ),
-    "Newton et al. 2004": (
-        "Newton M. A., Noueiry A., Sarkar D., Ahlquist P. (2004). Detecting differential gene expression "
-        "with a semiparametric hierarchical mixture method. Biostatistics 5, 155–176."
-    ),
-    "Nichols et al. 2017": (
-        "Nichols T. E., and others (2017). Best practices in data analysis and sharing in neuroimaging using "
-        "MRI. Nature Neuroscience 20, 299–303."
-    ),
-    "Opper and Winther 2000": (
-        "Opper M., Winther O. (2000). Gaussian processes for classification: mean-field algorithms. Neural "
-        "Computation 12, 2655–2684."
-    ),
-    "Potetz 2011": (
-        "Potetz B. (2011). Estimating the Bayes point using linear knapsack problems. Proceedings of the "
-        "28th International Conference on Machine Learning."
-    ),
-    "Plan and Vershynin 2013": (
-        "Plan Y., Vershynin R. (2013). Robust 1-bit compressed sensing and sparse logistic regression: a "
-        "convex programming approach. IEEE Transactions on Information Theory 59, 482–494."
-    ),
-    "Rad and Maleki 2020": (
-        "Rad K. R., Maleki A. (2020). A scalable estimate of the out-of-sample prediction error via "
-        "approximate leave-one-out cross-validation. Journal of the Royal Statistical Society B 82, 965–996."
-    ),
-    "Rangan 2011": (
-        "Rangan S. (2011). Generalized approximate message passing for estimation with random linear mixing. "
-        "IEEE International Symposium on Information Theory, 2168–2172."
-    ),
-    "Tipping 2001": (
-        "Tipping M. E. (2001). Sparse Bayesian learning and the relevance vector machine. Journal of Machine "
-        "Learning Research 1, 211–244."
-    ),
-    "Uda and Kabashima 2005": (
-        "Uda S., Kabashima Y. (2005). Statistical mechanical development of a sparse Bayesian classifier. "
-        "Journal of the Physical Society of Japan 74."
-    ),
-    "Wang et al. 2020": (
-        "Wang G., Sarkar A., Carbonetto P., Stephens M. (2020). A simple new approach to variable selection "
-        "in regression, with application to genetic fine mapping. Journal of the Royal Statistical Society B "
-        "82, 1273–1300."
-    ),
-    "Yao et al. 2018": (
-        "Yao Y., Vehtari A., Simpson D., Gelman A. (2018). Using stacking to average Bayesian predictive "
-        "distributions. Bayesian Analysis 13, 917–1007."
-    ),
-    "Ziniel et al. 2015": (
-        "Ziniel J., Schniter P., Sederberg P. (2015). Binary linear classification and feature selection via "
-        "generalized approximate message passing. IEEE Transactions on Signal Processing 63, 2020–2032."
-    ),
-}
 SOFTWARE = f"The foldless developers. foldless, version {foldless.__version__}. Software, BSD-3-Clause."
 
 MOST_CLASSES_NAMED = 8
@@ -98,7 +27,7 @@ def methods(subject: Subject) -> Methods:
     paragraphs = [_model(subject), _features(subject), _error(subject)]
     paragraphs = [paragraph for paragraph in paragraphs if paragraph]
     text = " ".join(paragraphs)
-    cited = [full for key, full in REFERENCES.items() if key in text]
+    cited = [reference.text for reference in references().values() if reference.label in text]
     return Methods(paragraphs, [*cited, SOFTWARE])
 
 
@@ -122,6 +51,7 @@ def _model(subject: Subject) -> str:
         "RVMClassifier": _rvm,
         "OneBitCS": _one_bit,
         "BayesPointClassifier": _bayes_point,
+        "EPBayesPointClassifier": _ep_bayes_point,
         "PrunedBayesClassifier": _pruned,
     }.get(name)
     return begin if described is None else f"{begin} {described(subject)}"
@@ -229,14 +159,16 @@ def _one_bit(subject: Subject) -> str:
     )
 
 
-def _bayes_point(subject: Subject) -> str:
-    model = subject.model
+def _ep_bayes_point(subject: Subject) -> str:
     of = "kernels of samples" if subject.kernel else STANDARDISED
-    if getattr(model, "method", "knapsack") == "ep":
-        return (
-            f"The Bayes point, the mean of all linear classifiers on {of} weighted by how well they explain "
-            "the labels, was found by expectation propagation with exact covariances (Minka 2001)."
-        )
+    return (
+        f"The Bayes point, the mean of all linear classifiers on {of} weighted by how well they explain the "
+        "labels, was found by expectation propagation with exact covariances (Minka 2001)."
+    )
+
+
+def _bayes_point(subject: Subject) -> str:
+    of = "kernels of samples" if subject.kernel else STANDARDISED
     return (
         f"The Bayes point of the 0-1 loss on {of} was found by messages over knapsack problems (Potetz 2011)."
     )

@@ -28,5 +28,5 @@ def model_named(name: str, **wanted: Any) -> Any:
 
 
 def _spelt(public: str) -> str:
-    """BayesPointClassifier as bayes-point, SMLRClassifier as smlr."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", public.removesuffix(SUFFIX)).lower()
+    """EPBayesPointClassifier as ep-bayes-point, SMLRClassifier as smlr."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", public.removesuffix(SUFFIX)).lower()

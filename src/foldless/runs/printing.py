@@ -82,7 +82,7 @@ def print_findings(console: Console, findings: Findings) -> None:
 
 def print_model(console: Console, metadata: dict[str, Any], model: Any) -> None:
     made_by = (
-        f"foldless {printable(metadata.get('foldless', 'unknown'))}, schema {printable(metadata['schema'])}"
+        f"foldless {printable(metadata.get('foldless', 'unknown'))}, format {printable(metadata['format'])}"
     )
     console.print(f"{type(model).__name__}, saved by {made_by}.", style="bold")
     console.print(f"Classes {_classes(model)}; {counted(model.n_features_in_)} features.")

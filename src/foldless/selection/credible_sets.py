@@ -9,7 +9,7 @@ configurations of a cluster at its joint cavity (`solvers.configurations`); noth
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -17,20 +17,20 @@ from numpy.typing import NDArray
 
 from foldless.beliefs import Array
 from foldless.problem import Problem
+from foldless.registry import registered
+from foldless.solvers.cluster_sites import ClusterSite
 from foldless.solvers.clusters import correlated_clusters, correlations_within
 from foldless.solvers.configurations import Configurations, all_configurations, spikes_and_slabs
-from foldless.solvers.gaussian_layer import NotPositiveDefinite, Sites, Tiles
-from foldless.solvers.joint import ClusterSite, JointCavities
+from foldless.solvers.gaussian_layer import Sites, Tiles
+from foldless.solvers.joint import JointCavities
 
 COVERAGE = 0.95
 PURITY = 0.5
 # A set in which the prior alone would expect a column, more likely than not, is no discovery.
 LARGEST_PRIOR_PROBABILITY = 0.5
-# Sites of negative precision may not go together if they do not come from one Gaussian, as GAMP's do not:
-# these shares of them are tried.
-SHARES_OF_NEGATIVE = (1.0, 0.5, 0.25, 0.125, -0.125)
 
 
+@registered("selection/credible-set")
 @dataclass(frozen=True, eq=False)
 class CredibleSet:
     """Correlated columns, the most probable first, at least one of which is in with this probability."""
@@ -85,7 +85,7 @@ def credible_sets(
     )
     if not clusters:
         return CredibleSets((), inclusion, 0.0)
-    cavities = _joint_cavities(problem, tiles, sites, np.concatenate(clusters), joint)
+    cavities = JointCavities(tiles, sites, problem.sample_weight, np.concatenate(clusters), joint)
     every = all_configurations(
         [cavities.of(columns) for columns in clusters], [priors.at(columns) for columns in clusters]
     )
@@ -98,20 +98,6 @@ def credible_sets(
         sets += _sets_of(columns, found, correlation, priors.inclusion[columns], coverage, purity)
     sets.sort(key=lambda each: (-each.inclusion[0], each.columns[0]))
     return CredibleSets(tuple(sets), inclusion, max(found.neglected for found in every))
-
-
-def _joint_cavities(
-    problem: Problem, tiles: Tiles, sites: Sites, columns: NDArray[np.intp], joint: Sequence[ClusterSite]
-) -> JointCavities:
-    """Joint cavities of these columns, of weaker sites where there are none of the sites as they are."""
-    for share in SHARES_OF_NEGATIVE:
-        precision = np.where(sites.prior_precision < 0, share * sites.prior_precision, sites.prior_precision)
-        weaker = replace(sites, prior_precision=precision)
-        try:
-            return JointCavities(tiles, weaker, problem.sample_weight, columns, joint)
-        except NotPositiveDefinite:
-            continue
-    raise NotPositiveDefinite("the sites make no distribution, even without those of negative precision")
 
 
 def _sets_of(

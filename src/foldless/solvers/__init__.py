@@ -6,7 +6,6 @@ from foldless.solvers.edges import EdgeMessages
 from foldless.solvers.ep import EP
 from foldless.solvers.gamp import GAMP
 from foldless.solvers.hygamp import HyGAMP
-from foldless.solvers.layered_ep import LayeredEP
 from foldless.solvers.solve import Stopping, solve
 from foldless.solvers.vamp import VAMP
 
@@ -19,7 +18,6 @@ __all__ = [
     "ConstantDamping",
     "EdgeMessages",
     "HyGAMP",
-    "LayeredEP",
     "Stopping",
     "solve",
 ]

@@ -48,18 +48,18 @@ class Solver(Component, Generic[S]):
         """One iteration: one sweep over the data."""
 
     @abstractmethod
-    def calmer(self, state: S) -> S | None:
+    def more_damped(self, state: S) -> S | None:
         """The same state with a more careful step, to restart a diverged iteration; None if there is none."""
 
     @abstractmethod
-    def resumed(self, state: S) -> S:
+    def as_start(self, state: S) -> S:
         """The state as a warm start for a neighbouring problem: messages kept, step control reset."""
 
     @abstractmethod
-    def transferred(self, problem: Problem, state: S) -> S:
+    def for_new_data(self, problem: Problem, state: S) -> S:
         """The state as a warm start for other data of the same shape: what derives from data is redone."""
 
-    def grown(self, problem: Problem, state: S) -> S | None:
+    def for_new_rows(self, problem: Problem, state: S) -> S | None:
         """The state as a start for a problem with other rows and the same columns; None if there is none."""
         return None
 

@@ -28,8 +28,7 @@ from numpy.typing import NDArray
 
 from foldless.beliefs import Array
 from foldless.priors import Blocks, Gaussian, Prior, Ridged, SpikeAndSlab
-from foldless.solvers.gaussian_layer import Positions
-from foldless.solvers.joint import JointCavity
+from foldless.solvers.gaussian_layer import JointCavity, Positions
 
 # Levels of up to this many configurations are visited as a whole: all of 14 weights, all triples of 30.
 LARGEST_WHOLE_LEVEL = 5000
@@ -131,17 +130,13 @@ class Configurations:
         return float(self.levels[0].probability[0])
 
 
-def configurations(
-    cavity: JointCavity, prior: SpikesAndSlabs, negligible: float = NEGLIGIBLE
-) -> Configurations:
-    """The configurations that matter, with their probabilities and moments."""
-    return all_configurations([cavity], [prior], negligible)[0]
-
-
 def all_configurations(
     cavities: Sequence[JointCavity], priors: Sequence[SpikesAndSlabs], negligible: float = NEGLIGIBLE
 ) -> list[Configurations]:
-    """The configurations of many clusters. Clusters of one size are visited together, which is faster."""
+    """The configurations of clusters that matter, with their probabilities and moments.
+
+    Clusters of one size are visited together, which is faster.
+    """
     found: list[Configurations] = [None] * len(cavities)  # type: ignore[list-item]
     sizes = np.array([cavity.shift.size for cavity in cavities])
     for size in np.unique(sizes):

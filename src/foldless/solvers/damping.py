@@ -9,16 +9,18 @@ import numpy as np
 
 from foldless.beliefs import Array
 from foldless.component import Component
+from foldless.registry import registered
 
 # Scores within a hundredth of a logit of zero count as settled: relative change alone never settles when the
 # answer is that nothing matters.
 SETTLED_SCORE = 1e-2
 # Restarting a diverged iteration takes this share of the step, and none below the smallest: that would need
 # thousands of sweeps.
-CALMER = 0.25
-CALMEST_STEP = 0.01
+RESTART_SHARE = 0.25
+SMALLEST_STEP = 0.01
 
 
+@registered("damping/constant")
 @dataclass(frozen=True)
 class ConstantDamping(Component):
     """Always the same step in (0, 1]; 1 is undamped."""
@@ -39,6 +41,7 @@ class ConstantDamping(Component):
         return step
 
 
+@registered("damping/adaptive")
 @dataclass(frozen=True)
 class AdaptiveDamping(Component):
     """Shorten the step when the iteration oscillates or explodes, lengthen it otherwise.
@@ -95,8 +98,9 @@ class Pace:
     change: float = np.inf
 
     @classmethod
-    def first(cls, damping: Damping, shape: int | tuple[int, ...]) -> Pace:
-        return cls(damping.first, damping.first, np.zeros(shape))
+    def first(cls, damping: Damping, shape: int | tuple[int, ...], largest: float = 1.0) -> Pace:
+        step = min(damping.first, largest)
+        return cls(step, step, np.zeros(shape))
 
     def after(
         self,
@@ -124,10 +128,10 @@ class Pace:
         step = min(damping.following(max(taken, self.step / 2), growth, turn), self.largest_step)
         return Pace(step, self.largest_step, move, square, change)
 
-    def calmer(self) -> Pace | None:
+    def more_damped(self) -> Pace | None:
         """A more careful pace, if there is one."""
-        largest = self.largest_step * CALMER
-        if largest < CALMEST_STEP:
+        largest = self.largest_step * RESTART_SHARE
+        if largest < SMALLEST_STEP:
             return None
         return replace(self, step=min(self.step, largest), largest_step=largest)
 

@@ -17,7 +17,7 @@ its mean in it, as shared variances and the paper do, by O(1/√N), unless all x
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -59,7 +59,7 @@ class EdgeMessages(GAMP):
 
     def step(self, problem: Problem, state: GAMPState) -> EdgeState:
         assert isinstance(state, EdgeState)
-        step = 1.0 if state.iteration == 0 else state.step
+        step = state.next_step
         respond, labels = problem.channel.respond, problem.labels
         weight = problem.sample_weight
 
@@ -90,16 +90,9 @@ class EdgeMessages(GAMP):
         edge_weights = prior.tilted(((field - evidence) / precision).T, tau[:, np.newaxis]).mean.T
         edge_weights = state.edge_weights + step * (edge_weights - state.edge_weights)
 
-        pace = state.pace.after(
-            self.damping,
-            position=tilted.mean,
-            move=(tilted.mean - state.weights) / step,
-            taken=step,
-            weight=state.norms.column,
-            total=problem.n_samples,
-        )
         of_weights = weight_evidence(tilted, r, tau)
-        return EdgeState(
+        return replace(
+            state,
             weights=tilted.mean,
             weight_var=np.maximum(tilted.var, MIN_VARIANCE),
             damped_weights=tilted.mean,
@@ -109,13 +102,10 @@ class EdgeMessages(GAMP):
             cavity_var=tau,
             score_cavity_mean=cavity_mean,
             score_cavity_var=cavity_var,
-            kept=None,
-            norms=state.norms,
             iteration=state.iteration + 1,
-            pace=pace,
+            pace=self._pace_after(problem, state, state.weights, tilted.mean, step, state.norms.column),
             log_evidence=float(weight @ (log_z + 0.5 * cavity_var * slopes**2)) + of_weights,
             weight_evidence=of_weights,
-            X=state.X,
             edge_weights=edge_weights,
             edge_slopes=edge_slopes,
         )

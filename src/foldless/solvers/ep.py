@@ -11,98 +11,77 @@ exactly (`gaussian_layer`). A site is updated by [Minka 2001; Hernández-Lobato 
 A prior site may have negative precision: a spike-and-slab prior can leave a weight less certain than its
 cavity. Clipping it would quadruple the error; the posterior only has to stay positive definite as a whole.
 
+**Several scores.** A sample of D classes has D scores, linear in D columns of weights. Covariances between
+weights of one score are what correlated features need, and are kept exactly; those between scores are left
+out, as in SHyGAMP. Scores meet where sites are made: the channel sees all scores of a sample, and a
+row-sparse prior all weights of a feature.
+
 **Order.** All sites in parallel, each part of the way, is what one would like, and what runs away: as scores
 become less certain labels say less, and a negative prior site that still answers to what they said before
 leaves a weight next to no precision, which makes scores less certain. An iteration therefore moves the label
 sites and those of held weights, and then lets the free weights, whose sites are weak or negative, answer to
-what labels say now. That is cheap, because it happens in the free weights' own small Gaussian
-(`gaussian_layer.Opened`), and its fixed points are those of any other order. Weights that compete for what
+what labels say now. That is cheap, because it happens in the free weights' own small Gaussians
+(`free_weights`), and its fixed points are those of any other order. Weights that compete for what
 labels say can still go round in circles at any step; `secants` finds what they go round.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from foldless.beliefs import Array, Posterior
 from foldless.problem import Problem
+from foldless.solvers.cavities import Cavities, explaining_sites, label_sites, score_cavities, weight_cavities
+from foldless.solvers.cluster_sites import Cluster, ClusterSite, cavities_of
 from foldless.solvers.damping import AdaptiveDamping, Damping, Pace
+from foldless.solvers.free_weights import LARGEST_GROWTH, MAX_HALVINGS, Layers, free_weights
 from foldless.solvers.gaussian_layer import (
-    Block,
     Gaussian,
     NotPositiveDefinite,
-    Opened,
-    Positions,
-    Scores,
     Sites,
     Tiles,
-    opened_layer,
+    of_any_score,
     without_labels,
 )
-from foldless.solvers.message_passing import MessagePassing, PacedState, psi
+from foldless.solvers.message_passing import (
+    VAGUEST_START,
+    MessagePassing,
+    PacedState,
+    along_scores,
+    for_scores,
+    over_scores,
+    psi,
+)
 from foldless.solvers.secants import Secants
 
-# A cavity without precision, or with less than this share of its marginal's, says nothing: its site waits.
-# The share may be very small, since a prior can be all but certain that a weight is zero.
-LEAST_CAVITY_SHARE = 1e-200
-# The share that such a cavity is shown with: wide enough to say nothing.
-WIDE_CAVITY_SHARE = 1e-9
-# Site precisions are differences of precisions. A site that moves by less than so many units in the last
-# place of those stays: a Gaussian prior keeps its own precision, however small beside the labels'.
-ROUNDING = 32 * np.finfo(np.float64).eps
-# An intercept vaguer than this (log-odds squared), or any column that makes scores as vague, lets the first
-# labels look uninformative, and all of them together leap where they are certain and wrong.
-VAGUEST_START = 10.0
-# A step is halved this often to keep the posterior positive definite before the iteration is called diverged.
-MAX_HALVINGS = 12
-# Within a tenth of where they are going, sites leap: earlier they have not learnt enough and go astray. It
-# takes this many proposals to learn from, besides the present one.
-NEAR = 0.1
+# Within a tenth of where they are going, sites leap: earlier they have not learnt enough and go astray. Those
+# of several scores go astray from further off. It takes this many proposals to learn from, besides the
+# present one.
+NEAR, NEAR_OF_SEVERAL = 0.1, 0.02
 FIRST_SECANTS = 2
-# Free weights answer this often to the labels of an iteration: once is for the labels, once for each other.
-ANSWERS = 2
-ANSWER_STEP = 0.8
-# No answer makes a weight's variance so many times larger than it was or is to be: that is the way in which a
-# posterior ceases to be one.
-LARGEST_GROWTH = 2.0
-# Where labels have become so vague that negative sites leave nothing, these shares of them are tried.
-WEAKER_SITES = (1.0, 0.5, 0.25, 0.125, -0.125)
+# The longest step of labels of several scores: what a label says of the difference of two scores, sites of
+# both would explain in full.
+LABEL_STEP = 0.5
 
 
 @dataclass(frozen=True, eq=False)
-class Cavities:
-    """Means and variances with one factor taken out each; `proper` says where that leaves a distribution."""
-
-    mean: Array
-    var: Array
-    proper: NDArray[np.bool_]
-
-    @classmethod
-    def left(cls, mean: Array, var: Array, precision: Array, slope: Array) -> Cavities:
-        """What is left of marginals: this precision, and a mean moved by the factor's slope over it.
-
-        The factor's slope at the marginal mean is balanced by that of all others, `slope`. Where nothing is
-        left the cavity is wide and the mean stays.
-        """
-        proper = precision > LEAST_CAVITY_SHARE / var
-        precision = np.where(proper, precision, WIDE_CAVITY_SHARE / var)
-        return cls(np.where(proper, mean + slope / precision, mean), 1.0 / precision, proper)
-
-
-@dataclass(frozen=True, eq=False)
-class SitesState(PacedState):
-    """What the next iteration needs to know of the last, for one Gaussian of sites or several."""
+class EPState(PacedState):
+    """Sites, and the Gaussian they make; of several scores side by side, (weights or samples, scores)."""
 
     tiles: Tiles
+    sites: Sites
+    gaussian: Gaussian
     weight_cavities: Cavities
     score_cavities: Cavities
     # The sites before free weights answered (None: as they are), and what earlier ones have taught.
     proposed: Array | None = field(default=None, kw_only=True)
     secants: Secants = field(default_factory=Secants, kw_only=True)
+    # Joint sites, of which `sites` has the diagonals, and their clusters as judged last (`ClusteredEP`).
+    cluster_sites: tuple[ClusterSite, ...] = field(default=(), kw_only=True)
+    clusters: tuple[Cluster, ...] = field(default=(), kw_only=True)
 
     @property
     def cavity_mean(self) -> Array:
@@ -121,42 +100,34 @@ class SitesState(PacedState):
         return self.score_cavities.var
 
 
-@dataclass(frozen=True, eq=False)
-class EPState(SitesState):
-    """Sites, and the Gaussian they make."""
-
-    sites: Sites
-    gaussian: Gaussian
-
-    @property
-    def consistent(self) -> bool:
-        """Whether every site could be asked for; those of improper cavities wait at what they were."""
-        return bool(np.all(self.weight_cavities.proper) and np.all(self.score_cavities.proper))
-
-
 @dataclass(frozen=True)
 class EP(MessagePassing[EPState]):
-    """Expectation propagation; an iteration costs O(M²N) for N > M features, O(N²M) otherwise."""
+    """Expectation propagation with exact covariances of the weights of each score.
+
+    An iteration costs O(M²N) for each score for N > M features, O(N²M) otherwise. With several scores no step
+    is longer than LABEL_STEP.
+    """
 
     damping: Damping = field(default_factory=lambda: AdaptiveDamping(first=0.85, smallest=0.3))
 
     def init(self, problem: Problem) -> EPState:
         n_samples, n_weights = problem.operator.shape
+        shape = problem.channel.score_shape
         mean, var = problem.prior.start(n_weights)
         precision = 1.0 / np.maximum(var, np.finfo(float).tiny)
-        sites = Sites(precision, precision * mean, np.zeros(n_samples), np.zeros(n_samples))
+        nothing = np.zeros(n_samples)
+        sites = Sites(*(for_scores(part, shape) for part in (precision, precision * mean, nothing, nothing)))
         # For the first labels only; the sites are the prior's all the same.
         square = problem.operator.squared_norms(problem.sample_weight)[1] / problem.sample_weight.sum()
         narrower = np.maximum(precision, square / VAGUEST_START)
         gaussian = without_labels(problem.operator, narrower, narrower * mean)
-        return EPState(
+        return state_of(
+            problem,
+            sites,
+            Gaussian.of_scores([gaussian] * int(np.prod(shape))),
             tiles=Tiles(problem.operator),
-            sites=sites,
-            gaussian=gaussian,
-            weight_cavities=weight_cavities(gaussian),
-            score_cavities=score_cavities(gaussian.scores, sites, problem.sample_weight),
             iteration=0,
-            pace=Pace.first(self.damping, n_samples),
+            pace=self._first_pace((n_samples, *shape)),
             log_evidence=-np.inf,
         )
 
@@ -177,58 +148,58 @@ class EP(MessagePassing[EPState]):
         that solver was right, one iteration hardly moves the scores: `change` of the next state is small.
         Where its sites make no posterior, as much of them is taken as does.
         """
-        nothing = self.init(problem)
-        # Exact covariances are made in double precision.
-        weight_mean, weight_var, cavity_mean, cavity_var = (
-            np.asarray(a, dtype=np.float64) for a in (weight_mean, weight_var, cavity_mean, cavity_var)
+        start = self.init(problem)
+        weights = Cavities.believed(cavity_mean, cavity_var)
+        scores = Cavities.believed(score_cavity_mean, score_cavity_var)
+        of_labels, _ = label_sites(problem, scores, start.sites)
+        believed = Sites(
+            *explaining_sites(
+                np.asarray(weight_mean, dtype=np.float64),
+                np.asarray(weight_var, dtype=np.float64),
+                weights,
+                start.sites.prior_precision,
+                start.sites.prior_shift,
+            ),
+            *of_labels,
         )
-        weights = Cavities(cavity_mean, cavity_var, np.ones(cavity_mean.size, dtype=bool))
-        scores = Cavities(score_cavity_mean, score_cavity_var, np.ones(score_cavity_mean.size, dtype=bool))
-        prior_sites = explaining_sites(
-            weight_mean, weight_var, weights, nothing.sites.prior_precision, nothing.sites.prior_shift
-        )
-        believed = Sites(*prior_sites, *label_sites(problem, scores, nothing.sites)[0])
-        share, tiles = 1.0, nothing.tiles
-        while True:
-            sites = nothing.sites.towards(believed, share)
-            free = np.flatnonzero(sites.prior_precision < 1.0 / cavity_var)
+        share = 1.0
+        for _ in range(MAX_HALVINGS + 1):
+            sites = start.sites.towards(believed, share)
+            free = np.flatnonzero(of_any_score(sites.prior_precision < 1.0 / weights.var))
             try:
-                opened = opened_layer(tiles, sites, problem.sample_weight, free)
-                gaussian = opened.closed(opened.block_of(sites))
-                break
+                gaussian = Layers.open(start.tiles, sites, problem.sample_weight, free).gaussian()
             except NotPositiveDefinite:
                 share /= 2
-                if share < 0.5**MAX_HALVINGS:
-                    return nothing
-        return replace(
-            nothing,
-            sites=sites,
-            gaussian=gaussian,
-            weight_cavities=weight_cavities(gaussian),
-            score_cavities=score_cavities(gaussian.scores, sites, problem.sample_weight),
-            iteration=1,
-        )
+                continue
+            return state_of(problem, sites, gaussian, start, iteration=1)
+        return start
 
     def step(self, problem: Problem, state: EPState) -> EPState:
-        tiles = state.tiles if state.tiles.operator is problem.operator else Tiles(problem.operator)
+        if state.tiles.operator is not problem.operator:
+            state = replace(state, tiles=Tiles(problem.operator))
         wanted, log_evidence = wanted_sites(problem, state)
-        moved = _moved(problem, tiles, state, wanted)
-        return EPState(
-            tiles=tiles,
-            sites=moved.sites,
-            gaussian=moved.gaussian,
-            weight_cavities=weight_cavities(moved.gaussian),
-            score_cavities=score_cavities(moved.gaussian.scores, moved.sites, problem.sample_weight),
+        moved = _moved(problem, state, wanted)
+        before, after = state.gaussian.score_mean, moved.gaussian.score_mean
+        return state_of(
+            problem,
+            moved.sites,
+            moved.gaussian,
+            state,
             iteration=state.iteration + 1,
-            pace=pace_after(self.damping, problem, state, moved.gaussian, moved.step),
+            pace=self._pace_after(problem, state, before, after, moved.step, problem.label_weight),
             log_evidence=log_evidence,
             proposed=moved.proposed,
             secants=moved.secants,
+            cluster_sites=moved.cluster_sites,
+            clusters=moved.clusters,
         )
 
-    def transferred(self, problem: Problem, state: EPState) -> EPState:
+    def for_new_data(self, problem: Problem, state: EPState) -> EPState:
         # Sites answer to the data they were made for; others start afresh.
         return self.init(problem)
+
+    def _first_pace(self, shape: tuple[int, ...]) -> Pace:
+        return Pace.first(self.damping, shape, largest=1.0 if len(shape) == 1 else LABEL_STEP)
 
     def _at_pace(self, state: EPState, pace: Pace) -> EPState:
         return replace(state, pace=pace, secants=Secants())
@@ -248,6 +219,23 @@ class EP(MessagePassing[EPState]):
         )
 
 
+def state_of(
+    problem: Problem, sites: Sites, gaussian: Gaussian, before: EPState | None = None, **rest: Any
+) -> EPState:
+    """The state of these sites and their Gaussian, with its cavities; what is not named is as before."""
+    at = weight_cavities(gaussian)
+    if clusters := rest.get("clusters"):
+        columns, mean, var = cavities_of(clusters)
+        at.mean[columns], at.var[columns], at.proper[columns] = mean, var, True
+    rest |= {
+        "sites": sites,
+        "gaussian": gaussian,
+        "weight_cavities": at,
+        "score_cavities": score_cavities(gaussian.scores, sites, problem.sample_weight),
+    }
+    return EPState(**rest) if before is None else replace(before, **rest)
+
+
 def wanted_sites(problem: Problem, state: EPState) -> tuple[Sites, float]:
     """Sites that explain the tilted moments at the present cavities, and the log evidence there.
 
@@ -256,210 +244,81 @@ def wanted_sites(problem: Problem, state: EPState) -> tuple[Sites, float]:
     old, now = state.sites, state.gaussian
     at, prior = state.score_cavities, state.weight_cavities
     tilted = problem.prior.tilted(prior.mean, prior.var)
+    of_prior = explaining_sites(tilted.mean, tilted.var, prior, old.prior_precision, old.prior_shift)
     of_labels, label_log_z = label_sites(problem, at, old)
-    wanted = Sites(
-        *explaining_sites(tilted.mean, tilted.var, prior, old.prior_precision, old.prior_shift), *of_labels
-    )
     # Each factor is Z / ∫ cavity·site times its site; weight counts how many there are of it.
     prior_factors = tilted.log_z + psi(prior.mean, prior.var) - psi(now.mean, now.var)
     with_site = 1.0 / (1.0 / at.var + old.label_precision)
     site_mean = with_site * (at.mean / at.var + old.label_shift)
-    label_factors = label_log_z + psi(at.mean, at.var) - psi(site_mean, with_site)
+    label_factors = label_log_z + over_scores(psi(at.mean, at.var) - psi(site_mean, with_site))
     log_evidence = now.log_normaliser + float(np.sum(prior_factors) + problem.sample_weight @ label_factors)
-    return wanted, log_evidence
+    for cluster in state.clusters:
+        log_evidence += cluster.log_factor() - float(np.sum(prior_factors[cluster.columns]))
+    return Sites(*of_prior, *of_labels), log_evidence
 
 
-def label_sites(problem: Problem, at: Cavities, old: Sites) -> tuple[tuple[Array, Array], Array]:
-    """Precisions and shifts of label sites at these cavities, and the log normalisers there.
-
-    With cavity N(p, v), slope s and curvature c of log Z: site precision c / (1 - v c) and shift
-    p · precision + s (1 + v · precision). Label sites stay non-negative.
-    """
-    response = problem.channel.respond(at.mean, at.var, problem.labels)
-    curvature = np.clip(response.curvature, 0.0, (1 - 1e-12) / at.var)
-    precision = curvature / (1 - at.var * curvature)
-    shift = at.mean * precision + response.slope * (1 + at.var * precision)
-    heard = at.proper & np.isfinite(precision) & np.isfinite(shift)
-    sites = np.where(heard, precision, old.label_precision), np.where(heard, shift, old.label_shift)
-    return sites, response.log_z
-
-
-def explaining_sites(
-    mean: Array, var: Array, cavity: Cavities, old_precision: Array, old_shift: Array
-) -> tuple[Array, Array]:
-    """Precisions and shifts of sites that make these moments of cavities; improper cavities keep theirs."""
-    tilted_precision = 1.0 / np.maximum(var, np.finfo(float).tiny)
-    tilted_shift = mean * tilted_precision
-    cavity_precision = 1.0 / cavity.var
-    precision = _settled(tilted_precision - cavity_precision, old_precision, tilted_precision)
-    shift = _settled(tilted_shift - cavity.mean * cavity_precision, old_shift, np.abs(tilted_shift))
-    known = cavity.proper & np.isfinite(precision) & np.isfinite(shift)
-    return np.where(known, precision, old_precision), np.where(known, shift, old_shift)
-
-
-class Moved(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class _Moved:
     """Where an iteration has come to."""
 
     sites: Sites
     gaussian: Gaussian
-    step: float | None  # None for a leap
     proposed: Array
     secants: Secants
+    step: float | None  # None for a leap
+    cluster_sites: tuple[ClusterSite, ...]
+    clusters: tuple[Cluster, ...]
 
 
-def _moved(problem: Problem, tiles: Tiles, state: EPState, wanted: Sites) -> Moved:
+def _moved(problem: Problem, state: EPState, wanted: Sites) -> _Moved:
     """Labels and held weights go towards the wanted sites, free weights answer.
 
     Close to a fixed point by a leap, to where the last proposals and what became of them point (`Secants`);
-    otherwise, and where that leaves no posterior or a vague one, a step of the way.
+    otherwise, and where that leaves no posterior or a vague one, a step of the way. Joint sites do not leap.
     """
-    n_samples, n_weights = tiles.shape
-    # The first label sites replace none: there is nothing yet to damp towards.
-    step = 1.0 if state.iteration == 0 else state.step
+    now, present = state.gaussian, state.sites.as_vector()
+    n_samples, n_weights = state.tiles.shape
+    step = state.next_step
     is_free = np.zeros(n_weights, dtype=bool)
-    is_free[free_weights(state.sites.towards(wanted, step), state)] = True
-    answers = np.concatenate([is_free, is_free, np.zeros(2 * n_samples, dtype=bool)])
+    towards, joint = state.sites.towards(wanted, step), state.cluster_sites
+    is_free[free_weights(towards, state.sites, now.data_precision, joint)] = True
+    each = np.repeat(is_free, now.mean.size // n_weights)
+    answers = np.concatenate([each, each, np.zeros(2 * now.score_mean.size, dtype=bool)])
 
-    present = state.sites.as_vector()
     proposed = present if state.proposed is None else state.proposed
     # What became of the proposal: free weights have answered already, the others are to go where they want.
     residual = np.where(answers, present, wanted.as_vector()) - proposed
-    now = state.gaussian
     # A sample of weight 2 has two rows' say in where a leap goes.
-    rows = np.sqrt(problem.sample_weight)
-    scale = np.concatenate([now.var, np.sqrt(now.var), rows * now.score_var, rows * np.sqrt(now.score_var)])
+    rows = np.sqrt(along_scores(problem.sample_weight, now.score_var))
+    scales = (now.var, np.sqrt(now.var), rows * now.score_var, rows * np.sqrt(now.score_var))
+    scale = np.concatenate([part.ravel() for part in scales])
     secants = state.secants.of(problem).seen(proposed, residual, scale)
 
-    def arrived(point: Array) -> tuple[Sites, Gaussian]:
-        sites = Sites.from_vector(point, n_samples, n_weights)
-        free = np.flatnonzero(is_free | (sites.prior_precision <= 0))
+    def arrived(point: Array, step: float | None, secants: Secants) -> _Moved:
+        sites = state.sites.from_vector(point)
+        free = np.flatnonzero(is_free | of_any_score(sites.prior_precision <= 0))
         if free.size > 2 * n_samples:
             raise NotPositiveDefinite("more prior sites are negative than labels could outweigh")
-        opened = opened_layer(tiles, sites, problem.sample_weight, free)
-        block = answered(problem, state, opened, opening(opened, sites, now.var))
-        return sites.with_prior(opened.free, block.site_precision, block.site_shift), opened.closed(block)
+        layers = Layers.open(state.tiles, sites, problem.sample_weight, free)
+        weights = layers.free_weights(now.var, joint).answered(problem, state.weight_cavities)
+        return _Moved(
+            weights.sites, weights.gaussian(), point, secants, step, weights.cluster_sites, weights.clusters
+        )
 
-    if len(secants) > FIRST_SECANTS and state.change < NEAR:
-        point = secants.next_point(np.where(answers, 1.0, step), scale)
+    near = NEAR_OF_SEVERAL if problem.channel.score_shape else NEAR
+    if len(secants) > FIRST_SECANTS and state.change < near and not joint:
         try:
-            sites, gaussian = arrived(point)
-            if np.all(gaussian.score_var <= LARGEST_GROWTH**2 * now.score_var):
-                return Moved(sites, gaussian, None, point, secants)
+            leap = arrived(secants.next_point(np.where(answers, 1.0, step), scale), None, secants)
+            if np.all(leap.gaussian.score_var <= LARGEST_GROWTH**2 * now.score_var):
+                return leap
         except NotPositiveDefinite:
             pass
         secants = secants.last()
     for _ in range(MAX_HALVINGS):
-        point = proposed + np.where(answers, 1.0, step) * residual
         try:
-            return Moved(*arrived(point), step, point, secants)
+            return arrived(proposed + np.where(answers, 1.0, step) * residual, step, secants)
         except NotPositiveDefinite:
             step /= 2
     # Nothing on the way is proper: say so by numbers that the loop takes for a divergence.
-    broken = replace(now, score_mean=np.full(n_samples, np.nan))
-    return Moved(state.sites, broken, step, proposed, secants)
-
-
-def free_weights(sites: Sites, state: EPState) -> Positions:
-    """Weights of which labels say more than the prior, or whose sites are not positive, or have been.
-
-    There can be at most twice as many of the first as there are samples, and at most as many of the second
-    [Σ (1 - λ var) <= M]. Half as many of the first are taken as there are samples: with a prior that is weak
-    for all weights it matters little which are free.
-    """
-    precision, data_precision = sites.prior_precision, state.gaussian.data_precision
-    negative, proposed = state.sites.prior_precision <= 0, precision <= 0
-    # More negative sites than labels make no posterior: such a proposal is not followed that far.
-    if np.count_nonzero(proposed) <= sites.label_precision.size:
-        negative = negative | proposed
-    free = negative | (precision < data_precision)
-    most = sites.label_precision.size // 2
-    if np.count_nonzero(free) > most:
-        share = np.where(free, precision / np.maximum(data_precision, np.finfo(float).tiny), np.inf)
-        weakest = np.argsort(share, kind="stable")[:most]
-        free = negative
-        free[weakest] = True
-    return np.flatnonzero(free)
-
-
-def opening(opened: Opened, sites: Sites, var: Array) -> Block:
-    """The free weights at their present sites, with weaker ones instead of negative ones if need be."""
-    precision, shift = sites.prior_precision[opened.free], sites.prior_shift[opened.free]
-    negative, largest = precision < 0, LARGEST_GROWTH**2 * var[opened.free]
-    block: Block | None = None
-    for share in WEAKER_SITES:
-        try:
-            block = opened.block(np.where(negative, share * precision, precision), shift)
-        except NotPositiveDefinite:
-            continue
-        if not negative.any() or np.all(block.var <= largest):
-            return block
-    if block is None:
-        raise NotPositiveDefinite("prior sites of negative precision outweigh the labels")
-    return block
-
-
-def answered(problem: Problem, state: EPState, opened: Opened, block: Block) -> Block:
-    """The free weights after their priors have answered to what labels and held weights say of them."""
-    free = opened.free
-    if free.size == 0:
-        return block
-    cavity_mean, cavity_var = state.weight_cavities.mean.copy(), state.weight_cavities.var.copy()
-    for _ in range(ANSWERS):
-        at = Cavities.left(block.mean, block.var, block.data_precision, block.data_slope)
-        # A prior may differ between columns, so it is shown all of them.
-        cavity_mean[free], cavity_var[free] = at.mean, at.var
-        mean, var, _ = problem.prior.tilted(cavity_mean, cavity_var)
-        precision, shift = explaining_sites(mean[free], var[free], at, block.site_precision, block.site_shift)
-        block = step_of_block(
-            opened, block, precision, shift, LARGEST_GROWTH * np.maximum(block.var, var[free])
-        )
-    return block
-
-
-def step_of_block(opened: Opened, block: Block, precision: Array, shift: Array, largest_var: Array) -> Block:
-    """The free weights a step towards these sites, shortened until no variance is larger than allowed."""
-    step = ANSWER_STEP
-    for _ in range(MAX_HALVINGS):
-        try:
-            found = opened.block(
-                block.site_precision + step * (precision - block.site_precision),
-                block.site_shift + step * (shift - block.site_shift),
-            )
-        except NotPositiveDefinite:
-            step /= 2
-            continue
-        if np.all(found.var <= largest_var):
-            return found
-        step /= 2
-    return block
-
-
-def pace_after(
-    damping: Damping, problem: Problem, state: EPState, gaussian: Gaussian, step: float | None
-) -> Pace:
-    """The pace after a step to this Gaussian, or after a leap (None)."""
-    return state.pace.after(
-        damping,
-        position=gaussian.score_mean,
-        move=(gaussian.score_mean - state.gaussian.score_mean) / (1.0 if step is None else step),
-        taken=step,
-        weight=problem.label_weight,
-        total=problem.n_samples,
-    )
-
-
-def weight_cavities(gaussian: Gaussian) -> Cavities:
-    return Cavities.left(gaussian.mean, gaussian.var, gaussian.data_precision, gaussian.data_slope)
-
-
-def score_cavities(scores: Scores, sites: Sites, sample_weight: Array, lost: Array | None = None) -> Cavities:
-    """Scores without one label: a sample of weight 2 keeps the other, one of weight ½ had half to lose."""
-    lost = np.minimum(sample_weight, 1.0) if lost is None else lost
-    precision = scores.rest_precision + (sample_weight - lost) * sites.label_precision
-    slope = lost * (sites.label_precision * scores.mean - sites.label_shift)
-    return Cavities.left(scores.mean, scores.var, precision, slope)
-
-
-def _settled(wanted: Array, old: Array, size: Array) -> Array:
-    """The wanted values, but the old ones where the difference is rounding error of numbers of this size."""
-    return np.where(np.abs(wanted - old) <= ROUNDING * size, old, wanted)
+    broken = replace(now, score_mean=np.full_like(now.score_mean, np.nan))
+    return _Moved(state.sites, broken, proposed, secants, step, joint, state.clusters)

@@ -1,7 +1,7 @@
 """GAMP: generalised approximate message passing, one sweep over the data per iteration.
 
 One iteration, for weights w with prior f and scores z = X w with channel p(y | z) [Rangan 2011;
-Ziniel, Schniter, Sederberg 2014, algorithm 1], S = X∘X, products element-wise:
+Ziniel, Schniter, Sederberg 2015, algorithm 1], S = X∘X, products element-wise:
 
     τp = S τw                       variance of the scores' cavities
     p  = X w - τp s                 their mean: the last term takes sample m's own label out again
@@ -32,7 +32,15 @@ from foldless.priors.base import Prior
 from foldless.priors.base import SupportsMaxSum as PriorSupportsMaxSum
 from foldless.problem import Problem
 from foldless.solvers.damping import AdaptiveDamping, Damping, Pace
-from foldless.solvers.message_passing import MessagePassing, PacedState
+from foldless.solvers.message_passing import (
+    VAGUEST_START,
+    MessagePassing,
+    PacedState,
+    S,
+    along_scores,
+    for_scores,
+    over_scores,
+)
 
 Rule = Literal["sum-product", "max-sum"]
 Variances = Literal["rank-one", "uniform", "per-coordinate"]
@@ -51,8 +59,6 @@ PIECE = 8192
 SCALED = ("weights", "damped_weights", "weight_var")
 OF_WEIGHTS = (*SCALED, "cavity_mean", "cavity_var")
 OF_SAMPLES = ("slopes", "curvatures", "score_cavity_mean", "score_cavity_var")
-# A start with scores vaguer than this (log-odds squared) makes the first labels look uninformative.
-VAGUEST_START = 10.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,15 +149,45 @@ class GAMPState(PacedState):
         return weight_evidence(tilted, self.cavity_mean, self.cavity_var)
 
 
-def check_choices(rule: str, variances: str) -> None:
-    if rule not in RULES:
-        raise ValueError(f"rule must be one of {RULES}; got {rule!r}.")
-    if variances not in VARIANCES:
-        raise ValueError(f"variances must be one of {VARIANCES}; got {variances!r}.")
+@dataclass(frozen=True)
+class Sweeping(MessagePassing[S]):
+    """What GAMP and HyGAMP share: their rules, and what stands for X∘X."""
+
+    rule: Rule = "sum-product"
+    variances: Variances = "rank-one"
+    damping: Damping = field(default_factory=AdaptiveDamping)
+
+    def __post_init__(self) -> None:
+        if self.rule not in RULES:
+            raise ValueError(f"rule must be one of {RULES}; got {self.rule!r}.")
+        if self.variances not in VARIANCES:
+            raise ValueError(f"variances must be one of {VARIANCES}; got {self.variances!r}.")
+
+    @property
+    def _exact(self) -> bool:
+        return self.variances == "per-coordinate"
+
+    def squared_norms(self, problem: Problem) -> SquaredNorms:
+        """Row and column sums of X∘X, as `variances` has them."""
+        row, column = problem.operator.squared_norms(problem.sample_weight)
+        total = float(column.sum())
+        if total <= 0:  # every column is constant: any positive total says the same, that nothing is learnt
+            total = 1.0
+        if self.variances == "uniform":
+            row = np.full_like(row, total / problem.n_samples)
+            column = np.full_like(column, total / column.size)
+        return SquaredNorms(row, column, total)
+
+    def for_new_data(self, problem: Problem, state: S) -> S:
+        return replace(self.as_start(state), norms=self.squared_norms(problem))  # type: ignore[call-arg]
+
+    def plausible(self, problem: Problem, state: S) -> bool:
+        # Max-sum has no probability to go by.
+        return self.rule == "max-sum" or super().plausible(problem, state)
 
 
 @dataclass(frozen=True)
-class GAMP(MessagePassing[GAMPState]):
+class GAMP(Sweeping[GAMPState]):
     """Message passing with diagonal covariances; exact in the limit for matrices with independent entries.
 
     variances
@@ -159,13 +195,6 @@ class GAMP(MessagePassing[GAMPState]):
         the rank-one matrix with the same row and column sums. 'uniform' gives all samples one variance
         and all weights another.
     """
-
-    rule: Rule = "sum-product"
-    variances: Variances = "rank-one"
-    damping: Damping = field(default_factory=AdaptiveDamping)
-
-    def __post_init__(self) -> None:
-        check_choices(self.rule, self.variances)
 
     def init(self, problem: Problem) -> GAMPState:
         self._check_support(problem)
@@ -175,7 +204,7 @@ class GAMP(MessagePassing[GAMPState]):
         # Of the features' length there are a dozen vectors, so they have X's own precision. Those of samples
         # are few, and sums are made in double precision.
         weights, weight_var = (
-            _for_scores(part.astype(problem.operator.dtype, copy=False), shape)
+            for_scores(part.astype(problem.operator.dtype, copy=False), shape)
             for part in problem.prior.start(n_features)
         )
         vagueness = float(np.max(_dot(problem.sample_weight, norms.score_var(weight_var)))) / float(
@@ -201,8 +230,7 @@ class GAMP(MessagePassing[GAMPState]):
         )
 
     def step(self, problem: Problem, state: GAMPState) -> GAMPState:
-        # The first slopes replace an empty state: there is nothing yet to damp towards.
-        step = 1.0 if state.iteration == 0 else state.step
+        step = state.next_step
         samples = _SampleSide(problem, state, step, self.rule, self._exact)
         # Rows come block by block, and a channel that sees one of them should know of the others.
         with kernels.part_of(state.slopes.size):
@@ -233,19 +261,8 @@ class GAMP(MessagePassing[GAMPState]):
         del sweep, slopes, precision  # of double length, in the way of what follows
         tilted = _centred(self._tilt(problem, cavity_mean, cavity_var), problem)
 
-        # Damped slopes move the weights by about a step's share of the way; what matters is the whole way.
-        move = tilted.mean - state.weights
-        if step < 1.0:
-            move /= step
         # Root mean squares of scores, as though columns were independent.
-        pace = state.pace.after(
-            self.damping,
-            position=tilted.mean,
-            move=move,
-            taken=step,
-            weight=state.norms.column,
-            total=problem.n_samples,
-        )
+        pace = self._pace_after(problem, state, state.weights, tilted.mean, step, state.norms.column)
         evidence = weight_evidence(tilted, cavity_mean, cavity_var)
         if problem.absent is not None:
             evidence += problem.absent.log_evidence
@@ -268,10 +285,7 @@ class GAMP(MessagePassing[GAMPState]):
             label_log_z=samples.log_z,
         )
 
-    def transferred(self, problem: Problem, state: GAMPState) -> GAMPState:
-        return replace(self.resumed(state), norms=self.squared_norms(problem))
-
-    def grown(self, problem: Problem, state: GAMPState) -> GAMPState:
+    def for_new_rows(self, problem: Problem, state: GAMPState) -> GAMPState:
         """Beliefs about weights are kept; new labels have not spoken yet."""
         return replace(
             self.init(problem),
@@ -279,10 +293,6 @@ class GAMP(MessagePassing[GAMPState]):
             weight_var=state.weight_var,
             damped_weights=state.weights,
         )
-
-    def plausible(self, problem: Problem, state: GAMPState) -> bool:
-        # Max-sum has no probability to go by.
-        return self.rule == "max-sum" or super().plausible(problem, state)
 
     def posterior(self, problem: Problem, state: GAMPState) -> Posterior:
         # The cavity is the score less τp s for one row; leave-one-out takes out `loo_weight` rows.
@@ -297,21 +307,6 @@ class GAMP(MessagePassing[GAMPState]):
             log_evidence=state.log_evidence,
             loo_log_density=_loo_log_density(problem, state),
         )
-
-    @property
-    def _exact(self) -> bool:
-        return self.variances == "per-coordinate"
-
-    def squared_norms(self, problem: Problem) -> SquaredNorms:
-        """Row and column sums of X∘X, as `variances` has them."""
-        row, column = problem.operator.squared_norms(problem.sample_weight)
-        total = float(column.sum())
-        if total <= 0:  # every column is constant: any positive total says the same, that nothing is learnt
-            total = 1.0
-        if self.variances == "uniform":
-            row = np.full_like(row, total / problem.n_samples)
-            column = np.full_like(column, total / column.size)
-        return SquaredNorms(row, column, total)
 
     def _tilt(self, problem: Problem, cavity_mean: Array, cavity_var: Array) -> Tilted:
         # A prior that constrains all weights together (`Pruned`) meets its constraints here, every time.
@@ -382,9 +377,7 @@ class _SampleSide:
         self.slopes[rows] = slope
         self.curvatures[rows] = curvature
         joint = 0.5 * (cavity_var * old_slope) * old_slope
-        self.log_evidence += float(
-            self.weight[rows] @ (log_z + (joint if joint.ndim == 1 else joint.sum(axis=1)))
-        )
+        self.log_evidence += float(self.weight[rows] @ (log_z + over_scores(joint)))
         weight = along_scores(self.weight[rows], slope)
         # A label that contradicts a non-log-concave channel has negative curvature. It may lower the
         # average over samples, but alone it would make the precision of a weight negative.
@@ -447,16 +440,6 @@ def _centred(tilted: Tilted, problem: Problem) -> Tilted:
     mean, kept = tilted.mean.copy(), problem.kept.positions
     mean[kept] -= mean[kept].mean(axis=1, keepdims=True)
     return tilted._replace(mean=mean)
-
-
-def along_scores(vector: Array, like: Array) -> Array:
-    """One number for each row, laid out along rows of one or of several scores."""
-    return vector if like.ndim == 1 else vector[:, np.newaxis]
-
-
-def _for_scores(vector: Array, shape: tuple[int, ...]) -> Array:
-    """A number for each weight, repeated for every score."""
-    return np.array(np.broadcast_to(vector[:, np.newaxis], (vector.size, *shape))) if shape else vector
 
 
 def _dot(a: Array, b: Array) -> Any:

@@ -27,14 +27,17 @@ nothing of a weight that its prior is sure of, so what is left is computed direc
     of a weight   precision a = 1/var - λ = e / (1 - e/λ) = (G Λ⁻¹)_ii / var,    mean μ + (Xᵀ ρ)_i / a
     of a score    precision c = 1/var - T = b / var
 
+Where samples have several scores, each has its own such Gaussian; sites and moments of all scores are held
+side by side, (weights or samples, scores), and covariances between scores are left out.
+
 X is visited in dense tiles of a few MB; nothing of its size is formed unless it is small.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -95,11 +98,26 @@ class Tiles:
         )
 
 
+def columns_of(values: Array) -> list[Array]:
+    """The values of every score: of one, a vector; of several, the columns of a matrix."""
+    return [values] if values.ndim == 1 else list(np.ascontiguousarray(values.T))
+
+
+def side_by_side(parts: Sequence[Array]) -> Array:
+    """The reverse of `columns_of`."""
+    return parts[0] if len(parts) == 1 else np.column_stack(parts)
+
+
+def of_any_score(which: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Where something holds of at least one score."""
+    return which if which.ndim == 1 else np.asarray(which.any(axis=1))
+
+
 @dataclass(frozen=True, eq=False)
 class Sites:
     """Gaussian factors exp(shift x - precision x²/2), one for each weight and one for each sample.
 
-    A sample of weight 2 has two equal factors; what is here is one of them.
+    Of several scores side by side. A sample of weight 2 has two equal factors; what is here is one of them.
     """
 
     prior_precision: Array
@@ -107,31 +125,39 @@ class Sites:
     label_precision: Array
     label_shift: Array
 
+    def _parts(self) -> tuple[Array, Array, Array, Array]:
+        return self.prior_precision, self.prior_shift, self.label_precision, self.label_shift
+
+    def of_scores(self) -> list[Sites]:
+        """The sites of each score."""
+        return [Sites(*parts) for parts in zip(*map(columns_of, self._parts()), strict=True)]
+
     def towards(self, other: Sites, step: float) -> Sites:
         """Part of the way to other sites."""
-        return Sites(
-            self.prior_precision + step * (other.prior_precision - self.prior_precision),
-            self.prior_shift + step * (other.prior_shift - self.prior_shift),
-            self.label_precision + step * (other.label_precision - self.label_precision),
-            self.label_shift + step * (other.label_shift - self.label_shift),
-        )
+        pairs = zip(self._parts(), other._parts(), strict=True)
+        return Sites(*(own + step * (its - own) for own, its in pairs))
 
     def as_vector(self) -> Array:
-        return np.concatenate(
-            [self.prior_precision, self.prior_shift, self.label_precision, self.label_shift]
-        )
+        return np.concatenate([part.ravel() for part in self._parts()])
 
-    @classmethod
-    def from_vector(cls, vector: Array, n_samples: int, n_weights: int) -> Sites:
-        """Sites as `as_vector` has them; label sites that are not positive say nothing."""
-        parts = np.split(vector, [n_weights, 2 * n_weights, 2 * n_weights + n_samples])
-        return cls(parts[0], parts[1], np.maximum(parts[2], 0.0), parts[3])
+    def from_vector(self, vector: Array) -> Sites:
+        """Other sites, as `as_vector` has them; label sites that are not positive say nothing."""
+        ends = np.cumsum([part.size for part in self._parts()])[:-1]
+        pairs = zip(np.split(vector, ends), self._parts(), strict=True)
+        prior_precision, prior_shift, label_precision, label_shift = (
+            part.reshape(like.shape) for part, like in pairs
+        )
+        return Sites(prior_precision, prior_shift, np.maximum(label_precision, 0.0), label_shift)
 
     def with_prior(self, positions: Positions, precision: Array, shift: Array) -> Sites:
         """With other prior sites of some weights."""
         prior_precision, prior_shift = self.prior_precision.copy(), self.prior_shift.copy()
         prior_precision[positions], prior_shift[positions] = precision, shift
         return Sites(prior_precision, prior_shift, self.label_precision, self.label_shift)
+
+    def with_labels(self, precision: Array, shift: Array) -> Sites:
+        """With other label sites."""
+        return Sites(self.prior_precision, self.prior_shift, precision, shift)
 
 
 class Scores(NamedTuple):
@@ -161,11 +187,14 @@ class Gaussian:
     def scores(self) -> Scores:
         return Scores(self.score_mean, self.score_var, self.rest_precision)
 
-
-def gaussian_layer(tiles: Tiles, sites: Sites, sample_weight: Array) -> Gaussian:
-    """The Gaussian of these sites; raises NotPositiveDefinite if there is none."""
-    opened = opened_layer(tiles, sites, sample_weight, np.flatnonzero(sites.prior_precision <= 0))
-    return opened.closed(opened.block_of(sites))
+    @classmethod
+    def of_scores(cls, parts: Sequence[Gaussian]) -> Gaussian:
+        """The Gaussians of all scores, side by side."""
+        if len(parts) == 1:
+            return parts[0]
+        names = [field.name for field in fields(cls) if field.name != "log_normaliser"]
+        arrays = {name: side_by_side([getattr(part, name) for part in parts]) for name in names}
+        return cls(**arrays, log_normaliser=sum(part.log_normaliser for part in parts))
 
 
 def opened_layer(tiles: Tiles, sites: Sites, sample_weight: Array, free: Positions) -> Opened:
@@ -183,31 +212,80 @@ def without_labels(operator: Operator, prior_precision: Array, prior_shift: Arra
     var = 1.0 / prior_precision
     mean = var * prior_shift
     score_var = _floored(operator.score_variances(var))
-    log_normaliser = 0.5 * float(np.sum(prior_shift * mean + np.log(2 * np.pi * var)))
-    return Gaussian(
-        mean,
-        var,
-        operator.scores(mean),
-        score_var,
-        log_normaliser,
-        np.zeros_like(var),
-        np.zeros_like(var),
-        1.0 / score_var,
-    )
+    scores = Scores(operator.scores(mean), score_var, 1.0 / score_var)
+    nothing = np.zeros_like(var)
+    return _gaussian(mean, var, scores, nothing, nothing, float(np.sum(prior_shift * mean + np.log(var))))
 
 
-@dataclass(frozen=True, eq=False)
+class JointCavity(NamedTuple):
+    """exp(-½ wᵀ precision w + shiftᵀ w) for the weights of some columns."""
+
+    precision: Array
+    shift: Array
+
+
 class Block:
-    """The free weights under their sites: exp(-½ wᵀ Λ w + (γ + h)ᵀ w) with Λ = diag λ + H."""
+    """The free weights under their sites: exp(-½ wᵀ Λ w + (γ + h)ᵀ w) with Λ = S + H.
 
-    site_precision: Array
-    site_shift: Array
-    mean: Array
-    var: Array
-    data_precision: Array
-    data_slope: Array
-    root: Array  # L of Λ = L Lᵀ
-    log_determinant: float
+    The sites' precision S is a vector, the diagonal, or a matrix where several weights share a site. Raises
+    NotPositiveDefinite if there is no such Gaussian.
+    """
+
+    def __init__(self, opened: Opened, site_precision: Array, site_shift: Array) -> None:
+        self.opened, self.site_precision, self.site_shift = opened, site_precision, site_shift
+        matrix = opened.precision.copy()
+        if site_precision.ndim == 1:
+            matrix.flat[:: matrix.shape[0] + 1] += site_precision
+        else:
+            matrix += site_precision
+        self.root, self.log_determinant = _cholesky(matrix)  # L of Λ = L Lᵀ
+        self.covariance = _inverse_of(self.root)
+        self.mean = self.covariance @ (site_shift + opened.shift)
+        self.var = self.covariance.diagonal().copy()
+        if not np.all(self.var > 0):
+            raise NotPositiveDefinite("a marginal variance is not positive")
+        # What labels say: without cancellation where the prior is the stronger, or where it is the weaker.
+        own = self.own_precision
+        self._sure: NDArray[np.bool_] = own > opened.precision.diagonal()
+        self.data_precision = 1.0 / self.var - own
+        self.data_slope = own * self.mean - site_shift
+        if self._sure.any():
+            said = np.einsum("ij,ij->i", opened.precision, self.covariance) / self.var
+            self.data_precision = np.where(self._sure, said, self.data_precision)
+            slope = opened.shift - opened.precision @ self.mean
+            self.data_slope = np.where(self._sure, slope, self.data_slope)
+
+    @property
+    def own_precision(self) -> Array:
+        """The diagonal of the sites' precision."""
+        return self.site_precision if self.site_precision.ndim == 1 else self.site_precision.diagonal()
+
+    def cavity(self, at: Positions) -> JointCavity:
+        """The joint cavity of free weights at these places among them; they share no site with others.
+
+        With μ and Σ the mean and covariance and the places C, H Σ = I - S Σ gives
+
+            P = Σ_CC⁻¹ - S_C = (H Σ)_CC Σ_CC⁻¹,    P μ_C + S_C μ_C - γ_C,
+
+        whose rows are taken from H Σ where the prior is the stronger, and from I - S Σ where labels are: a
+        prior that is sure of a weight has a huge S, of which the difference would leave nothing, and of
+        collinear columns with weak priors the sum cancels. P may be singular: of duplicated columns data see
+        the sum only.
+        """
+        opened, sites, square = self.opened, self.site_precision, np.ix_(at, at)
+        covariance = self.covariance[square]
+        site = np.diag(sites[at]) if sites.ndim == 1 else sites[square]
+        said = np.eye(at.size) - site @ covariance
+        slope = site @ self.mean[at] - self.site_shift[at]
+        sure = self._sure[at]
+        if sure.any():
+            said[sure] = opened.precision[at[sure]] @ self.covariance[:, at]
+            slope[sure] = opened.shift[at[sure]] - opened.precision[at[sure]] @ self.mean
+        unit = np.sqrt(covariance.diagonal())
+        scaled = covariance / np.multiply.outer(unit, unit)
+        precision = np.linalg.solve(scaled, (said / unit).T).T / unit
+        precision = 0.5 * (precision + precision.T)
+        return JointCavity(precision, precision @ self.mean[at] + slope)
 
 
 class Opened(ABC):
@@ -219,23 +297,7 @@ class Opened(ABC):
 
     def block(self, site_precision: Array, site_shift: Array) -> Block:
         """The free weights with these sites; raises NotPositiveDefinite if there is no such Gaussian."""
-        matrix = self.precision.copy()
-        matrix.flat[:: self.free.size + 1] += site_precision
-        root, log_determinant = _cholesky(matrix)
-        covariance = _inverse_of(root)
-        mean = covariance @ (site_shift + self.shift)
-        var = covariance.diagonal().copy()
-        if not np.all(var > 0):
-            raise NotPositiveDefinite("a marginal variance is not positive")
-        # What labels say: without cancellation where the prior is the stronger, or where it is the weaker.
-        sure = site_precision > self.precision.diagonal()
-        data_precision = 1.0 / var - site_precision
-        data_slope = site_precision * mean - site_shift
-        if sure.any():
-            said = np.einsum("ij,ij->i", self.precision, covariance) / var
-            data_precision = np.where(sure, said, data_precision)
-            data_slope = np.where(sure, self.shift - self.precision @ mean, data_slope)
-        return Block(site_precision, site_shift, mean, var, data_precision, data_slope, root, log_determinant)
+        return Block(self, site_precision, site_shift)
 
     def block_of(self, sites: Sites) -> Block:
         return self.block(sites.prior_precision[self.free], sites.prior_shift[self.free])
@@ -321,18 +383,8 @@ class _HeldIntegrated(Opened):
         log_determinant = float(np.sum(np.log(held_precision))) + self.log_determinant + block.log_determinant
         shift = sites.prior_shift.copy()
         shift[free] = block.site_shift
-        return _checked(
-            Gaussian(
-                mean,
-                var,
-                scores.mean,
-                scores.var,
-                _log_normaliser(shift, self.label_shift, mean, scores.mean, log_determinant),
-                data_precision,
-                data_slope,
-                scores.rest_precision,
-            )
-        )
+        square = float(shift @ mean + self.label_shift @ scores.mean)
+        return _gaussian(mean, var, scores, data_precision, data_slope, square - log_determinant)
 
     def _residual(self, block: Block) -> Array:
         """ρ, the slope of the labels' log density in the scores, at their mean."""
@@ -392,35 +444,25 @@ class _AllFree(Opened):
 
     def closed(self, block: Block) -> Gaussian:
         scores = self.scores(block)
-        return _checked(
-            Gaussian(
-                block.mean,
-                block.var,
-                scores.mean,
-                scores.var,
-                _log_normaliser(
-                    block.site_shift, self.label_shift, block.mean, scores.mean, block.log_determinant
-                ),
-                block.data_precision,
-                block.data_slope,
-                scores.rest_precision,
-            )
-        )
+        square = float(block.site_shift @ block.mean + self.label_shift @ scores.mean)
+        own = block.mean, block.var, scores, block.data_precision, block.data_slope
+        return _gaussian(*own, square - block.log_determinant)
 
 
-def _log_normaliser(
-    prior_shift: Array, label_shift: Array, mean: Array, score_mean: Array, log_determinant: float
-) -> float:
-    """½ (shiftᵀ μ - log|Λ| + N log 2π), with (γ + Xᵀν)ᵀ μ = γᵀ μ + νᵀ X μ."""
-    square = float(prior_shift @ mean + label_shift @ score_mean)
-    return 0.5 * (square - log_determinant + mean.size * float(np.log(2 * np.pi)))
+def _gaussian(
+    mean: Array, var: Array, scores: Scores, data_precision: Array, data_slope: Array, exponent: float
+) -> Gaussian:
+    """The Gaussian of these moments, if there is one.
 
-
-def _checked(found: Gaussian) -> Gaussian:
-    finite = (found.mean, found.score_mean, found.data_precision, found.data_slope)
-    if not (np.all(found.var > 0) and all(np.all(np.isfinite(values)) for values in finite)):
+    Its log normaliser is ½ (exponent + N log 2π), with the exponent γᵀ μ + νᵀ X μ - log|Λ|.
+    """
+    finite = (mean, scores.mean, data_precision, data_slope)
+    if not (np.all(var > 0) and all(np.all(np.isfinite(values)) for values in finite)):
         raise NotPositiveDefinite("a marginal variance is not positive")
-    return found
+    log_normaliser = 0.5 * (exponent + mean.size * float(np.log(2 * np.pi)))
+    return Gaussian(
+        mean, var, scores.mean, scores.var, log_normaliser, data_precision, data_slope, scores.rest_precision
+    )
 
 
 def _floored(score_var: Array) -> Array:

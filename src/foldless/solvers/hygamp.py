@@ -15,16 +15,16 @@ this needs no special care: see `priors._rows`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from foldless.beliefs import Array, Posterior
 from foldless.problem import Problem
-from foldless.solvers.damping import AdaptiveDamping, Damping, Pace
-from foldless.solvers.gamp import GAMP, VAGUEST_START, Rule, SquaredNorms, Variances, check_choices
-from foldless.solvers.message_passing import MessagePassing, PacedState
+from foldless.solvers.damping import Pace
+from foldless.solvers.gamp import SquaredNorms, Sweeping
+from foldless.solvers.message_passing import VAGUEST_START, PacedState
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,25 +57,18 @@ class HyGAMPState(PacedState):
 
 
 @dataclass(frozen=True)
-class HyGAMP(MessagePassing[HyGAMPState]):
+class HyGAMP(Sweeping[HyGAMPState]):
     """Message passing with full covariances of the scores of a sample.
 
     ``rule`` and ``variances`` are those of `GAMP`. The channel needs `respond_full` (or `proximal_full`), the
     prior `tilted_rows` (or `proximal_rows`).
     """
 
-    rule: Rule = "sum-product"
-    variances: Variances = "rank-one"
-    damping: Damping = field(default_factory=AdaptiveDamping)
-
-    def __post_init__(self) -> None:
-        check_choices(self.rule, self.variances)
-
     def init(self, problem: Problem) -> HyGAMPState:
         self._check_support(problem)
         n_samples, n_weights = problem.operator.shape
         (n_scores,) = problem.channel.score_shape
-        norms = GAMP(variances=self.variances).squared_norms(problem)
+        norms = self.squared_norms(problem)
         mean, var = problem.prior.start(n_weights)
         vagueness = float(problem.sample_weight @ norms.score_var(var)) / float(problem.sample_weight.sum())
         var = var * min(1.0, VAGUEST_START / max(vagueness, np.finfo(float).tiny))
@@ -100,10 +93,9 @@ class HyGAMP(MessagePassing[HyGAMPState]):
         )
 
     def step(self, problem: Problem, state: HyGAMPState) -> HyGAMPState:
-        # The first slopes replace an empty state: there is nothing yet to damp towards.
-        step = 1.0 if state.iteration == 0 else state.step
+        step = state.next_step
         n_weights, n_scores = state.weights.shape
-        n_samples, exact = problem.operator.shape[0], self.variances == "per-coordinate"
+        n_samples, exact = problem.operator.shape[0], self._exact
         flat_cov = state.weight_cov.reshape(n_weights, -1)
         cavity_cov: Array = np.empty((n_samples, n_scores, n_scores))
         if not exact:
@@ -142,14 +134,6 @@ class HyGAMP(MessagePassing[HyGAMPState]):
         log_evidence += float(np.sum(log_z))
         log_evidence += 0.5 * float(np.einsum("nij,nij->", precision, cov))
         log_evidence += float(np.sum(mean * (0.5 * np.einsum("nij,nj->ni", precision, mean) - shift)))
-        pace = state.pace.after(
-            self.damping,
-            position=mean,
-            move=(mean - state.weights) / step,
-            taken=step,
-            weight=state.norms.column,
-            total=problem.n_samples,
-        )
         return HyGAMPState(
             weights=mean,
             weight_cov=cov,
@@ -162,17 +146,9 @@ class HyGAMP(MessagePassing[HyGAMPState]):
             score_cavity_cov=cavity_cov,
             norms=state.norms,
             iteration=state.iteration + 1,
-            pace=pace,
+            pace=self._pace_after(problem, state, state.weights, mean, step, state.norms.column),
             log_evidence=log_evidence,
         )
-
-    def transferred(self, problem: Problem, state: HyGAMPState) -> HyGAMPState:
-        norms = GAMP(variances=self.variances).squared_norms(problem)
-        return replace(self.resumed(state), norms=norms)
-
-    def plausible(self, problem: Problem, state: HyGAMPState) -> bool:
-        # Max-sum has no probability to go by.
-        return self.rule == "max-sum" or super().plausible(problem, state)
 
     def posterior(self, problem: Problem, state: HyGAMPState) -> Posterior:
         rows_kept = (1.0 - problem.loo_weight)[:, np.newaxis]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ from scipy.linalg import lapack
 
 from foldless.beliefs import Array
 from foldless.channels.base import Channel
+from foldless.solvers.damping import SETTLED_SCORE
 
 # Averages of models need no more digits than the leave-one-out loss that weighs them.
 TOLERANCE = 1e-3
@@ -29,8 +31,6 @@ MAX_ITER = 100
 FIRST_STEP, SMALLEST_STEP, SHORTER, LONGER = 0.7, 0.05, 0.6, 1.15
 # Moves that turn back by more than this cosine are oscillations.
 TURNED = -0.3
-# Scores within a hundredth of a logit of where they were count as settled, as in the other solvers.
-SETTLED_SCORE = 1e-2
 # Label sites keep this share of their cavity's precision at least, and leave as much: so T has an inverse.
 LEAST_SHARE = 1e-10
 FIRST_PRECISION = 1e-3
@@ -47,28 +47,20 @@ class KernelFits:
     converged: NDArray[np.bool_]  # (C,)
     n_iter: int
 
+    def _arrays(self) -> tuple[Any, ...]:
+        return self.dual, self.inverse, self.label_precision, self.label_shift, self.converged
+
     def chosen(self, which: NDArray[np.intp] | NDArray[np.bool_]) -> KernelFits:
         """Some of the fits."""
-        return KernelFits(
-            self.dual[which],
-            self.inverse[which],
-            self.label_precision[which],
-            self.label_shift[which],
-            self.converged[which],
-            self.n_iter,
-        )
+        dual, inverse, precision, shift, converged = (part[which] for part in self._arrays())
+        return KernelFits(dual, inverse, precision, shift, converged, self.n_iter)
 
     @classmethod
     def joined(cls, parts: Sequence[KernelFits]) -> KernelFits:
         """The fits of several calls, in their order."""
-        return cls(
-            np.concatenate([part.dual for part in parts]),
-            np.concatenate([part.inverse for part in parts]),
-            np.concatenate([part.label_precision for part in parts]),
-            np.concatenate([part.label_shift for part in parts]),
-            np.concatenate([part.converged for part in parts]),
-            sum(part.n_iter for part in parts),
-        )
+        arrays = zip(*(part._arrays() for part in parts), strict=True)
+        dual, inverse, precision, shift, converged = map(np.concatenate, arrays)
+        return cls(dual, inverse, precision, shift, converged, sum(part.n_iter for part in parts))
 
 
 def kernel_ep(

@@ -14,6 +14,9 @@ from foldless.solvers.damping import Damping, Pace
 
 # The evidence of labels is an approximation and may exceed one by a little.
 EVIDENCE_SLACK = 1.0
+# A start with scores vaguer than this (log-odds squared), from a wide prior of an intercept or of any column,
+# makes the first labels look uninformative, and all of them together leap where they are certain and wrong.
+VAGUEST_START = 10.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +37,11 @@ class PacedState:
     def step(self) -> float:
         return self.pace.step
 
+    @property
+    def next_step(self) -> float:
+        """The first messages of labels replace none: there is nothing yet to damp towards."""
+        return 1.0 if self.iteration == 0 else self.step
+
 
 S = TypeVar("S", bound=PacedState)
 
@@ -43,17 +51,34 @@ class MessagePassing(Solver[S]):  # type: ignore[type-var]  # cavities are each 
 
     damping: Damping  # a field of every solver
 
-    def calmer(self, state: S) -> S | None:
-        pace = state.pace.calmer()
+    def more_damped(self, state: S) -> S | None:
+        pace = state.pace.more_damped()
         return None if pace is None else self._at_pace(state, pace)
 
-    def resumed(self, state: S) -> S:
+    def as_start(self, state: S) -> S:
         """The same messages for a neighbouring problem, with the step and its memory reset."""
-        return self._at_pace(state, Pace.first(self.damping, state.pace.move.shape))
+        return self._at_pace(state, self._first_pace(state.pace.move.shape))
 
     def plausible(self, problem: Problem, state: S) -> bool:
         """The probability of labels is at most one: more is what a runaway iteration claims."""
         return not problem.channel.normalised or state.log_evidence < EVIDENCE_SLACK
+
+    def _pace_after(
+        self, problem: Problem, state: S, before: Array, after: Array, step: float | None, weight: Array
+    ) -> Pace:
+        """The pace after a step, or a leap (None), between two positions; `weight` counts their squares.
+
+        Damped messages move a position by about a step's share of the way; what matters is the whole way.
+        """
+        move = after - before
+        if step is not None and step < 1.0:
+            move /= step
+        return state.pace.after(
+            self.damping, position=after, move=move, taken=step, weight=weight, total=problem.n_samples
+        )
+
+    def _first_pace(self, shape: tuple[int, ...]) -> Pace:
+        return Pace.first(self.damping, shape)
 
     def _at_pace(self, state: S, pace: Pace) -> S:
         return replace(state, pace=pace)
@@ -62,3 +87,18 @@ class MessagePassing(Solver[S]):  # type: ignore[type-var]  # cavities are each 
 def psi(mean: Array, var: Array | float) -> Array:
     """Log normaliser of a Gaussian in its natural parameters: mean²/2var + ½ log(2π var)."""
     return np.asarray(0.5 * (mean * mean / var + np.log(2 * np.pi * var)))
+
+
+def along_scores(vector: Array, like: Array) -> Array:
+    """One number for each row, laid out along rows of one or of several scores."""
+    return vector if like.ndim == 1 else vector[:, np.newaxis]
+
+
+def over_scores(values: Array) -> Array:
+    """The sum over the scores of each row."""
+    return values if values.ndim == 1 else values.sum(axis=1)
+
+
+def for_scores(vector: Array, shape: tuple[int, ...]) -> Array:
+    """A number for each row, repeated for every score."""
+    return np.array(np.broadcast_to(vector[:, np.newaxis], (vector.size, *shape))) if shape else vector

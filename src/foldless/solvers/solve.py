@@ -65,10 +65,10 @@ def solve(
                 current.change > stopping.explosion * smallest and moved > 1.0
             )
             if broken:
-                calm = solver.calmer(best)
-                if calm is None:
+                careful = solver.more_damped(best)
+                if careful is None:
                     return finish(Outcome.DIVERGED, best_problem, best)
-                current = best = calm
+                current = best = careful
                 problem, rescued = best_problem, True
                 smallest, since_smallest = np.inf, 0
                 continue

@@ -16,8 +16,7 @@ from scipy.linalg import eigh
 from foldless.beliefs import Array
 from foldless.operators.base import Operator
 from foldless.problem import Problem
-
-Positions = NDArray[np.intp]
+from foldless.solvers.gaussian_layer import Positions
 
 # A cavity keeps at least this share of its marginal's precision: labels that say nothing leave weights a
 # cavity so wide that every prior answers with its own moments.

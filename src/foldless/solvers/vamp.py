@@ -30,15 +30,14 @@ intercept, so standard deviations of kept columns come out too small, as they do
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from foldless.beliefs import Array, Posterior
 from foldless.problem import Problem
+from foldless.solvers.cavities import Cavities
 from foldless.solvers.damping import AdaptiveDamping, Damping, Pace
-from foldless.solvers.message_passing import MessagePassing, PacedState, psi
+from foldless.solvers.message_passing import VAGUEST_START, MessagePassing, PacedState, psi
 from foldless.solvers.tied_layer import LEAST_CAVITY_SHARE, Belief, TiedLayer, TiedSites, tied_layer
 
 # Kept columns have theirs by subtraction, so more of it must be left; with less the site waits.
@@ -49,23 +48,10 @@ LEAST_KEPT_SHARE = 1e-9
 LEAST_PRIOR_SHARE, LARGEST_PRIOR_SHARE = 1e-6, 1e13
 # The same for tied label sites; a channel that is not log-concave may want a negative one.
 LEAST_LABEL_SHARE, LARGEST_LABEL_SHARE = 1e-10, 1e10
-# A precision within this factor of its limit is at its limit.
-AT_LIMIT = 10.0
 # Sites of kept columns stay positive; theirs are wide log-concave priors, for which that is no restriction.
 LEAST_KEPT_PRECISION = 1e-12
 # The cavity of a weight whose column is zero: nothing, in units of log-odds.
 IDLE_VARIANCE = 1e12
-# A start with scores vaguer than this (log-odds squared) makes the first labels look uninformative, and the
-# iteration leap where they are certain and wrong.
-VAGUEST_START = 10.0
-
-
-class Cavities(NamedTuple):
-    """Kept weights with their site taken out each; `proper` says where that leaves a distribution."""
-
-    mean: Array
-    var: Array
-    proper: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,16 +66,6 @@ class VAMPState(PacedState):
     kept_cavities: Cavities
     score_cavity_mean: Array
     score_cavity_var: Array
-
-    @property
-    def consistent(self) -> bool:
-        """Whether both tied precisions are within their limits; at a limit means agree, variances do not."""
-        prior_share = self.sites.precision / self.belief.cavity_precision
-        label_share = self.sites.label_precision / self.belief.score_cavity_precision
-        return bool(
-            AT_LIMIT * LEAST_PRIOR_SHARE < prior_share < LARGEST_PRIOR_SHARE / AT_LIMIT
-            and AT_LIMIT * LEAST_LABEL_SHARE < label_share < LARGEST_LABEL_SHARE / AT_LIMIT
-        )
 
 
 @dataclass(frozen=True)
@@ -141,27 +117,19 @@ class VAMP(MessagePassing[VAMPState]):
 
     def step(self, problem: Problem, state: VAMPState) -> VAMPState:
         if not state.layer.serves(problem):
-            state = self.transferred(problem, state)
+            state = self.for_new_data(problem, state)
         layer = state.layer
         wanted, log_evidence = _wanted_sites(problem, state)
-        # The first label sites replace none: there is nothing yet to damp towards.
-        step = 1.0 if state.iteration == 0 else state.step
+        step = state.next_step
         sites = state.sites.towards(wanted, step)
         belief = layer.belief(sites)
-
-        pace = state.pace.after(
-            self.damping,
-            position=belief.score_mean,
-            move=(belief.score_mean - state.belief.score_mean) / step,
-            taken=step,
-            weight=problem.label_weight,
-            total=problem.n_samples,
-        )
+        before, after = state.belief.score_mean, belief.score_mean
+        pace = self._pace_after(problem, state, before, after, step, problem.label_weight)
         return _state(
             layer, sites, belief, iteration=state.iteration + 1, pace=pace, log_evidence=log_evidence
         )
 
-    def transferred(self, problem: Problem, state: VAMPState) -> VAMPState:
+    def for_new_data(self, problem: Problem, state: VAMPState) -> VAMPState:
         """The state as a warm start for other data of the same shape: its sites, in the new Gaussian."""
         fresh, old, sites = self.init(problem), state.layer, state.sites
         layer = fresh.layer

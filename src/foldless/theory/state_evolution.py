@@ -1,7 +1,7 @@
 """State evolution: how well GAMP will do on random features, known before any data are seen.
 
 For X with independent entries N(0, 1/M), M samples, N features and both large, every iteration of GAMP is
-described by a few numbers [Rangan 2011; Ziniel, Schniter, Sederberg 2014, section III; Javanmard and
+described by a few numbers [Rangan 2011; Ziniel, Schniter, Sederberg 2015, section III; Javanmard and
 Montanari 2013]. A teacher draws weights w from its prior and labels from its channel, a student runs GAMP
 with a prior and a channel of its own, the same (matched) or others (mismatched). With δ = M/N,
 
@@ -36,7 +36,8 @@ import numpy as np
 from foldless.beliefs import Array, Response, Tilted
 from foldless.channels.base import Channel
 from foldless.priors.base import Prior
-from foldless.solvers.gamp import MIN_CURVATURE, MIN_VARIANCE, RULES, VAGUEST_START, Rule
+from foldless.solvers.gamp import MIN_CURVATURE, MIN_VARIANCE, RULES, Rule
+from foldless.solvers.message_passing import VAGUEST_START
 from foldless.theory.quadrature import NORMAL_REACH, integrate, normal_expectation, panel_nodes
 
 # A signal this small beside its noise is none, and dividing by less would only lose digits.

@@ -1,10 +1,8 @@
 """The knapsack Bayes point machine tuned: an average over costs, sweeps and β, weighted by left-out errors.
 
-Why by folds, in a library that does without. The leave-one-out of message passing takes a sample's own
-messages out of the marginals. In the convergent inner loop diffusion has moved what the other samples say
-into those messages, and what is left is no leave-one-out (liver: 49 % estimated, 29 % true). With the outer
-loop it would be, but there messages do not settle and the error is higher. The evidence of EP is that of
-another likelihood, without margin, floor or early stopping, and has nothing to say about sweeps or β.
+By folds, in a library that does without: what other samples say has diffused into a sample's own messages, so
+taking these out is no leave-one-out (liver: 49 % estimated, 29 % true), and the evidence of EP is that of
+another likelihood (docs/decisions/0015-knapsack.md).
 
 What makes folds cheap here: every β comes free from one run, as max-marginals only scale; so does every
 number of sweeps, on the way; and a cost whose floor no message has touched gives the answer of all larger
@@ -24,9 +22,11 @@ from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import brentq
 from scipy.special import expit
 
 from foldless.beliefs import Array
+from foldless.registry import registered
 from foldless.solution import Outcome
 from foldless.solvers.knapsack import Histograms, Machine, Sweep, grid
 
@@ -37,16 +37,15 @@ BETAS = (0.1, 0.3, 1.0, 3.0, 10.0)
 FOLD_BINS = 16
 # Where folds cannot tell (a class of one sample), the middle of the road.
 PLAIN_COST, PLAIN_SWEEPS, PLAIN_BETA = 1.0, 10, 1.0
-NEWTON_STEPS = 50
 # Log-odds per unit of margin: scores that separate the classes would ask for infinity. Platt's targets.
 LARGEST_SCALE = 1e3
-
 # A setting with a smaller share of the average than this is not worth its run.
 SMALLEST_SHARE = 1e-3
 
-SweepWatch = Callable[[Sweep], None]
+SweepWatch = Callable[[int, Sweep], None]
 
 
+@registered("bayes-point/setting")
 @dataclass(frozen=True)
 class Setting:
     """One setting, how it predicted samples that it had not seen, and its share in the average."""
@@ -167,7 +166,7 @@ def sweeps_of(
             seen, floor = {}, cost
             for sweep in machine.sweeps(rows, sample_weight, cost):
                 if watch is not None:
-                    watch(sweep)
+                    watch(sweep.number, sweep)
                 ready = {s.n_sweeps for s in waiting if sweep.change <= tol or s.n_sweeps <= sweep.number}
                 if new := ready - seen.keys():
                     # The bound is that of the moment, whenever it is asked for.
@@ -235,27 +234,27 @@ def log_odds_scale(margins: Array, weight: Array) -> float:
     size = float(np.sqrt(weight @ np.square(margins) / weight.sum()))
     if size == 0.0:
         return 1.0
-    margins = margins / size
     target = (weight.sum() + 1.0) / (weight.sum() + 2.0)
-    scale = 0.0
-    for _ in range(NEWTON_STEPS):
-        p = expit(scale * margins)
-        slope = float(weight @ ((target - p) * margins))
-        curvature = float(weight @ (p * (1 - p) * np.square(margins)))
-        step = float(np.clip(slope / max(curvature, np.finfo(float).tiny), -2.0, 2.0))
-        scale += step
-        if abs(step) <= 1e-10 * (1.0 + abs(scale)):
-            break
-    # Margins that are wrong more often than not say nothing, but a larger one still means the class it names.
-    return float(np.clip(scale, 1.0 / LARGEST_SCALE, LARGEST_SCALE)) / size
+    pull = weight * margins / size
+
+    def slope(scale: float) -> float:
+        """Of the log-likelihood, which is concave."""
+        return float(pull @ (target - expit(scale * margins / size)))
+
+    # Margins that are wrong more often than not are worthless, but a larger one still means its class.
+    if slope(1.0 / LARGEST_SCALE) <= 0.0:
+        return 1.0 / LARGEST_SCALE / size
+    if slope(LARGEST_SCALE) >= 0.0:
+        return LARGEST_SCALE / size
+    return float(brentq(slope, 1.0 / LARGEST_SCALE, LARGEST_SCALE)) / size
 
 
 def _plainest(choices: Choices) -> Setting:
     def nearest(values: tuple[float, ...], wanted: float) -> float:
-        return min(values, key=lambda v: abs(np.log(v / wanted)) if np.isfinite(v) else np.inf)
+        return min(values, key=lambda value: abs(np.log(value / wanted)))  # 0 < value <= infinity
 
     return Setting(
         nearest(choices.costs, PLAIN_COST),
-        int(nearest(tuple(map(float, choices.sweeps)), PLAIN_SWEEPS)),
+        int(nearest(choices.sweeps, PLAIN_SWEEPS)),
         nearest(choices.betas, PLAIN_BETA),
     )

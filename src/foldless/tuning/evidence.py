@@ -13,15 +13,14 @@ import numpy as np
 from foldless.beliefs import Array
 from foldless.channels import Channel, FlippedLabels, Probit, Step
 from foldless.operators import Standardized
-from foldless.priors import Gaussian, HyperPrior, Prior
+from foldless.priors import Gaussian, Prior
 from foldless.solvers import EP, Stopping
 from foldless.solvers.solve import Watch
-from foldless.tuning.fit import Choices, Columns, Fit, fit
+from foldless.tuning.fit import Choices, Fit, fit_tuned
+from foldless.tuning.record import Recorder
+from foldless.tuning.table import Layout, LeftOut, Table
 
-
-def noise_kinds() -> tuple[Channel, ...]:
-    """The channels of a Bayes point machine."""
-    return Probit(), FlippedLabels(Probit()), Step()
+NOISE_KINDS: tuple[Channel, ...] = (Probit(), FlippedLabels(Probit()), Step())
 
 
 def fit_by_evidence(
@@ -35,17 +34,17 @@ def fit_by_evidence(
     watch: Watch | None = None,
 ) -> tuple[Fit, list[tuple[Channel, float]]]:
     """The fit with the largest evidence, and the evidence of each; fits that ran away do not stand."""
-    columns = Columns(standardized.shape[1], (), intercept=True, means_removed=False)
-    fits = []
+    left_out = np.minimum(sample_weight, 1.0) if left_out is None else left_out
+    table = Table(standardized, labels, sample_weight, LeftOut(left_out), Layout(standardized.shape[1]))
+    recorder, fits = Recorder(watch), []
     for channel in channels:
-        # A channel that sees only signs says nothing about the size of weights.
+        # A channel that depends on signs only does not inform the size of weights.
         prior: str | Prior = Gaussian(1.0) if channel.scale_free else "gaussian"
-        choices = Choices(prior, channel, EP(), None, 0.0, stopping, HyperPrior())
-        fits.append(
-            fit(standardized, labels, sample_weight, columns, choices, left_out=left_out, watch=watch)
-        )
-    evidence = np.array([f.solution.posterior.log_evidence for f in fits])
-    settled = np.array([f.solution.outcome.trustworthy for f in fits])
-    standing = np.where(settled | ~settled.any(), evidence, -np.inf)
-    best = int(np.argmax(np.where(np.isnan(standing), -np.inf, standing)))
-    return fits[best], [(f.channel, float(e)) for f, e in zip(fits, evidence, strict=True)]
+        choices = Choices(prior, channel, EP(), stopping, generative_weight=0.0)
+        fits.append(fit_tuned(table, choices, recorder))
+    tried = [(found.channel, float(found.solution.posterior.log_evidence)) for found in fits]
+
+    def standing(n: int) -> tuple[bool, float]:
+        return fits[n].outcome.trustworthy, float(np.nan_to_num(tried[n][1], nan=-np.inf))
+
+    return fits[max(range(len(fits)), key=standing)], tried

@@ -1,4 +1,4 @@
-"""From a matrix and labels to a tuned solution: assembly, starting values, blending, EM, the final run."""
+"""A tuned fit of one model: starting values, the blend with class means, EM or SURE, the final run."""
 
 from __future__ import annotations
 
@@ -11,32 +11,19 @@ from scipy.special import entr
 
 from foldless.beliefs import Array
 from foldless.channels import Channel, Pinned
-from foldless.operators import MeanRemoved, Operator, Standardized, WithIntercept
-from foldless.priors import Blocks, Gaussian, HyperPrior, Prior
-from foldless.problem import KeptColumns, Problem
+from foldless.priors import HyperPrior, Prior, SupportsInclusion
+from foldless.problem import Problem
 from foldless.solution import Outcome, Solution
-from foldless.solvers import GAMP, Stopping, solve
-from foldless.solvers.base import Solver
-from foldless.solvers.solve import Watch
+from foldless.solvers import Stopping
+from foldless.solvers.base import Solver, Tuner
+from foldless.solvers.screening import Screening, solve_screened
+from foldless.tuning.blend import GRID, BlendTuner, Candidate, blended, can_blend, descend, unblended
+from foldless.tuning.class_means import ClassMeans, class_means, starting_prior
 from foldless.tuning.em import EM, checked_names, tunable_names
-from foldless.tuning.generative import (
-    GRID,
-    BlendTuner,
-    Candidate,
-    blended,
-    can_blend,
-    descend,
-    unblended,
-)
-from foldless.tuning.loo import loo_log_loss
-from foldless.tuning.sample import parts_of
-from foldless.tuning.screening import Screening, solve_screened
-from foldless.tuning.start import class_means, starting_prior
+from foldless.tuning.record import Recorder, solver_name
+from foldless.tuning.sure import SureRate
+from foldless.tuning.table import Table, assembled, blocks_of, with_prior
 
-# Wide beside any log-odds of class sizes, and narrow enough to be proper.
-INTERCEPT_VARIANCE = 100.0
-# Always-kept covariates: log-odds of three per standard deviation are common, of ten are not.
-COVARIATE_VARIANCE = 10.0
 # Comparing generative weights by leave-one-out does not need the last digits of each fit.
 SCAN_TOLERANCE = 1e-2
 # Sweeps after which a generative weight that is clearly worse than another is given up.
@@ -44,21 +31,7 @@ GLANCE = 6
 # Max-sum runs this many iterations between EM steps, which belong at its optimum.
 MAX_SUM_EM_PERIOD = 20
 
-
-@dataclass(frozen=True)
-class Columns:
-    """Where things are among the columns of the assembled operator: features, mean removal's, intercept."""
-
-    n_features: int
-    always_kept: tuple[int, ...]
-    intercept: bool
-    means_removed: bool
-
-    def free(self, constant: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """The features that vary and may be left out."""
-        free = ~constant
-        free[list(self.always_kept)] = False
-        return free
+SPARSE = "sparse"
 
 
 @dataclass(frozen=True)
@@ -68,11 +41,21 @@ class Choices:
     prior: str | Prior
     channel: Channel
     solver: Solver[Any]
-    tune: frozenset[str] | None  # None: everything that can be learnt; empty: nothing
-    generative_weight: float | None  # None: by leave-one-out
     stopping: Stopping
-    hyper: HyperPrior
+    tune: frozenset[str] | None = None  # None: everything that can be learnt; empty: nothing
+    tuning: str = "em"  # or "sure", for the rate of a Laplace prior under max-sum
+    generative_weight: float | None = None  # None: by leave-one-out
+    hyper: HyperPrior = field(default_factory=HyperPrior)
     screening: Screening = field(default_factory=Screening)
+
+    @property
+    def max_sum(self) -> bool:
+        return getattr(self.solver, "rule", "sum-product") == "max-sum"
+
+    @property
+    def searched(self) -> bool:
+        """Whether generative weights are compared."""
+        return self.generative_weight is None and self.tuning == "em" and can_blend(self.channel)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,223 +63,200 @@ class Fit:
     """The tuned solution, in the standardised units it was found in."""
 
     solution: Solution
-    standardized: Standardized
-    columns: Columns
-    prior: Prior  # of the penalised weights, as tuned
+    table: Table
+    prior: Prior  # of the free weights, as tuned
     channel: Channel  # as tuned, without the blend
-    generative_weight: float
-    candidates: list[Candidate]
-    n_iter: int
-    max_sum: bool
-    # Of all columns, where it is not that of the solution alone.
-    inclusion: Array | None = field(default=None, kw_only=True)
+    generative_weight: float = 0.0
+    candidates: tuple[Candidate, ...] = ()
+    max_sum: bool = False
+    # Of the features, where it is not that of the solution alone.
+    inclusion: Array | None = None
+
+    @classmethod
+    def of(cls, solution: Solution, table: Table, **more: Any) -> Fit:
+        """Of a solution as it is; without candidates its own leave-one-out loss stands for them."""
+        plain = unblended(solution.problem)
+        channel = plain.channel.base if isinstance(plain.channel, Pinned) else plain.channel
+        own = (Candidate(0.0, solution.loo_log_loss(), solution.outcome),)
+        return cls(solution, table, blocks_of(plain).base, channel, **{"candidates": own, **more})
 
     @property
-    def n_rows(self) -> int:
-        return self.standardized.shape[0]
+    def outcome(self) -> Outcome:
+        return self.solution.outcome
+
+    def problem_with(self, data: Problem) -> Problem:
+        """The problem as tuned, with data from another one."""
+        return data.but(channel=self.solution.problem.channel, prior=self.solution.problem.prior)
+
+    def inclusion_probability(self) -> Array:
+        """The probability that a feature matters, for any class."""
+        n, posterior = self.table.layout.n_features, self.solution.posterior
+        prior = self.solution.problem.prior.constrained(posterior.cavity_mean, posterior.cavity_var)
+        if self.inclusion is not None:
+            inclusion = self.inclusion
+        elif self.max_sum:
+            inclusion = (posterior.mean[:n] != 0).astype(np.float64)
+        elif isinstance(prior, SupportsInclusion):
+            inclusion = prior.inclusion_probability(posterior.cavity_mean, posterior.cavity_var)[:n]
+        else:
+            inclusion = np.ones(n)
+        # Row-sparse weights have the same for all classes, others that of their surest class.
+        inclusion = inclusion if inclusion.ndim == 1 else inclusion.max(axis=1)
+        # A column that never varies cannot tell classes apart, whatever the prior of its weight.
+        inclusion = np.where(self.table.standardized.constant, 0.0, inclusion)
+        inclusion[self.table.kept] = 1.0
+        return inclusion
 
 
-def assemble(
-    standardized: Standardized,
-    labels: Array,
-    sample_weight: Array,
-    columns: Columns,
-    channel: Channel,
-    left_out: Array | None = None,
-) -> Problem:
-    """The problem with a vague prior on the penalised weights, to be replaced by the one asked for."""
-    operator: Operator = standardized
-    n_samples = standardized.shape[0]
-    left_out = np.minimum(sample_weight, 1.0) if left_out is None else left_out
-    kept = np.array(columns.always_kept, dtype=np.intp)
-    others: list[tuple[slice | NDArray[np.intp], Prior]] = []
-    if kept.size:
-        others.append((kept, Gaussian(COVARIATE_VARIANCE)))
-    # Columns that never vary say nothing and are not counted among features that could have mattered.
-    constant = np.setdiff1d(np.flatnonzero(standardized.constant), kept)
-    if constant.size:
-        others.append((constant, Gaussian()))
-    log_odds = float(np.log(sample_weight @ (labels > 0)) - np.log(sample_weight @ (labels < 0)))
-    if columns.means_removed:
-        operator = MeanRemoved(operator, sample_weight)
-        labels, sample_weight = np.append(labels, [0.0, 0.0]), np.append(sample_weight, [1.0, 1.0])
-        left_out = np.append(left_out, [1.0, 1.0])
-        channel = Pinned(channel)
-        others.append((slice(columns.n_features, columns.n_features + 2), Gaussian(INTERCEPT_VARIANCE)))
-    if columns.intercept:
-        operator = WithIntercept(operator, n_samples)
-        # Centred, and so started, where it belongs if no feature matters.
-        others.append((slice(-1, None), Gaussian(INTERCEPT_VARIANCE, mean=log_odds)))
-        kept = np.append(kept, operator.shape[1] - 1)
-    return Problem(
-        operator,
-        labels,
-        sample_weight,
-        channel,
-        Blocks(Gaussian(), tuple(others)),
-        KeptColumns(kept, operator.columns(kept)) if kept.size else None,
-        left_out,
-    )
-
-
-def fit(
-    standardized: Standardized,
-    labels: Array,
-    sample_weight: Array,
-    columns: Columns,
+def fit_tuned(
+    table: Table,
     choices: Choices,
+    recorder: Recorder,
     *,
-    left_out: Array | None = None,
-    warm: Any = None,
+    purpose: str = "fit",
+    warm: Fit | None = None,
     sample: Fit | None = None,
-    watch: Watch | None = None,
 ) -> Fit:
-    """Fit, tuned, without folds. `left_out` is the weight that leave-one-out takes out of each sample.
-
-    Of very many rows some are fitted first, unless a fit of a `sample` of them is there.
-    """
-    search = choices.generative_weight is None and can_blend(choices.channel)
-    parts = parts_of(labels, sample_weight) if search and warm is None and sample is None else None
-    if parts is not None:
-        sample = fit_of_rows(
-            parts.search,
-            standardized,
-            labels,
-            sample_weight,
-            columns,
-            choices,
-            left_out=left_out,
-            watch=watch,
-        )
+    """Fit, tuned, without folds; from a fit of a `sample` of the rows or from an earlier fit, if any."""
     if sample is not None:
         choices = replace(choices, prior=sample.prior, channel=sample.channel)
-    problem = assemble(standardized, labels, sample_weight, columns, choices.channel, left_out)
-    means = class_means(standardized, labels, sample_weight)
-    prior = choices.prior
-    if isinstance(prior, str):
-        free = columns.free(standardized.constant)
-        prior = starting_prior(prior, means.of_columns(np.flatnonzero(free)), problem.n_samples)
-    # Differences are only for starting values; the rest is held all the while.
-    means = replace(means.padded(problem.operator.shape[1], standardized.dtype), difference=np.zeros(0))
-    assert isinstance(problem.prior, Blocks)
-    problem = problem.but(prior=replace(problem.prior, base=prior))
-    solver, n_iter = choices.solver, 0 if sample is None else sample.n_iter
-    max_sum = isinstance(solver, GAMP) and solver.rule == "max-sum"
-
-    def solve_at(weight: float, previous: Solution | None, stopping: Stopping) -> Solution:
-        nonlocal n_iter
-        # Parameters tuned at the last weight are where tuning goes on; its messages are where solving does.
-        base = problem if previous is None else unblended(previous.problem)
-        at_weight = blended(base, weight, means)
-        state = None if previous is None else solver.resumed(previous.state)
-        if state is None and warm is not None:
-            state = solver.transferred(problem, warm)
-        if state is None and sample is not None:
-            state = solver.grown(at_weight, sample.solution.state)
-
-        def tuner_for(
-            problem: Problem,
-            columns: NDArray[np.intp] | None = None,
-            *,
-            delay: int = 0,
-            learn: bool = True,
-        ) -> BlendTuner:
-            em = EM(
-                _names(choices.tune, problem) if learn else frozenset(),
-                hyper=choices.hyper,
-                delay=delay,
-                every=MAX_SUM_EM_PERIOD if max_sum else 1,
-            )
-            own = means if columns is None else replace(means, within_var=means.within_var[columns])
-            return BlendTuner(em, own)
-
-        if choices.screening.applies(at_weight, solver):
-            solution = solve_screened(
-                at_weight,
-                solver,
-                choices.screening,
-                stopping=stopping,
-                small_stopping=choices.stopping,
-                tuner_for=tuner_for,
-                state=state,
-                watch=watch,
-            )
-        else:
-            tuner = tuner_for(at_weight, delay=1 if state is None else 0)
-            solution = solve(at_weight, solver, stopping=stopping, tuner=tuner, state=state, watch=watch)
-        n_iter += len(solution.history)
-        return solution
-
-    if search:
-        scan = replace(choices.stopping, tol=max(SCAN_TOLERANCE, choices.stopping.tol), min_iter=2)
-        frequency = (1 + means.label_mean) / 2
-        ignorance = float(entr(frequency) + entr(1 - frequency))
-        glance = replace(scan, max_iter=min(GLANCE, scan.max_iter))
-        grid: tuple[float, ...] = GRID
-        if sample is not None:
-            # More samples trust class means less, never more. The sample has had its second opinion.
-            grid, ignorance = tuple(w for w in GRID if w <= sample.generative_weight), np.inf
-        if sample is not None and sample.solution.outcome is Outcome.INTERRUPTED:
-            scan = glance = replace(scan, max_iter=1)
-            grid = grid[:1]
-        weight, rough, candidates = descend(
-            lambda w, previous, glancing: solve_at(w, previous, glance if glancing else scan), ignorance, grid
-        )
-        if sample is not None and sample.solution.outcome is Outcome.INTERRUPTED:
-            rough = replace(rough, outcome=Outcome.INTERRUPTED)
-        solution = rough
-        if rough.outcome is not Outcome.INTERRUPTED:
-            polished = solve_at(weight, rough, choices.stopping)
-            # A rough answer that settled is better than a fine one that ran away.
-            if polished.outcome is not Outcome.DIVERGED or rough.outcome is Outcome.DIVERGED:
-                solution = polished
+    problem, means = _starting_problem(table, choices)
+    search = _Search(problem, means, table, choices, recorder, purpose, sample)
+    if warm is not None:
+        weight, candidates = warm.generative_weight, list(warm.candidates)
+        ended = replace(warm.solution, problem=warm.problem_with(problem))
+        solution = search.solve_at(weight, ended, choices.stopping, purpose)
+    elif choices.searched:
+        weight, solution, candidates = search.run()
     else:
         weight = choices.generative_weight or 0.0
-        solution = solve_at(weight, None, choices.stopping)
-        candidates = [Candidate(weight, loo_log_loss(solution), solution.outcome)]
-
-    plain = unblended(solution.problem)
-    assert isinstance(plain.prior, Blocks)
-    channel = plain.channel.base if isinstance(plain.channel, Pinned) else plain.channel
-    return Fit(
+        solution = search.solve_at(weight, None, choices.stopping, purpose)
+        candidates = [Candidate(weight, solution.loo_log_loss(), solution.outcome)]
+    return Fit.of(
         solution,
-        standardized,
-        columns,
-        plain.prior.base,
-        channel,
-        weight,
-        candidates,
-        n_iter,
-        max_sum,
+        table,
+        generative_weight=weight,
+        candidates=tuple(candidates),
+        max_sum=choices.max_sum,
     )
 
 
-def fit_of_rows(
-    rows: NDArray[np.intp],
-    standardized: Standardized,
-    labels: Array,
-    sample_weight: Array,
-    columns: Columns,
-    choices: Choices,
-    *,
-    left_out: Array | None = None,
-    watch: Watch | None = None,
-) -> Fit | None:
-    """A rough fit of some rows, to start all of them from; None if they cannot be had, or it diverges."""
-    part = standardized.some_rows(rows)
-    if part is None:
-        return None
+def fit_some_rows(rows: NDArray[np.intp], table: Table, choices: Choices, recorder: Recorder) -> Fit | None:
+    """A rough fit of some rows, to start all of them from; None if it diverges."""
     stopping = replace(choices.stopping, tol=max(SCAN_TOLERANCE, choices.stopping.tol))
-    found = fit(
-        part,
-        labels[rows],
-        sample_weight[rows],
-        columns,
-        replace(choices, stopping=stopping),
-        left_out=None if left_out is None else left_out[rows],
-        watch=watch,
-    )
-    return found if found.solution.outcome is not Outcome.DIVERGED else None
+    found = fit_tuned(table.some_rows(rows), replace(choices, stopping=stopping), recorder, purpose="sample")
+    return None if found.outcome is Outcome.DIVERGED else found
+
+
+def _starting_problem(table: Table, choices: Choices) -> tuple[Problem, ClassMeans]:
+    problem = assembled(table, choices.channel)
+    means = class_means(table.standardized, table.codes, table.sample_weight, table.n_classes)
+    prior = choices.prior
+    if isinstance(prior, str):
+        prior = starting_prior(prior, means.of_columns(np.flatnonzero(table.free)))
+    return with_prior(problem, prior), means.padded(problem.operator.shape[1], table.standardized.dtype)
+
+
+@dataclass
+class _Search:
+    """Fits of one problem at several generative weights, each from the one before."""
+
+    problem: Problem
+    means: ClassMeans
+    table: Table
+    choices: Choices
+    recorder: Recorder
+    purpose: str
+    sample: Fit | None
+
+    def run(self) -> tuple[float, Solution, list[Candidate]]:
+        """The weight with the smallest leave-one-out loss, and its fit to the last digit."""
+        stopping = self.choices.stopping
+        scan = replace(stopping, tol=max(SCAN_TOLERANCE, stopping.tol), min_iter=2)
+        glance = replace(scan, max_iter=min(GLANCE, scan.max_iter))
+        frequency = self.table.class_weight / self.table.class_weight.sum()
+        ignorance = float(np.sum(entr(frequency)))
+        grid: tuple[float, ...] = GRID
+        interrupted = False
+        if self.sample is not None:
+            # More samples trust class means less, never more. The sample has had its second opinion.
+            grid, ignorance = tuple(w for w in GRID if w <= self.sample.generative_weight), np.inf
+            interrupted = self.sample.outcome is Outcome.INTERRUPTED
+        if interrupted:
+            scan = glance = replace(scan, max_iter=1)
+            grid = grid[:1]
+        search = "sample" if self.purpose == "sample" else "search"
+        weight, rough, candidates = descend(
+            lambda w, previous, glancing: self.solve_at(w, previous, glance if glancing else scan, search),
+            ignorance,
+            grid,
+        )
+        if interrupted:
+            rough = replace(rough, outcome=Outcome.INTERRUPTED)
+        if rough.outcome is Outcome.INTERRUPTED:
+            return weight, rough, candidates
+        final = self.solve_at(weight, rough, stopping, self.purpose)
+        # A rough answer that settled is better than a fine one that ran away.
+        ran_away = final.outcome is Outcome.DIVERGED and rough.outcome is not Outcome.DIVERGED
+        return weight, rough if ran_away else final, candidates
+
+    def solve_at(
+        self, weight: float, previous: Solution | None, stopping: Stopping, purpose: str
+    ) -> Solution:
+        choices, solver = self.choices, self.choices.solver
+        # Parameters tuned at the last weight are where tuning goes on; its messages are where solving does.
+        base = self.problem if previous is None else unblended(previous.problem)
+        problem = blended(base, weight, self.means)
+        state = None if previous is None else solver.as_start(previous.state)
+        if state is None and self.sample is not None:
+            state = solver.for_new_rows(problem, self.sample.solution.state)
+        detail = f"generative weight {weight:g}"
+        if not choices.screening.applies(problem, solver):
+            return self.recorder.solve(
+                problem,
+                solver,
+                model=SPARSE,
+                purpose=purpose,
+                stopping=stopping,
+                tuner=self.tuner_for(problem, delay=1 if state is None else 0),
+                state=state,
+                detail=detail,
+            )
+        solution = solve_screened(
+            problem,
+            solver,
+            choices.screening,
+            stopping=stopping,
+            small_stopping=choices.stopping,
+            tuner_for=self.tuner_for,
+            state=state,
+            watch=self.recorder.watch,
+        )
+        name = f"{solver_name(solver)}, screened"
+        self.recorder.note(solution, name, model=SPARSE, purpose=purpose, detail=detail)
+        return solution
+
+    def tuner_for(
+        self,
+        problem: Problem,
+        columns: NDArray[np.intp] | None = None,
+        *,
+        delay: int = 0,
+        learn: bool = True,
+    ) -> Tuner:
+        """What tunes a problem, or one that has some of its columns only."""
+        if self.choices.tuning == "sure":
+            return SureRate()
+        em = EM(
+            _names(self.choices.tune, problem) if learn else frozenset(),
+            hyper=self.choices.hyper,
+            delay=delay,
+            every=MAX_SUM_EM_PERIOD if self.choices.max_sum else 1,
+        )
+        means = self.means
+        if columns is not None:
+            means = replace(means, within_var=means.within_var[columns])
+        return BlendTuner(em, means)
 
 
 def _names(tune: frozenset[str] | None, problem: Problem) -> frozenset[str]:
@@ -311,16 +271,17 @@ def _names(tune: frozenset[str] | None, problem: Problem) -> frozenset[str]:
     for name in tune:
         part = name.partition("__")[0]
         matches = [
-            n for n in everything if n.startswith(part + "__") and _without_base(n) == _without_base(name)
+            n for n in everything if n.startswith(part + "__") and without_base(n) == without_base(name)
         ]
         if not matches:
             raise ValueError(
                 f"tune names {name!r}, which cannot be learnt here. What can be: "
-                f"{sorted(map(_without_base, everything))}."
+                f"{sorted(map(without_base, everything))}."
             )
         found.update(matches)
     return checked_names(problem, frozenset(found))
 
 
-def _without_base(name: str) -> str:
+def without_base(name: str) -> str:
+    """A parameter's name without the wrappers of an assembled problem."""
     return "__".join(part for part in name.split("__") if part != "base")

@@ -24,10 +24,10 @@ from foldless.operators.whitened import Whiten, Whitening
 from foldless.priors import Blocks, Gaussian, Prior, Pruned
 from foldless.problem import Problem
 from foldless.solution import Outcome, Solution
-from foldless.solvers import solve
-from foldless.solvers.solve import Stopping, Watch
-from foldless.tuning.fit import Choices, Columns, Fit
-from foldless.tuning.loo import loo_log_loss, loo_log_odds
+from foldless.solvers import Stopping
+from foldless.tuning.fit import Choices
+from foldless.tuning.record import Recorder
+from foldless.tuning.table import Table
 
 # What the paper chooses from.
 DENSITIES = (0.0025, 0.005, 0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)
@@ -75,9 +75,11 @@ class Search:
 
 
 @dataclass(frozen=True, eq=False)
-class PrunedFit(Fit):
+class PrunedFit:
     """A fit, and what it was chosen from; weights are those of whitened columns if there is a whitening."""
 
+    solution: Solution
+    table: Table  # in the paper's units
     density: float
     noise: float
     tried: list[Tried]
@@ -91,55 +93,55 @@ def noisy(channel: Channel, noise: float) -> Channel:
     return FlippedLabels(channel, noise) if noise > 0.0 else channel
 
 
-def in_paper_units(standardized: Standardized, equal_scales: bool) -> Standardized:
+def in_paper_units(table: Table, equal_scales: bool) -> Table:
     """Centred columns, each of unit variance or all divided by one number; rows of mean square length one."""
+    standardized = table.standardized
     varying = ~standardized.constant
     n_varying = max(int(varying.sum()), 1)
     scale = standardized.scale
     if not equal_scales:
         common = np.sqrt(np.mean(np.square(scale[varying]))) if varying.any() else 1.0
         scale = np.full_like(scale, common)
-    return Standardized(
+    scaled = Standardized(
         standardized.operator, standardized.center, scale * np.sqrt(n_varying), standardized.constant
     )
+    return replace(table, standardized=scaled)
 
 
 def fit_pruned(
-    standardized: Standardized,
-    labels: Array,
-    sample_weight: Array,
-    columns: Columns,
-    choices: Choices,
-    search: Search,
-    *,
-    whiten: Whiten | None = None,
-    left_out: Array | None = None,
-    watch: Watch | None = None,
+    table: Table, choices: Choices, search: Search, recorder: Recorder, whiten: Whiten | None = None
 ) -> PrunedFit:
     """Fit every candidate, keep the one that predicts left-out labels best, and finish it.
 
-    `standardized` is in the paper's units (`in_paper_units`).
+    The table is in the paper's units (`in_paper_units`).
     """
-    whitening = None if whiten is None else Whitening.fit(standardized, sample_weight, whiten)
+    standardized = table.standardized
+    whitening = None if whiten is None else Whitening.fit(standardized, table.sample_weight, whiten)
     data = _Data(
         operator=standardized if whitening is None else whitening.operator(standardized),
-        labels=labels,
-        sample_weight=sample_weight,
-        left_out=np.minimum(sample_weight, 1.0) if left_out is None else left_out,
+        labels=table.labels,
+        sample_weight=table.sample_weight,
+        left_out=table.left_out.weight,
         constant=standardized.constant if whitening is None else np.zeros(whitening.n_columns, dtype=bool),
-        intercept=columns.intercept,
+        intercept=table.layout.intercept,
     )
-    n_iter = 0
 
-    def solve_at(density: float, noise: float, previous: Solution | None, stopping: Stopping) -> Solution:
-        nonlocal n_iter
+    def solve_at(
+        density: float, noise: float, previous: Solution | None, stopping: Stopping, purpose: str = "fit"
+    ) -> Solution:
         problem = data.problem(density, noisy(choices.channel, noise))
         # A neighbour's messages are a good start, but not those of a run that went astray.
         usable = previous is not None and previous.outcome is not Outcome.DIVERGED
-        state = choices.solver.resumed(previous.state) if previous is not None and usable else None
-        solution = solve(problem, choices.solver, stopping=stopping, state=state, watch=watch)
-        n_iter += len(solution.history)
-        return solution
+        state = choices.solver.as_start(previous.state) if previous is not None and usable else None
+        return recorder.solve(
+            problem,
+            choices.solver,
+            model="sparse",
+            purpose=purpose,
+            stopping=stopping,
+            state=state,
+            detail=f"density {density:g}, noise {noise:g}",
+        )
 
     if search.nothing_to_choose:
         density, noise = search.densities[0], search.noises[0]
@@ -154,7 +156,7 @@ def fit_pruned(
         )
 
         def rough(density: float, noise: float, previous: Solution | None) -> Solution:
-            return solve_at(density, noise, previous, scan)
+            return solve_at(density, noise, previous, scan, "search")
 
         contest = _Contest(rough, by_loss=search.continuous)
         _try_grid(search, contest)
@@ -170,22 +172,7 @@ def fit_pruned(
             if finished.outcome is not Outcome.DIVERGED or solution.outcome is Outcome.DIVERGED:
                 solution = finished
 
-    assert isinstance(solution.problem.prior, Blocks)
-    return PrunedFit(
-        solution=solution,
-        standardized=standardized,
-        columns=columns,
-        prior=solution.problem.prior.base,
-        channel=solution.problem.channel,
-        generative_weight=0.0,
-        candidates=[],
-        n_iter=n_iter,
-        max_sum=False,
-        density=density,
-        noise=noise,
-        tried=tried,
-        whitening=whitening,
-    )
+    return PrunedFit(solution, table, density, noise, tried, whitening)
 
 
 @dataclass(frozen=True, eq=False)
@@ -292,6 +279,6 @@ def _try_between(search: Search, contest: _Contest) -> None:
 
 def _tried(density: float, noise: float, solution: Solution) -> Tried:
     weight = solution.problem.label_weight
-    wrong = solution.problem.labels * loo_log_odds(solution) <= 0
+    wrong = solution.problem.labels * solution.loo_log_odds() <= 0
     error = float(weight @ wrong) / float(weight.sum())
-    return Tried(density, noise, error, loo_log_loss(solution), solution.outcome)
+    return Tried(density, noise, error, solution.loo_log_loss(), solution.outcome)

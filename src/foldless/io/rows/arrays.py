@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from foldless.io.rows.base import NUMBERS, ReadRows, RowSource, in_space
+from foldless.io.rows.base import NUMBERS, ReadRows, RowSource
 
 
 class ArrayRows(RowSource):
@@ -32,7 +32,7 @@ class ArrayRows(RowSource):
             found = self.array[rows]
             if issparse(found):
                 return found.tocsr()
-            block = in_space(space, rows.stop - rows.start, self.shape[1], self.dtype)
+            block = self.in_space(rows, space)
             block[:] = found
             return block
 

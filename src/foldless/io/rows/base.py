@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from foldless.io.matrix import as_labels, as_texts
+from foldless.io.table import Roles
 
 # Large enough that a disk, or a network, is asked for a stretch and not for rows; two of them are in memory.
 BLOCK_BYTES = 32 << 20
@@ -47,7 +50,8 @@ class RowSource(ABC):
 
     def cuts(self, block_bytes: int) -> list[slice]:
         """Blocks of rows of about this size, in order."""
-        return even_cuts(self.shape, self.dtype, block_bytes)
+        n_rows, step = self.shape[0], max(block_bytes // max(self._row_bytes, 1), 1)
+        return [slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step)]
 
     def tile(self, rows: slice, columns: slice) -> NDArray[np.float64]:
         """A dense float64 copy of some rows of some columns. This form reads whole rows."""
@@ -67,26 +71,25 @@ class RowSource(ABC):
 
     def space_needed(self, pieces: Sequence[slice]) -> int:
         """Bytes that the largest of these blocks takes, for sources that read into a given space."""
-        return max((piece.stop - piece.start for piece in pieces), default=0) * row_bytes(
-            self.shape, self.dtype
-        )
+        return max((piece.stop - piece.start for piece in pieces), default=0) * self._row_bytes
 
+    def in_space(self, rows: slice, space: NDArray[np.uint8]) -> NDArray[Any]:
+        """The first bytes of a space as an array of these rows, to be filled."""
+        n_rows = rows.stop - rows.start
+        return space[: n_rows * self._row_bytes].view(self.dtype).reshape(n_rows, self.shape[1])
 
-def row_bytes(shape: tuple[int, int], dtype: np.dtype[Any]) -> int:
-    return shape[1] * dtype.itemsize
+    def note_samples(self, path: Path, roles: Roles, values_of: Callable[[str], NDArray[Any]]) -> None:
+        """Labels, groups and names of samples, by the names under which they are beside the matrix."""
+        if roles.target is not None:
+            self.labels = as_labels(path, values_of(roles.target), roles.target)
+        if roles.groups is not None:
+            self.groups = as_texts(path, values_of(roles.groups), roles.groups)
+        if roles.samples is not None:
+            self.row_names = [str(name) for name in values_of(roles.samples)]
 
-
-def even_cuts(shape: tuple[int, int], dtype: np.dtype[Any], block_bytes: int) -> list[slice]:
-    """Rows of a dense matrix in blocks of about so many bytes, at least a row each."""
-    n_rows = shape[0]
-    step = max(block_bytes // max(row_bytes(shape, dtype), 1), 1)
-    return [slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step)]
-
-
-def in_space(space: NDArray[np.uint8], n_rows: int, n_columns: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The first bytes of a space as an array of rows."""
-    used = space[: n_rows * n_columns * dtype.itemsize]
-    return used.view(dtype).reshape(n_rows, n_columns)
+    @property
+    def _row_bytes(self) -> int:
+        return self.shape[1] * self.dtype.itemsize
 
 
 def file_identity(path: Path) -> str:

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from foldless.io.extras import needs
 from foldless.io.h5ad import REMEDY, check_is_anndata
-from foldless.io.matrix import as_labels, as_texts
-from foldless.io.rows.base import NUMBERS, ReadRows, RowSource, file_identity, in_space
+from foldless.io.rows.base import NUMBERS, ReadRows, RowSource, file_identity
 from foldless.io.table import BadTable, Roles, check_present, readable_as
 
 BY_COLUMNS = "csc_matrix"
@@ -48,12 +47,8 @@ class H5adRows(RowSource):
             obs = _element(file["obs"])
             wanted = [name for name in (roles.target, roles.groups, roles.samples) if name is not None]
             check_present(path, wanted, obs.columns, "column of obs", "target, groups or samples")
-            if roles.target is not None:
-                self.labels = as_labels(path, obs[roles.target].to_numpy(), roles.target)
-            if roles.groups is not None:
-                self.groups = as_texts(path, obs[roles.groups].to_numpy(), roles.groups)
-            samples = obs.index if roles.samples is None else obs[roles.samples]
-            self.row_names = [str(name) for name in samples]
+            self.row_names = [str(name) for name in obs.index]
+            self.note_samples(path, roles, lambda name: obs[name].to_numpy())
 
     def cuts(self, block_bytes: int) -> list[slice]:
         if self._starts is None:
@@ -79,7 +74,7 @@ class H5adRows(RowSource):
                 with readable_as(self.path, "AnnData", REMEDY):
                     if self._starts is not None:
                         return self._sparse_rows(X, self._starts, rows)
-                    block = in_space(space, rows.stop - rows.start, self.shape[1], self.dtype)
+                    block = self.in_space(rows, space)
                     X.read_direct(block, np.s_[rows])
                     return block
 

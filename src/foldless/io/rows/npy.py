@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foldless.io.npz import array_header
-from foldless.io.rows.base import NUMBERS, ReadRows, RowSource, file_identity, in_space
+from foldless.io.rows.base import NUMBERS, ReadRows, RowSource, file_identity
 from foldless.io.table import BadTable
 
 
@@ -56,7 +56,7 @@ class NpyRows(RowSource):
         with open(self.path, "rb", buffering=0) as stream:
 
             def read(rows: slice, space: NDArray[np.uint8]) -> NDArray[Any]:
-                block = in_space(space, rows.stop - rows.start, n_columns, self.dtype)
+                block = self.in_space(rows, space)
                 self._fill(stream, self._offset + rows.start * n_columns * size, block)
                 return block
 

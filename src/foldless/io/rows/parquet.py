@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from foldless.io.matrix import as_texts
 from foldless.io.parquet import dtype_of, labels_of, numbers_of, opened_parquet, samples_position, told
-from foldless.io.rows.base import ReadRows, RowSource, file_identity, in_space
+from foldless.io.rows.base import ReadRows, RowSource, file_identity
 from foldless.io.table import BadTable, Roles, layout_of
 
 
@@ -58,7 +58,7 @@ class ParquetRows(RowSource):
             def read(rows: slice, space: NDArray[np.uint8]) -> NDArray[Any]:
                 nonlocal batches, position, rest
                 n_rows = rows.stop - rows.start
-                block = in_space(space, n_rows, self.shape[1], self.dtype)
+                block = self.in_space(rows, space)
                 # Only what reading says is translated, not what happens to a block later on.
                 with told(self.path):
                     if rows.start != position:

@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foldless.io.extras import needs
-from foldless.io.matrix import as_labels, as_texts
 from foldless.io.names import printable
-from foldless.io.rows.base import NUMBERS, ReadRows, RowSource, in_space
+from foldless.io.rows.base import NUMBERS, ReadRows, RowSource
 from foldless.io.table import BadTable, Roles, check_present, readable_as
 
 MATRIX = "X"
@@ -37,12 +36,7 @@ class ZarrRows(RowSource):
             self.shape = (int(X.shape[0]), int(X.shape[1]))
             self.dtype = np.dtype(X.dtype)
             self._rows_of_a_chunk = int(X.chunks[0])
-            if roles.target is not None:
-                self.labels = as_labels(path, self._vector(store, roles.target, "target"), roles.target)
-            if roles.groups is not None:
-                self.groups = as_texts(path, self._vector(store, roles.groups, "groups"), roles.groups)
-            if roles.samples is not None:
-                self.row_names = [str(name) for name in self._vector(store, roles.samples, "samples")]
+            self.note_samples(path, roles, lambda name: self._vector(store, name))
 
     def cuts(self, block_bytes: int) -> list[slice]:
         """Whole chunks where they fit, since a chunk that two blocks share is unpacked twice."""
@@ -59,7 +53,7 @@ class ZarrRows(RowSource):
             X = _matrix(self.path, store)
 
             def read(rows: slice, space: NDArray[np.uint8]) -> NDArray[Any]:
-                block = in_space(space, rows.stop - rows.start, self.shape[1], self.dtype)
+                block = self.in_space(rows, space)
                 with readable_as(self.path, "zarr", REMEDY):
                     block[:] = X[rows]
                 return block
@@ -73,10 +67,10 @@ class ZarrRows(RowSource):
     def identity(self) -> str:
         return folder_identity(self.path)
 
-    def _vector(self, store: Any, name: str, purpose: str) -> NDArray[Any]:
+    def _vector(self, store: Any, name: str) -> NDArray[Any]:
         """Another array of the group, with a value for each row."""
         arrays = list(store.array_keys()) if hasattr(store, "array_keys") else []
-        check_present(self.path, [name], arrays, "array", purpose)
+        check_present(self.path, [name], arrays, "array", "target, groups or samples")
         values = np.asarray(store[name][:])
         if values.shape != (self.shape[0],):
             raise BadTable(

@@ -15,7 +15,7 @@ sweep, other weights between their points and hulls anew, the bound falls as lon
 and close to a fixed point may rise again a little. The max-marginals are  ν_i = log p_i + Σ_f m_{f,i}.
 
 The paper has an outer loop that moves u_i towards log b_i, which would make ν the max-marginals of ordinary
-belief propagation. With it messages do not settle on real data and errors are higher (docs/architecture.md),
+belief propagation. With it messages do not settle on real data and errors are higher (docs/decisions),
 so it is an option, `outer_every`. Without it the messages start as soft margins, a parabola each, and sharpen
 towards the 0-1 loss sweep by sweep: the number of sweeps smooths, and is chosen like a parameter.
 """

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from foldless.beliefs import Array
+from foldless.registry import registered
 
 LogPrior = Callable[[Array], Array]
 
@@ -43,6 +44,7 @@ def grid(n_weights: int, n_bins: int, reach: float) -> Array:
     return np.tile(reach * steps, (n_weights, 1))
 
 
+@registered("marginals/histograms")
 @dataclass(frozen=True, eq=False)
 class Histograms:
     """Distributions of weights: evenly spaced points and their probabilities, along the last axis."""

@@ -1,0 +1,252 @@
+"""What both Bayes points share: columns or kernels, one class against the rest, predictions, attributes."""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state, check_scalar
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from foldless.beliefs import Array
+from foldless.estimators._binary_points import OneAgainstRest, coupled
+from foldless.estimators._kernel_basis import Basis, FourierBasis, GramBasis, Kernel
+from foldless.estimators._notebook import NotebookSummary
+from foldless.estimators._reading import STORAGE, sample_weights
+from foldless.estimators._saving import Saved
+from foldless.estimators._threads import one_blas_thread
+from foldless.operators import Dense, Operator, Standardized, operator_from
+from foldless.solution import Iteration, Outcome
+from foldless.solvers.knapsack import Histograms, Sweep
+
+# How far apart the quartiles of a unit Gaussian are.
+GAUSSIAN_QUARTILES = 1.3489795
+
+# From columns, labels ±1, weights of samples and how much of these leaves with a sample.
+BinaryFit = Callable[[Standardized, Array, Array, Array], OneAgainstRest]
+
+
+class BayesPointBase(Saved, NotebookSummary, ClassifierMixin, BaseEstimator, ABC):
+    """A linear classifier on columns or kernels, averaged over its posterior; a subclass has the fit."""
+
+    kernel: Kernel | None
+    gamma: float | None
+    degree: float
+    coef0: float
+    n_components: int | None
+    random_features: bool
+    standardize: bool | Literal["robust"]
+    class_weight: dict[Any, float] | str | None
+    tol: float
+    random_state: Any
+    verbose: int
+
+    @abstractmethod
+    def _binary_fit(self) -> BinaryFit:
+        """The fit of one class against the rest; parameters that are not allowed are refused here."""
+
+    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit to data of two classes or more.
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix of shape (n_samples, n_features)
+            Any units: columns are centred and scaled inside.
+        y : array of shape (n_samples,)
+        sample_weight : array of shape (n_samples,), optional
+            How often each sample counts: weight 2 is the same as the row twice.
+        """
+        self._check_column_parameters()
+        fit_one = self._binary_fit()
+        X, targets = validate_data(self, X, y, ensure_min_samples=2, **STORAGE)
+        check_classification_targets(targets)
+        self.classes_, code = np.unique(targets, return_inverse=True)
+        if self.classes_.size == 1:
+            raise ValueError(
+                f"{type(self).__name__} needs samples of two classes or more, but y contains only one class, "
+                f"{self.classes_[0]!r}. Check that the label column is the right one."
+            )
+        weight, left_out, counts = sample_weights(targets, sample_weight, self.class_weight, self.classes_)
+        with one_blas_thread():
+            columns = self._fitted_columns(X, weight)
+            positives = [1] if self.classes_.size == 2 else range(self.classes_.size)
+            fits = [fit_one(columns, np.where(code == k, 1.0, -1.0), weight, left_out) for k in positives]
+        self._publish(fits, columns, X.dtype)
+        if log_odds := [fit.loo_log_odds for fit in fits if fit.loo_log_odds is not None]:
+            self._publish_leave_one_out(coupled(np.column_stack(log_odds)), counts, code, X.dtype)
+        if not (self.outcome_.trustworthy or self.outcome_ is Outcome.EARLY):
+            warnings.warn(
+                f"{type(self).__name__}: {self.outcome_} after {self.n_iter_} iterations. "
+                f"{self.outcome_.advice}",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        return self
+
+    def decision_function(self, X: Any) -> NDArray[Any]:
+        """Scores of the Bayes point, positive for ``classes_[1]``; of several classes, log-odds of each."""
+        columns = self._new_columns(X)
+        two = self.classes_.size == 2
+        scores = self._points[0].scores(columns)[0] if two else self._log_odds(columns)
+        return scores.astype(self.coef_.dtype, copy=False)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The class of each sample."""
+        scores = self.decision_function(X)
+        if self.classes_.size == 2:
+            return self.classes_[(scores > 0).astype(np.intp)]
+        return self.classes_[np.argmax(scores, axis=1)]
+
+    def predict_proba(self, X: Any) -> NDArray[Any]:
+        """Class probabilities.
+
+        Several classes: given independent votes of every class against the rest, the probability that k
+        alone is voted for.
+        """
+        return np.exp(self._log_proba(X)).astype(self.coef_.dtype, copy=False)
+
+    def predict_log_proba(self, X: Any) -> NDArray[Any]:
+        """Logarithms of the class probabilities, exact far out where the probabilities round to zero."""
+        return self._log_proba(X).astype(self.coef_.dtype, copy=False)
+
+    def vote_margin(self, X: Any) -> NDArray[Any]:
+        """How clear the vote of all classifiers is: the share for a class minus that against it.
+
+        From -1 to 1, of shape (n_samples,), for ``classes_[1]``, or (n_samples, n_classes). Weights vote
+        independently of each other, so that the vote is of a score with the variance of a sum.
+        """
+        columns = self._new_columns(X)
+        margins = np.empty((columns.shape[0], len(self._points)))
+        for k, point in enumerate(self._points):
+            mean, var = point.scores(columns)
+            std = np.sqrt(np.maximum(var, np.finfo(float).tiny))
+            margins[:, k] = 2.0 * ndtr(mean / std) - 1.0
+        margins = margins.astype(self.coef_.dtype, copy=False)
+        return margins[:, 0] if self.classes_.size == 2 else margins
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    # ------------------------------------------------------------------ columns
+
+    def _check_column_parameters(self) -> None:
+        check_scalar(self.tol, "tol", Real, min_val=0.0)
+        if self.n_components is not None:
+            check_scalar(self.n_components, "n_components", Integral, min_val=1)
+        if not (isinstance(self.standardize, bool | np.bool_) or self.standardize == "robust"):
+            raise ValueError(f"standardize must be True, False or 'robust'; got {self.standardize!r}.")
+        if self.random_features and self.kernel not in (None, "rbf"):
+            raise ValueError(
+                f"random_features stand in for the RBF kernel; got kernel={self.kernel!r}. Use kernel='rbf', "
+                "or random_features=False with n_components to keep the columns few."
+            )
+
+    def _fitted_columns(self, X: Any, weight: Array) -> Standardized:
+        """The columns that carry weights: standardised features, or those of the kernel as they are."""
+        standardized = Standardized.fit(operator_from(X), weight)
+        if self.standardize == "robust":
+            standardized = _robustly_scaled(standardized, weight)
+        elif not self.standardize:
+            standardized = _as_they_are(standardized.operator, standardized.constant)
+        self._center, self._scale = standardized.center, standardized.scale
+        self._basis: Basis | None = None
+        if self.kernel is None and not self.random_features:
+            return standardized
+        samples = dense(standardized)
+        counted = samples[weight > 0]
+        gamma = 1.0 / samples.shape[1] if self.gamma is None else float(self.gamma)
+        if self.random_features:
+            n_columns = 100 if self.n_components is None else int(self.n_components)
+            rng = check_random_state(self.random_state)
+            self._basis = FourierBasis.fit(counted, gamma, n_columns, rng)
+        else:
+            assert self.kernel is not None
+            options = {"gamma": gamma, "degree": self.degree, "coef0": self.coef0}
+            self._basis = GramBasis.fit(counted, self.kernel, options, self.n_components)
+        return _as_they_are(Dense(self._basis.columns(samples)))
+
+    def _new_columns(self, X: Any) -> Standardized:
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, **STORAGE)
+        standardized = Standardized(operator_from(X), self._center, self._scale)
+        if self._basis is None:
+            return standardized
+        return _as_they_are(Dense(self._basis.columns(dense(standardized))))
+
+    # ------------------------------------------------------------------ attributes
+
+    def _publish(self, fits: list[OneAgainstRest], columns: Standardized, dtype: Any) -> None:
+        self._points = [fit.point for fit in fits]
+        coef = np.array([point.mean for point in self._points]) / columns.scale
+        level = np.array([point.intercept for point in self._points]) - coef @ columns.center
+        self.coef_, self.intercept_ = coef.astype(dtype), level.astype(dtype)
+        self.coef_std_ = (np.sqrt([point.var for point in self._points]) / columns.scale).astype(dtype)
+        self.weight_marginals_ = Histograms(
+            np.array([fit.marginals.points for fit in fits]) / columns.scale[:, np.newaxis],
+            np.array([fit.marginals.probability for fit in fits]),
+        )
+        self.n_iter_ = sum(fit.n_iter for fit in fits)
+        self.outcome_ = max((fit.outcome for fit in fits), key=list(Outcome).index)
+        for name in fits[0].attributes:
+            values = [fit.attributes[name] for fit in fits]
+            setattr(self, name, values if len(fits) > 1 else values[0])
+
+    def _publish_leave_one_out(self, log_proba: Array, counts: Array, code: Any, dtype: Any) -> None:
+        share = counts / counts.sum()
+        wrong = np.argmax(log_proba, axis=1) != code
+        # Shares add up to one but for rounding.
+        self.loo_error_ = min(float(share @ wrong), 1.0)
+        self.loo_log_loss_ = -float(share @ log_proba[np.arange(code.size), code])
+        self.loo_proba_ = np.exp(log_proba).astype(dtype)
+
+    def _log_odds(self, columns: Standardized) -> Array:
+        return np.column_stack([point.log_odds(columns) for point in self._points])
+
+    def _log_proba(self, X: Any) -> Array:
+        return coupled(self._log_odds(self._new_columns(X)))
+
+    def _show(self, number: int, step: Iteration | Sweep) -> None:
+        print(f"[{type(self).__name__}] {type(step).__name__.lower()} {number:4d}  change {step.change:.2e}")
+
+
+def dense(operator: Standardized) -> Array:
+    n_rows, n_columns = operator.shape
+    return operator.dense_tile(slice(0, n_rows), slice(0, n_columns))
+
+
+def _robustly_scaled(standardized: Standardized, weight: Array) -> Standardized:
+    """Median zero, and quartiles as far apart as those of a unit Gaussian.
+
+    Where half of a column is one value there is no range, and mean and variance stay.
+    """
+    center, scale = standardized.center.copy(), standardized.scale.copy()
+    for j in range(standardized.shape[1]):
+        column = standardized.operator.columns(np.array([j]))[:, 0].astype(np.float64)
+        low, middle, high = _quantiles(column, weight, (0.25, 0.5, 0.75))
+        if high > low:
+            center[j], scale[j] = middle, (high - low) / GAUSSIAN_QUARTILES
+    return Standardized(standardized.operator, center, scale, standardized.constant)
+
+
+def _quantiles(values: Array, weight: Array, levels: tuple[float, ...]) -> Array:
+    """The first values that this share of all samples does not exceed, a sample of weight 2 being two."""
+    order = np.argsort(values, kind="stable")
+    below = np.cumsum(weight[order])
+    return values[order][np.searchsorted(below, np.array(levels) * below[-1])]
+
+
+def _as_they_are(operator: Operator, constant: NDArray[np.bool_] | None = None) -> Standardized:
+    """Columns whose lengths mean something, in the place of standardised ones."""
+    n_columns = operator.shape[1]
+    return Standardized(operator, np.zeros(n_columns), np.ones(n_columns), constant)

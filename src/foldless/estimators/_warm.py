@@ -1,0 +1,45 @@
+"""Warm starts that cannot change an answer: a fit goes on from one of the same data, or of none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from foldless.io.checksums import checksum
+from foldless.tuning.models.sparse import SparseFits
+from foldless.tuning.path import Result
+from foldless.tuning.table import Table
+
+# What does not decide the answer: how long a fit may go on, and what it shows.
+NO_INFLUENCE = {"max_iter", "verbose", "n_jobs", "checkpoint", "warm_start", "fdr"}
+
+
+class WarmStart:
+    """For estimators with a parameter `warm_start`."""
+
+    warm_start: bool
+    _warm: tuple[str, SparseFits] | None = None
+
+    def _warmly(self, table: Table, fit: Callable[[SparseFits | None], Result]) -> Result:
+        """The result of `fit`, which is given where the last fit of the same data ended, if there was one."""
+        if not self.warm_start:
+            self._warm = None
+            return fit(None)
+        known = fingerprint(self, table)
+        result = fit(self._warm[1] if self._warm is not None and self._warm[0] == known else None)
+        self._warm = known, result.unfinished.without_data()
+        return result
+
+
+def fingerprint(estimator: BaseEstimator, table: Table) -> str:
+    """What other data, or other parameters, would not share.
+
+    Every value of X enters the moments of its column, and a sum over its row that is weighted by column.
+    """
+    params = {k: v for k, v in estimator.get_params(deep=False).items() if k not in NO_INFLUENCE}
+    x, left_out = table.standardized, table.left_out
+    mixture = x.scores(np.cos(np.arange(x.shape[1])))
+    arrays = [x.center, x.scale, mixture, table.labels, table.sample_weight, left_out.weight, left_out.group]
+    return f"{checksum(arrays):08x} {table.shape} {params!r}"

@@ -1,0 +1,270 @@
+"""The sparse model, which selects: tuned and blended with class means, or settled at plain parameters first.
+
+Where columns are independent, class means name most of the features in a few sweeps, and EM learns the
+parameters on the way (`tuning.fit`). Where they are correlated, class means mislead, and where single weights
+are hardly informed, EM between iterations can run away or never settle. There the model first settles at
+plain parameters; EM starts from there, for a while; the model settles at what it found; and the evidence
+decides between the two. Tuned parameters have seen every label, and cavities take no account of that: it is
+the plain model whose leave-one-out is honest, and which stands in an average.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from foldless.priors import Gaussian, Prior, RowSparse, SpikeAndSlab
+from foldless.solution import History, Outcome, Solution
+from foldless.solvers import EP, GAMP, Stopping
+from foldless.solvers.base import Solver
+from foldless.tuning.em import EM, tunable_names
+from foldless.tuning.fit import SPARSE, Choices, Fit, fit_some_rows, fit_tuned
+from foldless.tuning.integration import integrated
+from foldless.tuning.models.base import Model, of_solution, weights_of
+from foldless.tuning.plan import EXPECTED_ACTIVE, PLAIN_SLAB_VARIANCE, SparsePlan
+from foldless.tuning.record import Recorder
+from foldless.tuning.rows import Parts
+from foldless.tuning.table import Table, assembled
+
+# EM moves every so many iterations of exact covariances.
+EM_PERIOD = 2
+POLISH_STOPPING = Stopping(tol=1e-3, max_iter=100, patience=40)
+# A loss on other samples beyond the leave-one-out loss by more than this is more than chance.
+HONEST_STANDARD_ERRORS = 3.0
+PLAIN, CLASS_MEANS = "plain parameters", "class means"
+
+
+@dataclass(frozen=True, eq=False)
+class SparseFits:
+    """The fit that selects, and the one for an average, whose parameters have not seen all labels."""
+
+    selects: Fit
+    judged: Solution
+    # What they were found with, and from.
+    solver: Solver[Any]
+    start: str = CLASS_MEANS
+
+    @classmethod
+    def one(cls, fit: Fit, solver: Solver[Any], start: str = CLASS_MEANS) -> SparseFits:
+        return cls(fit, fit.solution, solver, start)
+
+    @property
+    def outcome(self) -> Outcome:
+        return self.selects.outcome
+
+    def model(self, table: Table) -> Model:
+        return of_solution(SPARSE, SPARSE, self.judged, table)
+
+    def without_data(self) -> SparseFits:
+        """Messages and parameters, but no samples."""
+        judged = self.judged.without_data()
+        same = self.selects.solution is self.judged
+        solution = judged if same else self.selects.solution.without_data()
+        return replace(
+            self,
+            selects=replace(self.selects, solution=solution, table=None),  # type: ignore[arg-type]
+            judged=judged,
+        )
+
+
+def fit_sparse(
+    table: Table,
+    sparse: SparsePlan,
+    choices: Choices,
+    recorder: Recorder,
+    *,
+    purpose: str = "fit",
+    warm: SparseFits | None = None,
+) -> SparseFits:
+    """The sparse model as planned: from one start, or from the better of two; or from where it ended before.
+
+    `warm` must be a fit of the same data under the same plan: then it is the same answer, to the tolerance.
+    """
+    if warm is not None:
+        return _continued(table, warm, _patient(choices, sparse, warm.start), recorder)
+    tried: list[tuple[SparseFits, slice]] = []
+    for start in sparse.starts:
+        begun, patient = len(recorder.runs), _patient(choices, sparse, start)
+        if start == PLAIN:
+            fits = _from_plain_parameters(table, sparse, patient, recorder, purpose)
+        else:
+            fits = SparseFits.one(fit_tuned(table, patient, recorder, purpose=purpose), choices.solver)
+        tried.append((fits, slice(begun, len(recorder.runs))))
+        if fits.outcome is Outcome.INTERRUPTED or (_ended_well(fits) and not sparse.judged_by_left_out):
+            chosen = fits
+            break
+    else:
+        standing = [f for f, _ in tried if f.judged.outcome.trustworthy] or [tried[0][0]]
+        chosen = min(standing, key=lambda f: f.judged.loo_log_loss())
+    for fits, runs in tried:
+        if fits is not chosen:
+            recorder.reject(runs)
+    if sparse.fallback is None or _ended_well(chosen):
+        return chosen
+    begun = len(recorder.runs)
+    other = fit_sparse(table, sparse.fallback, choices, recorder, purpose="fallback")
+    better = _ended_well(other)
+    recorder.reject(slice(0, begun) if better else slice(begun, None))
+    return other if better else chosen
+
+
+def _continued(table: Table, warm: SparseFits, choices: Choices, recorder: Recorder) -> SparseFits:
+    """Fits from where they ended."""
+    if warm.start == CLASS_MEANS:
+        fit = fit_tuned(table, choices, recorder, warm=warm.selects)
+        return SparseFits.one(fit, warm.solver)
+
+    def run(ended: Solution) -> Solution:
+        problem = assembled(table, ended.problem.channel).but(prior=ended.problem.prior)
+        return recorder.solve(
+            problem,
+            warm.solver,
+            model=SPARSE,
+            purpose="fit",
+            stopping=choices.stopping,
+            state=warm.solver.as_start(ended.state),
+        )
+
+    judged = run(warm.judged)
+    selects = judged if warm.selects.solution is warm.judged else run(warm.selects.solution)
+    return replace(warm, selects=Fit.of(selects, table), judged=judged)
+
+
+def _ended_well(fits: SparseFits) -> bool:
+    return fits.judged.outcome.trustworthy or fits.outcome is Outcome.INTERRUPTED
+
+
+def _patient(choices: Choices, sparse: SparsePlan, start: str) -> Choices:
+    """No longer and no finer than is worth it."""
+    tol = sparse.tolerance if start == PLAIN else sparse.blend_tolerance
+    stopping = replace(choices.stopping, tol=max(choices.stopping.tol, tol))
+    if sparse.patience is not None:
+        stopping = replace(stopping, patience=sparse.patience)
+    return replace(choices, stopping=stopping)
+
+
+def _from_plain_parameters(
+    table: Table, sparse: SparsePlan, choices: Choices, recorder: Recorder, purpose: str
+) -> SparseFits:
+    """Settled at plain parameters, and at those that EM finds from there as far as that goes well."""
+    exact = sparse.solver == "EP"
+    solver: Solver[Any] = EP() if exact else GAMP(variances=sparse.variances)  # type: ignore[arg-type]
+    problem = assembled(table, choices.channel, plain_prior(table, choices))
+
+    def run(purpose: str, problem: Any, stopping: Stopping, **more: Any) -> Solution:
+        return recorder.solve(problem, solver, model=SPARSE, purpose=purpose, stopping=stopping, **more)
+
+    plain = run(purpose, problem, choices.stopping)
+    as_it_is = SparseFits.one(Fit.of(plain, table), solver, PLAIN)
+    # Where no feature is more in than out, there is nothing to tune by. With exact covariances other
+    # parameters may settle what plain ones do not; with diagonal ones it is correlations that keep it moving,
+    # and EM would follow cavities that mean nothing.
+    tunable = plain.outcome.trustworthy or exact
+    if sparse.em_iterations == 0 or plain.outcome is Outcome.INTERRUPTED or not tunable:
+        return as_it_is
+    if not np.any(as_it_is.selects.inclusion_probability()[table.free] > 0.5):
+        return as_it_is
+    begun = len(recorder.runs)
+    tuned = run(
+        "tune",
+        problem,
+        replace(choices.stopping, max_iter=min(sparse.em_iterations, choices.stopping.max_iter)),
+        tuner=EM(tunable_names(problem), hyper=choices.hyper, delay=0, every=EM_PERIOD),
+        state=solver.as_start(plain.state),
+    )
+    if tuned.outcome in (Outcome.BUDGET, Outcome.STALLED):
+        tuned = run("settle", tuned.problem, choices.stopping, state=solver.as_start(tuned.state))
+    better = not plain.outcome.trustworthy or tuned.posterior.log_evidence >= plain.posterior.log_evidence
+    if not (tuned.outcome is Outcome.INTERRUPTED or (tuned.outcome.trustworthy and better)):
+        recorder.reject(slice(begun, None))
+        return as_it_is
+    history = History(plain.history.iterations + tuned.history.iterations)
+    return SparseFits(Fit.of(replace(tuned, history=history), table), plain, solver, PLAIN)
+
+
+def plain_prior(table: Table, choices: Choices) -> Prior:
+    """Few features expected, of about two log-odds per standard deviation; or a prior given as an object."""
+    if isinstance(choices.prior, Prior):
+        return choices.prior
+    kind = RowSparse if table.n_scores > 1 else SpikeAndSlab
+    return kind(Gaussian(PLAIN_SLAB_VARIANCE), min(EXPECTED_ACTIVE / max(table.n_free, 1), 0.5))
+
+
+# ---------------------------------------------------------------------- with exact covariances, afterwards
+
+
+def finished(fit: Fit, sparse: SparsePlan, choices: Choices, recorder: Recorder) -> Fit:
+    """A message-passing answer, finished with exact covariances as far as that is planned.
+
+    GAMP finds parameters and weights fast, and for independent columns its means are right; its variances
+    take the columns of a finite table for independent, too, and come out too small. EP goes on from its
+    answer, with parameters as they are. A blend with class means has no EP form, and stays.
+    """
+    solution = fit.solution
+    if not sparse.polish or fit.generative_weight > 0 or not fit.outcome.trustworthy:
+        return fit
+    solver, posterior, state = EP(), solution.posterior, solution.state
+    start = solver.from_beliefs(
+        solution.problem,
+        weight_mean=posterior.mean,
+        weight_var=posterior.var,
+        cavity_mean=posterior.cavity_mean,
+        cavity_var=posterior.cavity_var,
+        score_cavity_mean=state.score_cavity_mean,
+        score_cavity_var=state.score_cavity_var,
+    )
+    begun = len(recorder.runs)
+    exact = recorder.solve(
+        solution.problem, solver, model=SPARSE, purpose="polish", stopping=POLISH_STOPPING, state=start
+    )
+    if not (exact.outcome.trustworthy or exact.outcome is Outcome.INTERRUPTED):
+        recorder.reject(slice(begun, None))
+        return fit
+    history = History(solution.history.iterations + exact.history.iterations)
+    outcome = solution.outcome if exact.outcome.trustworthy else exact.outcome
+    polished = replace(fit, solution=replace(exact, history=history, outcome=outcome))
+    if not sparse.integrate or not outcome.trustworthy:
+        return polished
+    return integrated(polished, choices.hyper, recorder)
+
+
+# ---------------------------------------------------------------------- some of very many rows, beforehand
+
+
+def fit_sample(
+    table: Table, parts: Parts, sparse: SparsePlan, choices: Choices, recorder: Recorder, *, checked: bool
+) -> Fit | None:
+    """A fit of some rows as though columns were independent; None if it may not be trusted.
+
+    Correlations do harm by making cavities wrong. Where leave-one-out of these rows agrees with the loss on
+    other rows they have not, and the fit of all rows may start from it.
+    """
+    found = fit_some_rows(parts.search, table, _patient(choices, sparse, CLASS_MEANS), recorder)
+    if found is None or found.outcome is Outcome.INTERRUPTED or not checked:
+        return found
+    if not (found.outcome.trustworthy and loo_holds(found, table.some_rows(parts.check))):
+        return None
+    return found
+
+
+def loo_holds(found: Fit, others: Table) -> bool:
+    """Whether the loss on other samples is no larger than leave-one-out has it, but for chance."""
+    weights = weights_of(found.solution, found.table)
+    channel = found.solution.problem.channel.predictive()
+    log_proba = channel.log_proba(
+        weights.scores(others.standardized), weights.score_variances(others.standardized)
+    )
+    expected, expected_error = _mean_loss(
+        found.solution.loo_log_densities(), found.solution.problem.label_weight
+    )
+    loss, error = _mean_loss(others.log_density(log_proba), others.sample_weight)
+    return bool(loss - expected <= HONEST_STANDARD_ERRORS * np.hypot(error, expected_error))
+
+
+def _mean_loss(log_density: Any, weight: Any) -> tuple[float, float]:
+    """And its standard error; a sample of weight 2 counts as two."""
+    share = weight / weight.sum()
+    mean = float(share @ log_density)
+    return -mean, float(np.sqrt(share @ (log_density - mean) ** 2 / weight.sum()))

@@ -1,0 +1,173 @@
+"""The one path from a table to a fit: the models that a plan names, and their average.
+
+Table ─▶ Survey ─▶ plan ─▶ sparse model (selects) ─┐
+                       └─▶ dense models ───────────┴▶ Portfolio (predicts)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from foldless.beliefs import Array
+from foldless.solution import Outcome
+from foldless.tuning.fit import SPARSE, Choices, Fit, fit_tuned
+from foldless.tuning.models.base import Model, of_solution
+from foldless.tuning.models.frequencies import class_frequencies
+from foldless.tuning.models.informed import informed_ridges
+from foldless.tuning.models.newton_ridges import newton_ridges
+from foldless.tuning.models.ridges import States, ridges
+from foldless.tuning.models.sparse import SparseFits, finished, fit_sample, fit_sparse
+from foldless.tuning.plan import FIRST_RIDGE, DensePlan, Plan, Recipe
+from foldless.tuning.portfolio import Portfolio, alone, stacked
+from foldless.tuning.record import FELL_BACK, FLAGS, NOT_SPARSE, Flag, Record, Recorder
+from foldless.tuning.rows import parts_of
+from foldless.tuning.table import Table
+
+# An average in which a model has a smaller weight than this is hardly another without it.
+WORTH_IT = 0.1
+# Dense models that predict better than the sparse one by more than this are a reason for care.
+CLEAR_STANDARD_ERRORS = 2.0
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """A sparse model to select with, an average to predict with, and what happened."""
+
+    sparse: Fit
+    portfolio: Portfolio
+    plan: Plan
+    record: Record
+    flags: tuple[Flag, ...]
+    # What a later fit of the same data may start from.
+    unfinished: SparseFits
+
+
+def fit_table(
+    table: Table,
+    plan: Plan,
+    choices: Choices,
+    recorder: Recorder,
+    *,
+    nonzero_fraction: Array | None = None,
+    warm: SparseFits | None = None,
+) -> Result:
+    """Fit the models of the plan; `nonzero_fraction` is of the columns, `warm` an earlier fit of the same."""
+    unit = None
+    if plan.dense is not None and plan.dense.per_occurrence:
+        assert nonzero_fraction is not None
+        unit = occurrence_unit(table, nonzero_fraction)
+    path = _Path(table, plan, choices, recorder, unit, warm)
+    fits, dense = path.run()
+    sparse, portfolio = path.concluded(fits, dense)
+    record = recorder.record()
+    flags = [FLAGS[code] for code in plan.flags]
+    if any(run.purpose == "fallback" for run in record.used("sparse")):
+        flags.append(FELL_BACK)
+    if portfolio.dense_lead > CLEAR_STANDARD_ERRORS:
+        flags.append(NOT_SPARSE)
+    return Result(sparse, portfolio, plan, record, tuple(flags), fits)
+
+
+def occurrence_unit(table: Table, nonzero_fraction: Array) -> Array:
+    """Units of columns in which all weights of a dense model have one prior: one size per occurrence.
+
+    Per standard deviation, a word in one document of ten thousand is a hundred times as large there as a word
+    in all. With one size of weights per standard deviation, dense models would describe documents by words
+    that hardly any other has. So prior variances are in proportion to how often a column is not zero.
+    """
+    unit = np.ones(table.free.size)
+    unit[table.free] = np.sqrt(np.maximum(nonzero_fraction[table.free], 1.0 / table.shape[0]))
+    unit[table.free] /= np.sqrt(np.mean(unit[table.free] ** 2))
+    return unit
+
+
+@dataclass
+class _Path:
+    table: Table
+    plan: Plan
+    choices: Choices
+    recorder: Recorder
+    unit: Array | None
+    warm: SparseFits | None
+
+    def run(self) -> tuple[SparseFits, list[Model]]:
+        """The sparse model, and dense ones beside it."""
+        sparse = self.plan.sparse
+        if sparse.search_rows and self.warm is None:
+            found = self._from_some_rows()
+            if found is not None:
+                return found
+        fits = fit_sparse(self.table, sparse, self.choices, self.recorder, warm=self.warm)
+        return fits, self._worthwhile(fits)
+
+    def _from_some_rows(self) -> tuple[SparseFits, list[Model]] | None:
+        """The fit of very many rows, from one of some of them; None if that may not be trusted."""
+        table, sparse = self.table, self.plan.sparse
+        parts = parts_of(table, sparse.search_rows)
+        checked = self.plan.path == "diagonal" or self.plan.dense is not None
+        sample = fit_sample(table, parts, sparse, self.choices, self.recorder, checked=checked)
+        if sample is None:
+            return None
+        known: States = {}
+        if self.plan.dense is not None and sample.outcome is not Outcome.INTERRUPTED:
+            known = self._states_worthwhile(sample)
+        fit = fit_tuned(table, self.choices, self.recorder, sample=sample)
+        if checked and not (fit.outcome.trustworthy or fit.outcome is Outcome.INTERRUPTED):
+            return None
+        dense: list[Model] = []
+        if self.plan.dense is not None and known:
+            dense = self._dense(table, self.plan.dense, self.unit, known=known)[0]
+        return SparseFits.one(fit, self.choices.solver), dense
+
+    def _states_worthwhile(self, sample: Fit) -> States:
+        """Where the ridges of a sample ended that have a share beside its sparse model."""
+        assert self.plan.dense is not None
+        models, states = self._dense(sample.table, self.plan.dense, self.unit)
+        fits = SparseFits.one(sample, self.choices.solver)
+        shares = {share.name: share.weight for share in _averaged(fits, models, sample.table).models}
+        return {recipe: state for recipe, state in states.items() if shares[recipe.name] >= WORTH_IT}
+
+    def _worthwhile(self, fits: SparseFits) -> list[Model]:
+        """The dense models, as far as they are planned and have something to add."""
+        dense = self.plan.dense
+        if dense is None or fits.outcome is Outcome.INTERRUPTED:
+            return []
+        if not dense.if_worthwhile:
+            return self._dense(self.table, dense, self.unit)[0]
+        first = self._dense(self.table, dense, self.unit, recipes=(FIRST_RIDGE,))[0]
+        glance = _averaged(fits, first, self.table)
+        if sum(share.weight for share in glance.models if share.name == FIRST_RIDGE.name) < WORTH_IT:
+            return first
+        return self._dense(self.table, dense, self.unit)[0]
+
+    def _dense(
+        self,
+        table: Table,
+        dense: DensePlan,
+        unit: Array | None,
+        *,
+        recipes: Sequence[Recipe] | None = None,
+        known: States | None = None,
+    ) -> tuple[list[Model], States]:
+        if dense.solver == "kernel EP":
+            return informed_ridges(table, dense.recipes, self.recorder), {}
+        if dense.solver == "Newton":
+            return newton_ridges(table, dense, unit, self.recorder), {}
+        return ridges(table, dense, unit, self.recorder, recipes=recipes, known=known)
+
+    def concluded(self, fits: SparseFits, dense: list[Model]) -> tuple[Fit, Portfolio]:
+        """The fit that selects, finished, and the average that predicts."""
+        selects = finished(fits.selects, self.plan.sparse, self.choices, self.recorder)
+        if self.plan.dense is None:
+            return selects, alone(of_solution(SPARSE, SPARSE, selects.solution, self.table), self.table)
+        return selects, _averaged(fits, dense, self.table)
+
+
+def _averaged(fits: SparseFits, dense: list[Model], table: Table) -> Portfolio:
+    models = [class_frequencies(table), *dense]
+    if fits.judged.outcome.may_be_judged or not dense:
+        models.append(fits.model(table))
+    return stacked(models, table)

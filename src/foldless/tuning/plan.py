@@ -1,0 +1,378 @@
+"""Which models are fitted to a table, by which solvers, and why: the one place where that is decided.
+
+`plan` is a pure function of what a survey found, of what may be spent, and of what was asked for. A plan is
+data: it is kept with the fit, saved with the model, and printed by reports.
+
+    columns                     two classes                             more classes
+    ------------------------    ------------------------------------    ----------------------------------
+    independent                 sparse by GAMP, polished by EP          sparse by GAMP; EP if samples
+                                                                        outnumber features
+    independent, mostly zeros   sparse by GAMP, ridges if worth it      sparse by GAMP, ridges
+    correlated, affordable      sparse by EP, informed ridges (ridges   sparse by EP, ridges
+                                of words, or if samples outnumber
+                                features)
+    correlated, too large       sparse by GAMP from two sides,          sparse by GAMP from two sides,
+                                ridges by GAMP                          ridges, exact as far as possible
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+from foldless.registry import registered
+from foldless.tuning.survey import Facts
+
+# Up to here diagonal covariances do: AR(0.5) columns, at 1.1, are fitted alike by both solvers.
+TOLERATED_EXCESS = 1.25
+# Most words are in fewer rows than this share; most genotypes, and counts of what is common, in more.
+RARE = 0.1
+# Plain parameters of the sparse model: few features, of about two log-odds per standard deviation.
+EXPECTED_ACTIVE = 10.0
+PLAIN_SLAB_VARIANCE = 4.0
+# An iteration that has not found a smaller change for so long will not settle.
+PATIENCE = 60
+# Relative change at which a sparse model has settled; of several classes, whose sites circle about their
+# fixed point for as long again before they come nearer; and of ridges by messages, which are only averaged.
+TOLERANCE, TOLERANCE_OF_MANY, RIDGE_TOLERANCE = 1e-3, 5e-3, 1e-2
+RIDGE_MAX_ITER = 200
+# EM goes on for so many iterations from plain parameters: near its start the evidence is flat.
+EM_ITERATIONS, EM_ITERATIONS_OF_MANY = 40, 20
+# Prior variances of scores, in squared log-odds: from weak signals to separated classes. A search begins in
+# the middle; the best decade and its neighbours are kept.
+SEARCHED_VARIANCES = (0.1, 1.0, 10.0, 100.0, 1000.0, 10000.0)
+# With more features than samples any labels can be separated. A prior this wide leaves it to them how far, as
+# a Bayes point machine does; wrong labels and certainties make predictions more or less timid.
+INFORMED_VARIANCE = 1000.0
+# Parts that ridges are left out in where one by one costs too much.
+N_PARTS = 5
+
+
+@registered("plan/recipe")
+class Recipe(NamedTuple):
+    """One dense model: Gaussian weights, all alike or the wider the further apart class means are."""
+
+    score_variance: float  # of the scores of samples, a priori
+    flip_prob: float = 0.0  # the share of labels that are wrong
+    exponent: int = 0  # prior variances ∝ relevance to this power
+
+    @property
+    def code(self) -> str:
+        return ("ridge", "informed", "strongly-informed")[self.exponent]
+
+    @property
+    def name(self) -> str:
+        noise = ", labels may be wrong" if self.flip_prob else ""
+        return f"{self.code.replace('-', ' ')}, score variance {self.score_variance:g}{noise}"
+
+
+# There a wide prior can call every sample that does not fit wrongly labelled, and leave-one-out does not
+# notice: wrong labels go with narrow priors only.
+RIDGES = (Recipe(1.0), Recipe(10.0), Recipe(100.0), Recipe(1.0, 0.1), Recipe(10.0, 0.1))
+INFORMED = tuple(Recipe(INFORMED_VARIANCE, flips, exponent) for exponent in (0, 1, 2) for flips in (0.0, 0.1))
+# The second is fitted first, and says whether the others are worth it.
+RIDGES_BY_MESSAGES = (Recipe(1.0), Recipe(10.0), Recipe(100.0), Recipe(1000.0))
+FIRST_RIDGE = RIDGES_BY_MESSAGES[1]
+SEARCHED_RIDGES = tuple(Recipe(variance) for variance in SEARCHED_VARIANCES)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a fit may cost, in operations of one iteration unless said otherwise; seconds are of one core."""
+
+    exact: float = 1e10  # exact covariances: about half a second
+    polish: float = 2e8  # message passing finished with exact covariances: ten milliseconds
+    integrate: float = 5e7  # the fit repeated at neighbours of its parameters: three
+    tune_many: float = 2e8  # EM of several classes: about a second in all
+    ridge_step: float = 4e10  # a Newton step of a ridge: about two seconds
+    ridge_left_out: float = 2e11  # a ridge left out sample by sample: about ten seconds
+    # A search over generative weights needs no more rows than these, if they are a small share of all: with
+    # so many a proportion is known to a third of a per cent.
+    search_rows: int = 20_000
+    search_share: float = 0.1
+    # Features from which most weights of two classes are visited only now and then (`solvers.screening`).
+    screened: int = 1_000_000
+
+
+@registered("plan/reason")
+class Reason(NamedTuple):
+    """Why something was decided; the code is stable, the text is for readers."""
+
+    code: str
+    text: str
+
+
+@registered("plan/sparse")
+@dataclass(frozen=True)
+class SparsePlan:
+    """The model that selects features."""
+
+    prior: str
+    solver: str  # "GAMP", "EP", ...
+    # Where fits start: "class means" (blended with them, tuned) or "plain parameters" (labels alone). Where
+    # there are two, the first that settles is taken, or the one that predicts left-out labels better.
+    starts: tuple[str, ...] = ("class means",)
+    judged_by_left_out: bool = False
+    variances: str = "rank-one"
+    em_iterations: int = 0  # from plain parameters
+    tolerance: float = 0.0  # at least, from plain parameters
+    blend_tolerance: float = 0.0  # at least, from class means
+    patience: int | None = None
+    search_rows: int = 0  # to search with before all rows are fitted; 0: no such search
+    polish: bool = False
+    integrate: bool = False
+    credible_sets: bool = False
+    fallback: SparsePlan | None = None  # where this one does not settle
+
+
+@registered("plan/dense")
+@dataclass(frozen=True)
+class DensePlan:
+    """The models that only predict, beside the sparse one."""
+
+    solver: str  # "kernel EP", "EP", "GAMP", "Newton"
+    recipes: tuple[Recipe, ...]
+    searched: bool = False  # only the best recipe and its neighbours are kept
+    per_occurrence: bool = False  # one size of weights per occurrence instead of per standard deviation
+    n_parts: int = 0  # left out in so many parts; 0: as the table has it
+    if_worthwhile: bool = False  # only if the first ridge has a share in the average
+
+
+@registered("plan/plan")
+@dataclass(frozen=True)
+class Plan:
+    """What is to be fitted, and why."""
+
+    path: str  # "independent", "independent words", "exact", "diagonal", "requested"
+    sparse: SparsePlan
+    dense: DensePlan | None
+    left_out: str  # "samples" or "groups"
+    reasons: tuple[Reason, ...]
+    facts: Facts | None = None  # None where nothing was left to decide
+    flags: tuple[str, ...] = ()  # codes of what is known before the fit
+    # Operations of an iteration with exact covariances.
+    exact_cost: float = 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON can hold it."""
+        return asdict(self)
+
+    def because(self, code: str) -> str | None:
+        """The text of a reason, if it is one."""
+        return next((r.text for r in self.reasons if r.code == code), None)
+
+
+def exact_cost(n_samples: int, n_features: int, n_scores: int = 1) -> float:
+    """Operations of one iteration with exact covariances."""
+    small, large = sorted((n_samples, n_features))
+    return float(small) ** 2 * (large + small) * n_scores
+
+
+def ridge_loo_cost(n_samples: int, n_coordinates: int, n_classes: int) -> float:
+    """Operations of leaving samples out of a ridge one by one, at one strength."""
+    if n_coordinates * n_classes <= n_samples:
+        return float(n_coordinates * n_classes) ** 2 * (n_samples + n_coordinates * n_classes)
+    return 3.0 * n_classes * float(n_samples) ** 2 * n_coordinates
+
+
+def plan(
+    facts: Facts,
+    budget: Budget | None = None,
+    *,
+    groups: bool = False,
+    generative_weight: float | None = None,
+) -> Plan:
+    """The plan of the default classifier; `groups` of samples are to be left out, if it can be afforded.
+
+    A `generative_weight` that was asked for is a blend with class means, which exact covariances do not have.
+    """
+    return _Planning(facts, budget or Budget(), groups, generative_weight).plan()
+
+
+def requested(
+    prior: str, solver: str, n_samples: int, *, searched: bool, budget: Budget | None = None
+) -> Plan:
+    """The plan of an estimator whose user has made the choices."""
+    budget = budget or Budget()
+    rows = budget.search_rows if searched and n_samples * budget.search_share >= budget.search_rows else 0
+    reasons = (Reason("requested", "Prior, channel and solver are those that were asked for."),)
+    sparse = SparsePlan(prior, solver, starts=("class means",), search_rows=rows)
+    return Plan("requested", sparse, None, "samples", reasons)
+
+
+class _Planning:
+    """Facts and budget, and the reasons as they come up."""
+
+    def __init__(self, facts: Facts, budget: Budget, groups: bool, generative_weight: float | None) -> None:
+        self.facts, self.budget = facts, budget
+        self.generative_weight = generative_weight
+        self.many = facts.n_classes > 2
+        self.cost = exact_cost(facts.n_samples, facts.n_features, facts.n_classes if self.many else 1)
+        self.affordable = self.cost <= budget.exact
+        self.correlated = facts.spectral_excess > TOLERATED_EXCESS
+        self.words = facts.n_free > 0 and facts.median_nonzero_fraction < RARE
+        self.groups_asked, self.groups = groups, groups and self.affordable
+        self.reasons: list[Reason] = []
+        self.flags: list[str] = []
+
+    def plan(self) -> Plan:
+        facts = self.facts
+        self._look()
+        # The blend with class means is for more features than samples; otherwise exact ones are cheap.
+        tall_many = self.many and facts.n_features <= facts.n_samples
+        if self.affordable and (self.correlated or self.groups or tall_many):
+            self._refuse_blend()
+            path, sparse, dense = "exact", self._exact_sparse(), self._exact_dense()
+        elif self.correlated:
+            path, sparse, dense = "diagonal", self._diagonal_sparse(), self._diagonal_dense()
+            self.flags.append("diagonal-covariances")
+        elif self.words:
+            path, sparse, dense = "independent words", self._independent_sparse(), self._diagonal_dense()
+        else:
+            path, sparse, dense = "independent", self._independent_sparse(), None
+            self._because("alone", "Independent columns are described by the sparse model alone.")
+        left_out = "groups" if self.groups else "samples"
+        return Plan(
+            path,
+            sparse,
+            dense if facts.n_free else None,
+            left_out,
+            tuple(self.reasons),
+            facts,
+            tuple(self.flags),
+            self.cost,
+        )
+
+    def _because(self, code: str, text: str) -> None:
+        self.reasons.append(Reason(code, text))
+
+    def _look(self) -> None:
+        facts = self.facts
+        excess = f"{facts.spectral_excess:.2f}"
+        if self.correlated:
+            self._because(
+                "correlated",
+                f"Within classes the columns are correlated: their largest eigenvalue is {excess} times what "
+                "independent columns would have.",
+            )
+        else:
+            self._because(
+                "independent",
+                f"Within classes the columns look independent: their largest eigenvalue is {excess} times "
+                "what independent columns would have.",
+            )
+        if self.words:
+            self._because(
+                "mostly-zeros",
+                f"Columns are mostly zeros: half of them are not zero in fewer than "
+                f"{100 * facts.median_nonzero_fraction:.2g} % of the rows.",
+            )
+        if self.many and facts.n_features >= self.budget.screened:
+            self._because(
+                "not-screened",
+                "Rows of weights, one for each class, are all visited in every iteration: screening is for "
+                "two classes.",
+            )
+        if not self.affordable:
+            self._because(
+                "too-large",
+                f"Exact covariances would cost {self.cost:.1g} operations an iteration, more than "
+                f"{self.budget.exact:.1g}.",
+            )
+        if self.groups:
+            self._because("groups", "Groups of samples are left out as a whole, from exact covariances.")
+        elif self.groups_asked:
+            self.flags.append("groups-not-left-out")
+
+    def _refuse_blend(self) -> None:
+        if not self.generative_weight:
+            return
+        why = " ".join(reason.text for reason in self.reasons)
+        raise ValueError(
+            f"generative_weight={self.generative_weight:g} blends message passing with class means, and this "
+            f"table is fitted with exact covariances, which have no such blend. {why} Leave "
+            "generative_weight='auto', or use GAMPClassifier, which takes it for any table."
+        )
+
+    @property
+    def _prior(self) -> str:
+        return "row-sparse" if self.many else "spike-and-slab"
+
+    @property
+    def _search_rows(self) -> int:
+        rows = self.budget.search_rows
+        if self.facts.n_samples * self.budget.search_share < rows:
+            return 0
+        self._because("many-rows", f"A search needs no more than {rows} of {self.facts.n_samples} rows.")
+        return rows
+
+    def _independent_sparse(self) -> SparsePlan:
+        polish = not self.many and self.cost <= self.budget.polish
+        words_of_many = self.many and self.words
+        return SparsePlan(
+            self._prior,
+            "GAMP",
+            blend_tolerance=TOLERANCE_OF_MANY if words_of_many else 0.0,
+            patience=PATIENCE if words_of_many else None,
+            search_rows=self._search_rows,
+            polish=polish,
+            integrate=polish and self.cost <= self.budget.integrate,
+        )
+
+    def _exact_sparse(self) -> SparsePlan:
+        em = EM_ITERATIONS
+        if self.many:
+            em = EM_ITERATIONS_OF_MANY if self.cost <= self.budget.tune_many else 0
+        return SparsePlan(
+            self._prior,
+            "EP",
+            starts=("plain parameters",),
+            em_iterations=em,
+            tolerance=TOLERANCE_OF_MANY if self.many else TOLERANCE,
+            patience=PATIENCE,
+            credible_sets=not self.many,
+            fallback=self._diagonal_sparse() if self.many and not self.groups else None,
+        )
+
+    def _diagonal_sparse(self) -> SparsePlan:
+        starts: tuple[str, ...] = ("class means", "plain parameters")
+        starts = starts if self.many else starts[::-1]
+        if self.generative_weight:
+            starts = ("class means",)
+        return SparsePlan(
+            self._prior,
+            "GAMP",
+            starts=starts,
+            judged_by_left_out=self.many,
+            variances="rank-one" if self.many else "per-coordinate",
+            em_iterations=0 if self.many else EM_ITERATIONS,
+            tolerance=TOLERANCE_OF_MANY if self.many else TOLERANCE,
+            blend_tolerance=TOLERANCE_OF_MANY if self.many else 0.0,
+            patience=PATIENCE,
+            search_rows=self._search_rows,
+        )
+
+    def _exact_dense(self) -> DensePlan:
+        facts = self.facts
+        if self.many:
+            return DensePlan("Newton", SEARCHED_RIDGES, searched=True, per_occurrence=self.words)
+        if self.words:
+            # Informed priors follow class means, which of a rare word are those of a document or two.
+            return DensePlan("EP", RIDGES, per_occurrence=True)
+        if facts.n_features > facts.total_weight:
+            return DensePlan("kernel EP", INFORMED)
+        return DensePlan("EP", RIDGES)
+
+    def _diagonal_dense(self) -> DensePlan:
+        facts, budget = self.facts, self.budget
+        if not self.many:
+            worthwhile = not self.correlated
+            return DensePlan("GAMP", RIDGES_BY_MESSAGES, per_occurrence=self.words, if_worthwhile=worthwhile)
+        short = min(facts.n_samples, facts.n_free)
+        if float(short) ** 2 * max(facts.n_samples, facts.n_free) > budget.ridge_step:
+            return DensePlan("GAMP", SEARCHED_RIDGES, searched=True, per_occurrence=self.words)
+        cost = ridge_loo_cost(facts.n_samples, short, facts.n_classes)
+        parts = 0 if cost <= budget.ridge_left_out else N_PARTS
+        if parts:
+            self._because("parts", f"Leaving samples out of ridges in {parts} parts is cheaper than singly.")
+        return DensePlan("Newton", SEARCHED_RIDGES, searched=True, per_occurrence=self.words, n_parts=parts)

@@ -1,0 +1,220 @@
+"""An average of models: what each predicts for a new sample, weighted by what it predicts for left-out ones.
+
+Predictions are averaged as probabilities, with weights from `stacking`. A model predicts a label through
+scores N(mean, certainty · variance): the mean is linear in the sample, the variance that of independent
+weights, scaled such that on average it is the variance that leave-one-out found, covariances included.
+
+**Certainty.** Under an isotropic prior with far more features than samples, a new sample's score is mostly
+uncertain, because most of its features point where no sample has been. Real data do not fill that space, and
+there integrated probabilities are too timid. Every model therefore also stands with a part of its score
+variance only, down to none of it (the plug-in rule); left-out labels judge that, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from foldless.beliefs import Array
+from foldless.channels import Channel, FlippedLabels
+from foldless.operators import Operator
+from foldless.registry import registered
+from foldless.tuning.models.base import Model, Weights
+from foldless.tuning.stacking import stacking_weights
+from foldless.tuning.table import Table
+
+# Shares of a model's score variance that predictions are tried with.
+CERTAINTIES = (0.0, 0.3, 1.0)
+LEAST_VARIANCE = 1e-6
+# Models of less weight than this add nothing to the others.
+LEAST_WEIGHT = 0.01
+
+
+@registered("model/share")
+class ModelShare(NamedTuple):
+    """A model that was tried: its share in predictions, and its own loss on left-out labels."""
+
+    code: str
+    name: str
+    weight: float
+    log_loss: float  # at its best certainty
+
+
+@registered("model/part")
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One model of an average."""
+
+    code: str
+    weight: float
+    channel: Channel
+    certainty: float
+    weights: Weights
+    spread: float = 1.0  # makes the mean variance of training scores that of leave-one-out
+
+    def log_proba(self, operator: Operator) -> Array:
+        """(samples, classes), for standardised samples."""
+        mean, var = self.weights.scores(operator), None
+        if self.certainty > 0:
+            var = self.certainty * self.spread * self.weights.score_variances(operator)
+        return self.channel.log_proba(mean, var)
+
+
+@registered("model/average")
+@dataclass(frozen=True, eq=False)
+class Average:
+    """The models that predict, with their weights."""
+
+    parts: tuple[Part, ...]
+
+    def log_proba(self, operator: Operator) -> Array:
+        """Of standardised samples, (samples, classes)."""
+        return mixed(
+            np.array([part.weight for part in self.parts]),
+            np.array([part.log_proba(operator) for part in self.parts]),
+        )
+
+    @property
+    def mean(self) -> Array:
+        """Of weights under the mixture, (features, scores)."""
+        return np.asarray(sum(part.weight * part.weights.mean for part in self.parts))
+
+    @property
+    def var(self) -> Array:
+        """Of weights under the mixture: within the models and between them."""
+        if len(self.parts) == 1:
+            return self.parts[0].weights.var
+        mean = self.mean
+        return np.asarray(
+            sum(part.weight * (part.weights.var + (part.weights.mean - mean) ** 2) for part in self.parts)
+        )
+
+    @property
+    def intercept(self) -> Array:
+        return np.asarray(sum(part.weight * part.weights.intercept for part in self.parts))
+
+
+@dataclass(frozen=True, eq=False)
+class Portfolio:
+    """An average, how it came about, and what it predicts for every training sample from others."""
+
+    average: Average
+    loo_log_proba: Array  # (samples, classes)
+    models: tuple[ModelShare, ...]  # all that were tried, the weightiest first
+    mislabel_probability: Array | None  # (samples,); None where no model knows of wrong labels
+    # By how many standard errors the best dense model predicts left-out labels better than the sparse one.
+    dense_lead: float = 0.0
+
+
+def mixed(weights: Array, log_proba: Array) -> Array:
+    """Of the mixture with these weights of (models, samples, classes), in the log domain."""
+    if weights.size == 1:
+        return np.asarray(log_proba[0])
+    return np.asarray(np.logaddexp.reduce(np.log(weights)[:, np.newaxis, np.newaxis] + log_proba, axis=0))
+
+
+def alone(model: Model, table: Table) -> Portfolio:
+    """One model with all of its variances, as an average."""
+    log_proba = model.channel.log_proba(*model.left_out)
+    loss = -float(table.share @ table.log_density(log_proba))
+    part = Part(model.code, 1.0, model.channel, 1.0, model.weights())
+    share = ModelShare(model.code, model.name, 1.0, loss)
+    return Portfolio(Average((part,)), log_proba, (share,), _mislabelled([(model, 1.0, 1.0)], table))
+
+
+def stacked(models: Sequence[Model], table: Table) -> Portfolio:
+    """The average of models that predicts left-out labels best; rows of weight zero do not count."""
+    # A model without any doubt about its scores has no share of it to leave out.
+    tried = [(m, k) for m in models for k in (CERTAINTIES if m.left_out.var is not None else (0.0,))]
+    log_proba = _tempered(tried)
+    density = table.log_density(log_proba)
+    weights = stacking_weights(density, table.sample_weight)
+    kept = np.flatnonzero(weights >= min(LEAST_WEIGHT, float(weights.max())))
+    kept_weights = weights[kept] / weights[kept].sum()
+
+    made: dict[str, Weights] = {}
+    parts = []
+    for n, weight in zip(kept, kept_weights, strict=True):
+        model, certainty = tried[n]
+        if model.name not in made:
+            made[model.name] = model.weights()
+        spread = 1.0
+        if model.left_out.var is not None:
+            assumed = float(np.mean(table.share @ made[model.name].score_variances(table.standardized)))
+            spread = float(np.mean(table.share @ model.left_out.var)) / max(assumed, LEAST_VARIANCE)
+        parts.append(Part(model.code, float(weight), model.channel, certainty, made[model.name], spread))
+
+    losses = -(density @ table.share)
+    of_model = {m.name: [n for n, (other, _) in enumerate(tried) if other is m] for m in models}
+    share = dict.fromkeys(of_model, 0.0)
+    for n, weight in zip(kept, kept_weights, strict=True):
+        share[tried[n][0].name] += float(weight)
+    shares = [ModelShare(m.code, m.name, share[m.name], float(min(losses[of_model[m.name]]))) for m in models]
+    average = Average(tuple(parts))
+    left_out = mixed(kept_weights, log_proba[kept])
+    unused = table.sample_weight <= 0
+    if unused.any():
+        # Samples of weight zero are predicted as any new sample.
+        left_out = np.where(unused[:, np.newaxis], average.log_proba(table.standardized), left_out)
+    chosen = [(*tried[n], float(weight)) for n, weight in zip(kept, kept_weights, strict=True)]
+    return Portfolio(
+        average,
+        left_out,
+        tuple(sorted(shares, key=lambda s: -s.weight)),
+        _mislabelled(chosen, table),
+        _dense_lead(tried, density, table),
+    )
+
+
+def _tempered(tried: Sequence[tuple[Model, float]]) -> Array:
+    """Log probabilities of left-out samples, (tried, samples, classes).
+
+    Models that share a channel are sent through it together, which is faster.
+    """
+    found: dict[int, Array] = {}
+    for channel in dict.fromkeys(m.channel for m, _ in tried):
+        for certain in (True, False):
+            which = [n for n, (m, k) in enumerate(tried) if m.channel == channel and (k == 0) == certain]
+            if not which:
+                continue
+            mean = np.concatenate([tried[n][0].left_out.mean for n in which])
+            var = None if certain else np.concatenate([_variance(*tried[n]) for n in which])
+            rows = np.split(channel.log_proba(mean, var), len(which))
+            found.update(zip(which, rows, strict=True))
+    return np.array([found[n] for n in range(len(tried))])
+
+
+def _variance(model: Model, certainty: float) -> Array:
+    assert model.left_out.var is not None
+    return certainty * model.left_out.var
+
+
+def _mislabelled(chosen: Sequence[tuple[Model, float, float]], table: Table) -> Array | None:
+    """The probability of each label being wrong, under models with their certainties and weights."""
+    if not any(isinstance(model.channel, FlippedLabels) for model, _, _ in chosen):
+        return None
+    found = np.zeros(table.shape[0])
+    for model, certainty, weight in chosen:
+        if isinstance(model.channel, FlippedLabels):
+            var = np.maximum(_variance(model, certainty)[:, 0], LEAST_VARIANCE)
+            of_labels = model.channel.mislabel_probability(model.left_out.mean[:, 0], var, table.labels)
+            found += weight * of_labels
+    return found
+
+
+def _dense_lead(tried: Sequence[tuple[Model, float]], density: Array, table: Table) -> float:
+    """Of models with all of their variances: the best of the dense ones beside the sparse one."""
+    sparse: list[Array] = []
+    dense: list[Array] = []
+    for (model, certainty), of_labels in zip(tried, density, strict=True):
+        if certainty == 1.0 or model.left_out.var is None:
+            (sparse if model.code == "sparse" else dense).append(of_labels)
+    if not sparse or not dense:
+        return 0.0
+    difference = max(dense, key=lambda of_labels: float(table.share @ of_labels)) - sparse[0]
+    mean = float(table.share @ difference)
+    standard_error = np.sqrt(float(table.share @ (difference - mean) ** 2) / table.sample_weight.sum())
+    return mean / max(standard_error, float(np.finfo(float).tiny))

@@ -1,0 +1,151 @@
+"""What happened in a fit: every run of a solver, what it was for, how it ended, and what to be careful about.
+
+The plan is what was decided beforehand, the record is what came of it. Reports, texts and flags are made of
+these two, never of attributes or default values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from foldless.problem import Problem
+from foldless.registry import registered
+from foldless.solution import Outcome, Solution
+from foldless.solvers import Stopping, solve
+from foldless.solvers.base import Solver, Tuner
+from foldless.solvers.solve import Watch
+
+
+@registered("record/run")
+@dataclass(frozen=True)
+class Run:
+    """One run of a solver, or one closed-form fit."""
+
+    model: str  # which model of the plan: "sparse", "ridge", "informed"
+    purpose: str  # one of PURPOSES
+    solver: str  # "GAMP", "EP", "kernel EP", "Newton", ...
+    outcome: Outcome
+    n_iter: int
+    learnt: tuple[str, ...] = ()  # parameters that moved with the iterations, as ``prior__inclusion``
+    detail: str = ""  # the generative weight, the score variance
+    # Whether the published answer goes back to this run.
+    used: bool = True
+
+
+# What a run can be for, and how it is described.
+PURPOSES = {
+    "sample": "a fit of some of the rows, to start all of them from",
+    "search": "a comparison of generative weights",
+    "fit": "the fit itself",
+    "tune": "tuning by EM from a settled fit",
+    "settle": "settling at tuned parameters",
+    "polish": "exact covariances, from where message passing ended",
+    "integrate": "a neighbour of the parameters, to integrate over them",
+    "fallback": "another solver, where the planned one did not settle",
+}
+
+
+@registered("record/flag")
+@dataclass(frozen=True)
+class Flag:
+    """A reason to read some numbers with care."""
+
+    code: str
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+NOT_SPARSE = Flag(
+    "not-sparse",
+    "Models with many small weights predict left-out labels clearly better than a sparse one. Inclusion "
+    "probabilities assume that few features matter: read them as a ranking.",
+)
+DIAGONAL_COVARIANCES = Flag(
+    "diagonal-covariances",
+    "Columns are correlated, and the table is too large for exact covariances. Inclusion probabilities of "
+    "features that resemble each other may be wrong: read them as a ranking.",
+)
+FELL_BACK = Flag(
+    "fell-back",
+    "The sparse model did not settle with exact covariances and was fitted by message passing instead. "
+    "Inclusion probabilities of features that resemble each other may be wrong: read them as a ranking.",
+)
+GROUPS_NOT_LEFT_OUT = Flag(
+    "groups-not-left-out",
+    "The table is too large to leave groups out: samples were left out one by one. The leave-one-out error "
+    "is optimistic if samples of a group resemble each other.",
+)
+FLAGS = {flag.code: flag for flag in (NOT_SPARSE, DIAGONAL_COVARIANCES, FELL_BACK, GROUPS_NOT_LEFT_OUT)}
+
+
+@registered("record/record")
+@dataclass(frozen=True)
+class Record:
+    """The runs of a fit, in order."""
+
+    runs: tuple[Run, ...] = ()
+
+    def of(self, model: str, *purposes: str) -> tuple[Run, ...]:
+        """Runs of a model, of all purposes or of some."""
+        return tuple(r for r in self.runs if r.model == model and (not purposes or r.purpose in purposes))
+
+    def used(self, model: str) -> tuple[Run, ...]:
+        return tuple(r for r in self.of(model) if r.used)
+
+    @property
+    def n_iter(self) -> int:
+        """Iterations of the sparse model, over all of its runs."""
+        return sum(run.n_iter for run in self.of("sparse"))
+
+    @property
+    def learnt(self) -> frozenset[str]:
+        """Parameters of the sparse model that runs behind the answer have learnt."""
+        return frozenset(name for run in self.used("sparse") for name in run.learnt)
+
+
+@dataclass
+class Recorder:
+    """Runs solvers, and keeps a note of each run."""
+
+    watch: Watch | None = None
+    runs: list[Run] = field(default_factory=list)
+
+    def solve(
+        self,
+        problem: Problem,
+        solver: Solver[Any],
+        *,
+        model: str,
+        purpose: str,
+        stopping: Stopping,
+        tuner: Tuner | None = None,
+        state: Any = None,
+        detail: str = "",
+    ) -> Solution:
+        """`solvers.solve`, on the record."""
+        watch = self.watch if model == "sparse" else None
+        solution = solve(problem, solver, stopping=stopping, tuner=tuner, state=state, watch=watch)
+        self.note(solution, solver_name(solver), model=model, purpose=purpose, detail=detail)
+        return solution
+
+    def note(self, solution: Solution, solver: str, *, model: str, purpose: str, detail: str = "") -> None:
+        lines = solution.history.iterations
+        learnt = tuple(sorted({name for line in lines for name in line.tuned}))
+        self.runs.append(Run(model, purpose, solver, solution.outcome, len(lines), learnt, detail))
+
+    def reject(self, runs: slice) -> None:
+        """The answer does not go back to these runs."""
+        self.runs[runs] = [replace(run, used=False) for run in self.runs[runs]]
+
+    def record(self) -> Record:
+        return Record(tuple(self.runs))
+
+
+def solver_name(solver: Solver[Any]) -> str:
+    """As a reader of the papers knows it: EP of several scores, in layers, is EP."""
+    name = type(solver).__name__.removeprefix("Layered")
+    rule = getattr(solver, "rule", "sum-product")
+    return name if rule == "sum-product" else f"{name} ({rule})"

@@ -1,0 +1,67 @@
+"""Tables as tuning takes them, and classifiers whose plan is made from other facts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from foldless import SparseClassifier
+from foldless.operators import Standardized, operator_from
+from foldless.tuning.fit import Choices
+from foldless.tuning.path import Result, fit_table
+from foldless.tuning.plan import Budget, plan
+from foldless.tuning.record import Recorder
+from foldless.tuning.survey import survey
+from foldless.tuning.table import Layout, LeftOut, Table
+
+# Exact covariances are too expensive for any table.
+NEVER_EXACT = Budget(exact=0.0)
+# Whatever the columns look like.
+CORRELATED, INDEPENDENT = {"spectral_excess": 10.0}, {"spectral_excess": 0.9}
+
+
+def table_of(
+    X: Any,
+    labels: np.ndarray,
+    weight: np.ndarray | None = None,
+    *,
+    left_out: np.ndarray | None = None,
+    intercept: bool = True,
+    mean_removal: bool = False,
+    always_kept: tuple[int, ...] = (),
+) -> Table:
+    """Of labels -1 and +1, or 1 to D."""
+    labels = np.asarray(labels, dtype=np.float64)
+    weight = np.ones(labels.size) if weight is None else weight
+    standardized = Standardized.fit(operator_from(X), weight)
+    n_classes = 2 if labels.min() < 0 else int(labels.max())
+    return Table(
+        standardized,
+        labels,
+        weight,
+        LeftOut(np.minimum(weight, 1.0) if left_out is None else left_out),
+        Layout(X.shape[1], always_kept, intercept, mean_removal),
+        n_classes,
+    )
+
+
+class Planned(SparseClassifier):
+    """The default classifier, with a budget, and facts in place of those that a survey finds."""
+
+    def but(self, budget: Budget | None = None, **facts: Any) -> Planned:
+        self._budget, self._facts = budget or Budget(), facts
+        return self
+
+    def _fit_table(self, table: Table, choices: Choices, recorder: Recorder) -> Result:
+        found = survey(
+            table.standardized, table.codes, table.sample_weight, table.n_classes, table.layout.always_kept
+        )
+        planned = plan(
+            replace(found.facts, **self._facts),
+            self._budget,
+            groups=table.left_out.group is not None,
+            generative_weight=choices.generative_weight,
+        )
+        return fit_table(table, planned, choices, recorder, nonzero_fraction=found.nonzero_fraction)

@@ -1,0 +1,189 @@
+"""EP with several scores: against SHyGAMP, against the ridge, leave-one-out against refits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from foldless.channels import Multinomial
+from foldless.operators import operator_from
+from foldless.priors import Gaussian, RowSparse
+from foldless.problem import Problem
+from foldless.solution import Outcome
+from foldless.solvers import EP, GAMP, ClusteredEP, Stopping, solve
+from foldless.solvers.groups import left_out_groups
+from foldless.solvers.multinomial_ridge import multinomial_ridge
+from foldless.tuning.loo import loo_log_densities
+
+
+def three_classes(n_samples=200, n_features=25, seed=0, shared=0.0):
+    """Columns with a common part, `shared` of their variance; the first three tell the classes apart."""
+    rng = np.random.default_rng(seed)
+    common = rng.standard_normal((n_samples, 1))
+    X = np.sqrt(shared) * common + np.sqrt(1 - shared) * rng.standard_normal((n_samples, n_features))
+    return X, np.argmax(1.5 * X[:, :3] + rng.gumbel(size=(n_samples, 3)), axis=1)
+
+
+def a_problem(X, y, prior, weight=None):
+    weight = np.ones(len(y)) if weight is None else weight
+    return Problem(operator_from(X), y + 1.0, weight, Multinomial(3), prior)
+
+
+@pytest.mark.parametrize("n_features", [25, 250])
+def test_independent_columns_are_fitted_as_by_shygamp(n_features):
+    X, y = three_classes(n_features=n_features)
+    problem, stopping = a_problem(X, y, RowSparse(Gaussian(1.0), 0.1)), Stopping(tol=1e-3)
+    exact, simple = (solve(problem, solver, stopping=stopping) for solver in (EP(), GAMP()))
+    assert exact.outcome is Outcome.CONVERGED
+    largest = np.abs(exact.posterior.mean).max()
+    assert_allclose(exact.posterior.mean, simple.posterior.mean, atol=0.1 * largest)
+    assert exact.posterior.log_evidence == pytest.approx(simple.posterior.log_evidence, rel=0.02)
+    size = np.linalg.norm(exact.posterior.mean, axis=1)
+    assert set(np.argsort(-size)[:3]) == {0, 1, 2}
+
+
+def test_correlated_columns_settle_and_only_the_right_ones_are_in():
+    X, y = three_classes(n_samples=300, shared=0.7)
+    prior = RowSparse(Gaussian(2.0), 0.2)
+    solution = solve(a_problem(X, y, prior), EP(), stopping=Stopping(tol=1e-3, patience=60))
+    assert solution.outcome.trustworthy
+    posterior = solution.posterior
+    inclusion = prior.inclusion_probability(posterior.cavity_mean, posterior.cavity_var)[:, 0]
+    assert (inclusion[:3] > 0.95).all()
+    assert (inclusion[3:] < 0.5).all()
+
+
+def test_with_a_gaussian_prior_means_are_near_the_mode():
+    X, y = three_classes(shared=0.5)
+    solution = solve(a_problem(X, y, Gaussian(0.1)), EP(), stopping=Stopping(tol=1e-4))
+    mode = multinomial_ridge(np.sqrt(0.1) * X, np.eye(3)[y], np.ones(200))
+    means = X @ solution.posterior.mean
+    assert np.corrcoef(means.ravel(), mode.scores.ravel())[0, 1] > 0.999
+    assert_allclose(means, mode.scores, atol=0.1 * np.abs(mode.scores).max())
+
+
+SCORE_MOMENTS = "score_mean", "score_var"
+
+
+def log_densities_without(problem, left, stopping):
+    """Of each of these labels, by a refit in which its sample has no weight; and the scores' means."""
+    densities, means = [], []
+    for m in left:
+        weight = np.ones(problem.labels.size)
+        weight[m] = 0.0
+        refit = solve(problem.but(sample_weight=weight), EP(), stopping=stopping)
+        densities.append(loo_log_densities(refit)[m])
+        means.append(refit.posterior.loo_mean[m])
+    return np.array(densities), np.array(means)
+
+
+# The sites of other samples answer to a label that is taken out: what they say of a score depends, to first
+# order, on the scores of all classes, and one class's Gaussian does not know those (the next test shows that
+# this is all). Where labels say all there is, the differences of D scores are stiffer by D/(D - 1) for it, so
+# that cavities go too far by at most 1/(D - 1) of what training was too near, and all in the same direction.
+@pytest.mark.parametrize(
+    "prior", [RowSparse(Gaussian(1.0), 0.3), Gaussian(0.3)], ids=["row-sparse", "gaussian"]
+)
+def test_cavities_are_refits_without_the_sample_but_for_what_classes_say_to_each_other(prior):
+    X, y = three_classes(n_samples=60, n_features=15, shared=0.5)
+    stopping, left = Stopping(tol=1e-3), np.arange(0, 60, 4)
+    whole = solve(a_problem(X, y, prior), EP(), stopping=stopping)
+    refits, _ = log_densities_without(whole.problem, left, stopping)
+    losses = loo_log_densities(whole)[left]
+    scores = (getattr(whole.state.gaussian, name) for name in SCORE_MOMENTS)
+    trained = whole.problem.channel.respond(*scores, y + 1.0).log_z[left]
+    pessimism, optimism = np.mean(refits) - np.mean(losses), np.mean(trained) - np.mean(refits)
+    assert 0 <= pessimism < optimism / (3 - 1)
+    assert np.corrcoef(losses, refits)[0, 1] > 0.99
+
+
+def test_with_what_classes_say_to_each_other_cavities_are_refits():
+    """Full curvatures of every label, and the linear answer of all classes' scores to one of them less.
+
+    Three classes' curvatures sum to zero along rows, so that those between classes follow from their own.
+    Cavities alone are off by twenty times as much.
+    """
+    n_samples, n_classes = 60, 3
+    X, y = three_classes(n_samples=n_samples, n_features=15, shared=0.5)
+    problem = a_problem(X, y, Gaussian(0.3))
+    stopping, left = Stopping(tol=1e-4), np.arange(0, n_samples, 10)
+    state = solve(problem, EP(), stopping=stopping).state
+    at, sites = state.score_cavities, state.sites
+    response = problem.channel.respond(at.mean, at.var, problem.labels)
+    curvature = np.stack([np.diag(own) for own in response.curvature])
+    for i, j, k in ((0, 1, 2), (0, 2, 1), (1, 2, 0)):
+        own = response.curvature
+        curvature[:, i, j] = curvature[:, j, i] = 0.5 * (own[:, k] - own[:, i] - own[:, j])
+    identity = np.eye(n_classes)
+    full = np.array(
+        [c @ np.linalg.inv(identity - v[:, None] * c) for c, v in zip(curvature, at.var, strict=True)]
+    )
+    # Scores (sample, class) under sites of one class each, then with those between classes.
+    alone = np.zeros((n_samples, n_classes, n_samples, n_classes))
+    between = np.zeros_like(alone)
+    for k, site in enumerate(sites.of_scores()):
+        precision = np.diag(site.prior_precision) + X.T @ (site.label_precision[:, None] * X)
+        alone[:, k, :, k] = X @ np.linalg.solve(precision, X.T)
+    for m in range(n_samples):
+        between[m, :, m] = full[m] - np.diag(sites.label_precision[m])
+    alone, between = (matrix.reshape(n_samples * n_classes, -1) for matrix in (alone, between))
+    joint = np.linalg.solve(np.eye(n_samples * n_classes) + alone @ between, alone)
+    joint = joint.reshape(n_samples, n_classes, n_samples, n_classes)
+    score_mean = state.gaussian.score_mean
+    found = np.array(
+        [
+            score_mean[m]
+            - np.linalg.solve(identity - joint[m, :, m] @ full[m], joint[m, :, m] @ response.slope[m])
+            for m in left
+        ]
+    )
+    _, refits = log_densities_without(problem, left, stopping)
+    off, off_alone = (np.sqrt(np.mean((means - refits) ** 2)) for means in (found, at.mean[left]))
+    assert off < 0.1 * off_alone
+    assert off < 0.02
+
+
+def test_groups_are_refits_without_the_group():
+    X, y = three_classes(n_samples=90, n_features=15, shared=0.5)
+    prior, stopping = RowSparse(Gaussian(1.0), 0.3), Stopping(tol=1e-3)
+    group = np.arange(90) // 15
+    whole = solve(a_problem(X, y, prior), EP(), stopping=stopping)
+    mean, var = left_out_groups(whole.problem, whole.state, group)
+    own = Multinomial(3).respond(mean, var, y + 1.0).log_z
+    refits = np.empty(90)
+    for number in range(3):
+        inside = group == number
+        weight = np.where(inside, 0.0, 1.0)
+        refit = solve(a_problem(X, y, prior, weight), EP(), stopping=stopping)
+        refits[inside] = loo_log_densities(refit)[inside]
+    seen = group < 3
+    assert abs(np.mean(own[seen]) - np.mean(refits[seen])) < 0.02
+    assert np.corrcoef(own[seen], refits[seen])[0, 1] > 0.98
+
+
+def test_it_goes_on_from_beliefs_of_gamp():
+    X, y = three_classes(n_samples=60, n_features=15)
+    problem, stopping = a_problem(X, y, RowSparse(Gaussian(1.0), 0.3)), Stopping(tol=1e-5)
+    gamp, cold = (solve(problem, solver, stopping=stopping) for solver in (GAMP(), EP()))
+    start = EP().from_beliefs(
+        problem,
+        weight_mean=gamp.posterior.mean,
+        weight_var=gamp.posterior.var,
+        cavity_mean=gamp.posterior.cavity_mean,
+        cavity_var=gamp.posterior.cavity_var,
+        score_cavity_mean=gamp.state.score_cavity_mean,
+        score_cavity_var=gamp.state.score_cavity_var,
+    )
+    largest = np.abs(cold.posterior.mean).max()
+    assert np.abs(start.gaussian.mean - gamp.posterior.mean).max() < 0.2 * largest
+    warm = solve(problem, EP(), stopping=stopping, state=start)
+    assert warm.outcome is Outcome.CONVERGED
+    assert len(warm.history) < len(cold.history)
+    assert_allclose(warm.posterior.mean, cold.posterior.mean, atol=1e-3 * largest)
+
+
+def test_joint_sites_are_for_one_score():
+    X, y = three_classes(30, 5)
+    with pytest.raises(ValueError, match="Use EP"):
+        ClusteredEP().init(a_problem(X, y, Gaussian()))

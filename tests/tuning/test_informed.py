@@ -1,0 +1,189 @@
+"""Informed ridges: EP in kernels is EP, and leave-one-out is what refits would have said."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.special import log_expit
+
+from foldless.channels import FlippedLabels, Logistic
+from foldless.operators import Dense, WithIntercept
+from foldless.priors import Blocks, Gaussian
+from foldless.problem import Problem
+from foldless.solvers import EP, Stopping, solve
+from foldless.solvers.kernel_ep import kernel_ep
+from foldless.tuning.contrasts import Contrasts
+from foldless.tuning.models.informed import Base, Penalised, channel_of, fit_informed, informed_weights
+from foldless.tuning.plan import Recipe
+
+
+def factor_data(n_samples=40, n_features=300, seed=0):
+    """Columns with three common factors, of which one carries the classes."""
+    rng = np.random.default_rng(seed)
+    factors = rng.normal(size=(n_samples, 3))
+    X = factors @ rng.normal(size=(3, n_features)) + 1.5 * rng.normal(size=(n_samples, n_features))
+    y = np.where(factors[:, 0] + 0.7 * rng.normal(size=n_samples) > 0, 1.0, -1.0)
+    return (X - X.mean(axis=0)) / X.std(axis=0), y
+
+
+def one_by_one(y, weight=None, group=None):
+    weight = np.ones(y.size) if weight is None else weight
+    group = np.arange(y.size) if group is None else group
+    lost = np.minimum(weight, 1.0) if np.unique(group).size == y.size else weight
+    return Contrasts(y, weight, lost, group)
+
+
+def base_of(y, variance=1.0):
+    log_odds = np.log(np.sum(y > 0) / np.sum(y < 0))
+    return Base(np.ones((y.size, 1)), np.array([log_odds]), np.array([variance]))
+
+
+def columns_of(X):
+    return Penalised(list(Dense(X).dense_columns(tile_bytes=X.shape[0] * 8 * 70)), np.ones(X.shape[1], bool))
+
+
+def brute_relevance(x, y):
+    first, second = x[y > 0], x[y < 0]
+    difference = first.mean() - second.mean()
+    within = np.sum((first - first.mean()) ** 2) + np.sum((second - second.mean()) ** 2)
+    t_squared = difference**2 / (within / (x.size - 2) * (1 / first.size + 1 / second.size))
+    return max(t_squared - 1, 0.0), (first.mean() + second.mean()) / 2
+
+
+@pytest.mark.parametrize("by_group", [False, True])
+def test_contrasts_without_a_group_are_those_of_the_other_samples(by_group):
+    X, y = factor_data(n_features=5)
+    group = np.arange(y.size) % 7 if by_group else np.arange(y.size)
+    contrasts = one_by_one(y, group=group)
+    whole, left = contrasts.of(X), contrasts.without_groups(X)
+    for column in range(5):
+        relevance, middle = brute_relevance(X[:, column], y)
+        assert_allclose(whole.relevance[column], relevance, rtol=1e-10)
+        assert_allclose(whole.middle[column], middle, atol=1e-12)
+        for g in (0, 3):
+            others = group != g
+            relevance, middle = brute_relevance(X[others, column], y[others])
+            assert_allclose(left.relevance[g, column], relevance, rtol=1e-8)
+            assert_allclose(left.middle[g, column], middle, atol=1e-10)
+
+
+def test_a_class_without_samples_left_says_nothing():
+    X, _ = factor_data(n_samples=6, n_features=4)
+    y = np.array([1.0, -1, -1, -1, -1, -1])
+    left = one_by_one(y).without_groups(X)
+    assert_allclose(left.relevance[0], 0.0)
+    assert np.all(np.isfinite(left.middle))
+
+
+@pytest.mark.parametrize("channel", [Logistic(), FlippedLabels(Logistic(), 0.1)])
+def test_ep_in_kernels_is_ep_with_a_gaussian_prior(channel):
+    X, y = factor_data()
+    weight = np.where(np.arange(y.size) % 5 == 0, 2.0, 1.0)
+    prior = Blocks(Gaussian(0.02), ((slice(-1, None), Gaussian(1.0)),))
+    problem = Problem(WithIntercept(Dense(X)), y, weight, channel, prior)
+    exact = solve(problem, EP(), stopping=Stopping(tol=1e-8, max_iter=500))
+    kernel = 0.02 * X @ X.T + 1.0
+    fits = kernel_ep(kernel[np.newaxis], np.zeros(y.size), y, weight, channel)
+    assert fits.converged.all()
+    assert_allclose(0.02 * fits.dual[0] @ X, exact.posterior.mean[:-1], atol=2e-3)
+    assert_allclose(fits.dual[0].sum(), exact.posterior.mean[-1], atol=5e-3)
+
+
+RECIPES = tuple(Recipe(v, f, a) for a in (0, 1, 2) for v in (10.0, 100.0) for f in (0.0, 0.1))
+
+
+def loss_of(recipe, y, mean, var):
+    return -log_expit(y * channel_of(recipe).log_odds(mean, var))
+
+
+def refitted(X, y, recipe, contrasts):
+    """Scores of left-out groups from models fitted without them, by brute force."""
+    mean, var = np.empty(y.size), np.empty(y.size)
+    base = base_of(y)
+    left = contrasts.without_groups(X)
+    for g in range(contrasts.n_groups):
+        inside = contrasts.group == g
+        prior = left.relevance[g] ** recipe.exponent if recipe.exponent else np.ones(X.shape[1])
+        centred = X - left.middle[g]
+        kernel = recipe.score_variance / prior.sum() * (centred * prior) @ centred.T + base.kernel
+        others = np.flatnonzero(~inside)
+        fits = kernel_ep(
+            kernel[np.newaxis, others][:, :, others],
+            base.scores[others],
+            y[others],
+            np.ones(others.size),
+            channel_of(recipe),
+        )
+        rows = kernel[np.ix_(inside, others)]
+        mean[inside] = base.scores[inside] + rows @ fits.dual[0]
+        var[inside] = np.diag(kernel)[inside] - np.sum((rows @ fits.inverse[0]) * rows, axis=1)
+    return mean, var
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_leave_one_out_is_what_refits_would_say(seed):
+    X, y = factor_data(seed=seed)
+    contrasts = one_by_one(y)
+    found = fit_informed(columns_of(X), base_of(y), contrasts, RECIPES)
+    assert set(found.recipes) == set(RECIPES)
+    for n, recipe in enumerate(found.recipes):
+        mean, var = refitted(X, y, recipe, contrasts)
+        from_fit = loss_of(recipe, y, found.loo_mean[n], found.loo_var[n])
+        from_refits = loss_of(recipe, y, mean, var)
+        assert abs(from_fit.mean() - from_refits.mean()) < 0.05 * from_refits.mean(), recipe
+        assert np.mean(np.sign(mean) != np.sign(found.loo_mean[n])) <= 0.06
+
+
+def test_leave_one_group_out_is_what_refits_would_say():
+    X, y = factor_data(n_samples=60)
+    contrasts = one_by_one(y, group=np.arange(60) // 6)
+    found = fit_informed(columns_of(X), base_of(y), contrasts, RECIPES)
+    for n, recipe in enumerate(found.recipes):
+        mean, var = refitted(X, y, recipe, contrasts)
+        from_fit = loss_of(recipe, y, found.loo_mean[n], found.loo_var[n])
+        from_refits = loss_of(recipe, y, mean, var)
+        assert abs(from_fit.mean() - from_refits.mean()) < 0.03, recipe
+
+
+def test_informed_variances_of_noise_do_not_look_like_a_signal():
+    """Labels without any relation to X: a leave-one-out that saw them twice would be far below log 2."""
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(40, 500))
+    y = np.where(rng.permutation(40) < 20, 1.0, -1.0)
+    found = fit_informed(columns_of(X), base_of(y), one_by_one(y), RECIPES)
+    for n, recipe in enumerate(found.recipes):
+        assert loss_of(recipe, y, found.loo_mean[n], found.loo_var[n]).mean() > 0.6, recipe
+
+
+def test_weights_make_the_scores():
+    X, y = factor_data()
+    base, contrasts = base_of(y), one_by_one(y)
+    found = fit_informed(columns_of(X), base, contrasts, RECIPES)
+    weights = informed_weights(columns_of(X), base, contrasts, found, np.arange(len(RECIPES)))
+    whole = contrasts.of(X)
+    for n, recipe in enumerate(found.recipes):
+        prior = whole.relevance**recipe.exponent if recipe.exponent else np.ones(X.shape[1])
+        assert_allclose(weights.prior_var[n], recipe.score_variance * prior / prior.sum(), rtol=1e-10)
+        centred = X - whole.middle
+        kernel = (centred * weights.prior_var[n]) @ centred.T + base.kernel
+        scores = base.scores + kernel @ found.fits.dual[n]
+        assert_allclose(X @ weights.mean[n] + weights.kept_mean[n, 0], scores, atol=1e-8)
+        covariance = np.diag(weights.prior_var[n]) - (weights.prior_var[n][:, None] * centred.T) @ (
+            found.fits.inverse[n] @ (centred * weights.prior_var[n])
+        )
+        assert_allclose(weights.var[n], np.diag(covariance), atol=1e-10)
+
+
+def test_weight_two_is_a_repeated_row():
+    X, y = factor_data()
+    weight = np.where(np.arange(y.size) % 3 == 0, 2.0, 1.0)
+    rows = np.repeat(np.arange(y.size), weight.astype(int))
+    repeated = fit_informed(columns_of(X[rows]), base_of(y[rows]), one_by_one(y[rows]), RECIPES)
+    # The intercept's prior mean is that of the rows as they count.
+    odds = base_of(y[rows]).prior_mean
+    base = Base(np.ones((y.size, 1)), odds, np.ones(1))
+    weighted = fit_informed(columns_of(X), base, one_by_one(y, weight), RECIPES)
+    assert weighted.recipes == repeated.recipes
+    assert_allclose(weighted.loo_mean[:, rows], repeated.loo_mean, rtol=1e-6, atol=1e-8)
+    assert_allclose(weighted.loo_var[:, rows], repeated.loo_var, rtol=1e-6)

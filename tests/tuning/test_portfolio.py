@@ -1,0 +1,109 @@
+"""Stacking finds the best mixture, and an average predicts as its parts do."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.testing import assert_allclose
+from scipy.special import expit, log_expit, log_softmax
+
+from foldless.channels import FlippedLabels, Logistic
+from foldless.tuning.models.base import Model, Scores, Weights
+from foldless.tuning.portfolio import mixed, stacked
+from foldless.tuning.stacking import PSEUDO_SAMPLES, stacking_weights
+from foldless.tuning.survey import survey
+from reference.planned import table_of
+
+
+def test_stacking_weights_are_stationary():
+    """At the maximum every model in use has the same gradient, and none has a larger one."""
+    rng = np.random.default_rng(0)
+    density = rng.uniform(0.05, 1.0, size=(6, 200))
+    density[2] = np.minimum(density[2] * 2, 1.0)
+    sample_weight = rng.uniform(0.5, 2.0, 200)
+    weights = stacking_weights(np.log(density), sample_weight)
+    gradient = density @ (sample_weight / (weights @ density)) + PSEUDO_SAMPLES / 6 / weights
+    assert_allclose(gradient, sample_weight.sum() + PSEUDO_SAMPLES, rtol=1e-7)
+    assert weights.argmax() == 2
+
+
+def test_stacking_weights_survive_densities_of_any_size():
+    """One model that is right about everything, and others that rule out what happens, or know nothing."""
+    log_density = np.array([np.full(50, -1e-9), np.full(50, -800.0), np.full(50, np.log(0.5))])
+    log_density[1, :25] = -1e-9
+    weights = stacking_weights(log_density, np.ones(50))
+    assert_allclose(weights.sum(), 1.0)
+    assert np.all(weights > 0)
+    # What the prior leaves to a model that adds nothing: α over the total, and a little more for half of it.
+    assert weights[0] > 0.9
+    assert_allclose(weights[1], PSEUDO_SAMPLES / 3 / (25 + PSEUDO_SAMPLES), rtol=0.1)
+
+
+def test_the_better_model_gets_the_weight_and_equal_models_share_it():
+    truth = np.log(np.full(500, 0.8))
+    weights = stacking_weights(np.array([truth, truth, truth - 1.0]), np.ones(500))
+    assert_allclose(weights[0], weights[1])
+    assert weights[2] < 0.01
+
+
+def test_mixed_probabilities_are_the_mean_probability():
+    rng = np.random.default_rng(1)
+    odds, weights = rng.normal(scale=3, size=(3, 20)), np.array([0.5, 0.3, 0.2])
+    mean = weights @ expit(odds)
+    log_proba = np.stack([log_expit(-odds), log_expit(odds)], axis=2)
+    assert_allclose(np.diff(mixed(weights, log_proba))[:, 0], np.log(mean / (1 - mean)), rtol=1e-10)
+    # Far out, where probabilities round to one, log-odds do not.
+    far = np.array([[[-800.0, 0.0]]])
+    assert_allclose(np.diff(mixed(np.ones(1), far)), 800.0)
+    assert_allclose(np.diff(mixed(np.full(2, 0.5), np.concatenate([far, far])), axis=1), 800.0)
+    several = log_softmax(rng.normal(scale=3, size=(3, 20, 4)), axis=2)
+    assert_allclose(np.exp(mixed(weights, several)), np.einsum("m,msk->sk", weights, np.exp(several)))
+
+
+def model_of(name, mean, labels, rng, noise, channel=None):
+    scores = labels * mean + noise * rng.normal(size=labels.size)
+    weights = Weights(np.array([[mean]]), np.array([[0.1]]), np.zeros(1), np.full(1, 0.1))
+    left_out = Scores(scores[:, np.newaxis], np.full((labels.size, 1), 0.5))
+    return Model("ridge", name, channel or Logistic(), left_out, lambda: weights)
+
+
+def test_an_average_prefers_what_predicts_left_out_labels():
+    rng = np.random.default_rng(2)
+    labels = np.where(rng.random(100) < 0.5, 1.0, -1.0)
+    table = table_of(labels[:, np.newaxis] + rng.normal(size=(100, 1)), labels)
+    good, bad = model_of("good", 2.0, labels, rng, 0.5), model_of("bad", 0.0, labels, rng, 2.0)
+    portfolio = stacked([good, bad], table)
+    shares = {share.name: share.weight for share in portfolio.models}
+    assert shares["good"] > 0.9
+    assert [share.name for share in portfolio.models] == ["good", "bad"]
+    assert -table.log_density(portfolio.loo_log_proba).mean() < 0.3
+    # The variance of a new sample's score is on average what leave-one-out found.
+    part = portfolio.average.parts[0]
+    assumed = part.spread * part.weights.score_variances(table.standardized)
+    assert_allclose(assumed.mean(), 0.5, rtol=1e-6)
+
+
+def test_mislabelled_samples_are_suspected():
+    rng = np.random.default_rng(3)
+    labels = np.where(rng.random(60) < 0.5, 1.0, -1.0)
+    noisy = model_of("noisy", 4.0, labels, rng, 0.5, FlippedLabels(Logistic(), 0.1))
+    seen = labels.copy()
+    seen[:3] *= -1
+    portfolio = stacked([noisy], table_of(rng.normal(size=(60, 1)), seen))
+    assert portfolio.mislabel_probability[:3].min() > 0.5 > portfolio.mislabel_probability[3:].max()
+
+
+def excess_of(X, labels):
+    table = table_of(X, labels)
+    return survey(table.standardized, table.codes, table.sample_weight, 2).facts.spectral_excess
+
+
+def test_spectral_excess_tells_factors_from_independence():
+    rng = np.random.default_rng(4)
+    labels = np.where(rng.random(100) < 0.5, 1.0, -1.0)
+    independent = rng.normal(size=(100, 800))
+    heavy = rng.standard_t(3, size=(100, 800))
+    common = independent + rng.normal(size=(100, 1))
+    for X, correlated in ((independent, False), (heavy, False), (common, True)):
+        assert (excess_of(X, labels) > 1.0) == correlated
+    order, columns = rng.permutation(100), rng.permutation(800)
+    assert_allclose(excess_of(common[order][:, columns], labels[order]), excess_of(common, labels), rtol=1e-8)

@@ -1,0 +1,162 @@
+"""Ridges of several classes, and averages with them in tables too large for exact covariances."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from scipy.special import log_softmax
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from foldless import SparseClassifier
+from foldless.solution import Outcome
+from foldless.tuning.models import sparse as sparse_model
+from foldless.tuning.models.newton_ridges import newton_ridges, parts_of
+from foldless.tuning.models.ridges import searched
+from foldless.tuning.plan import N_PARTS, SEARCHED_RIDGES, DensePlan
+from foldless.tuning.record import DIAGONAL_COVARIANCES, FELL_BACK, Recorder
+from foldless.tuning.survey import survey
+from reference.planned import INDEPENDENT, NEVER_EXACT, Planned, table_of
+
+
+def log_loss(model, X, y):
+    return -np.mean(np.log(model.predict_proba(X)[np.arange(y.size), y]))
+
+
+def topics(n_documents, n_words, n_classes, seed):
+    """Words by Zipf's law in documents of five topics, unit rows; words matter alike where they occur."""
+    rng = np.random.default_rng(seed)
+    zipf = np.exp(0.8 * rng.standard_normal((5, n_words))) / np.arange(1, n_words + 1)
+    frequencies = np.cumsum(zipf / zipf.sum(axis=1, keepdims=True), axis=1)
+    words = [
+        np.unique(np.searchsorted(frequencies[topic], rng.random(40) * (1 - 1e-9)))
+        for topic in rng.integers(0, 5, n_documents)
+    ]
+    rows = np.repeat(np.arange(n_documents), [drawn.size for drawn in words])
+    X = sparse.csr_array((np.ones(rows.size), (rows, np.concatenate(words))), shape=(n_documents, n_words))
+    X = (sparse.diags_array(1 / np.sqrt(X.sum(axis=1))) @ X).tocsr()
+    scores = X @ rng.standard_normal((n_words, n_classes))
+    scores = 6 * (scores - scores.mean(axis=0)) / scores.std()
+    return X, np.argmax(scores + rng.gumbel(size=scores.shape), axis=1)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning", "ignore:.*stalled")
+def test_pixels_are_predicted_as_a_ridge_would():
+    X, y = load_digits(return_X_y=True)
+    order = np.random.default_rng(0).permutation(y.size)  # writers come one after the other
+    train, test = order[:500], order[500:]
+    model = Planned().but(NEVER_EXACT).fit(X[train], y[train])
+    assert model.solver_ == "GAMP"
+    assert DIAGONAL_COVARIANCES in model.flags_
+    ridges = [
+        make_pipeline(StandardScaler(), LogisticRegression(C=strength, max_iter=500)).fit(X[train], y[train])
+        for strength in (0.01, 0.1, 1.0)
+    ]
+    best = min(log_loss(ridge, X[test], y[test]) for ridge in ridges)
+    # The log loss of a sample varies by about three quarters: three standard errors of 500 of them.
+    assert log_loss(model, X[test], y[test]) < best + 0.1
+    assert abs(log_loss(model, X[test], y[test]) - model.loo_log_loss_) < 0.1
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_text_is_averaged_with_ridges_and_leave_one_out_is_kept(exact):
+    budget = NEVER_EXACT if exact else replace(NEVER_EXACT, ridge_step=0.0)
+    X, y = topics(1200, 1000, 4, seed=0)
+    train, test = slice(0, 400), slice(400, None)
+    model = Planned().but(budget).fit(X[train], y[train])
+    assert model.plan_.dense.solver == ("Newton" if exact else "GAMP")
+    loss = log_loss(model, X[test], y[test])
+    assert any(share.code == "ridge" and share.weight > 0.3 for share in model.models_)
+    assert abs(loss - model.loo_log_loss_) < 3 * 0.75 * np.sqrt(1 / 400 + 1 / 800)
+    alone = Planned().but(budget, **INDEPENDENT, median_nonzero_fraction=1.0).fit(X[train], y[train])
+    assert [(share.code, share.weight) for share in alone.models_] == [("sparse", 1.0)]
+    assert loss < log_loss(alone, X[test], y[test]) - 0.02
+
+
+def left_out_scores(table, n_parts):
+    dense = DensePlan("Newton", SEARCHED_RIDGES, searched=True, n_parts=n_parts)
+    return {model.name: model.left_out.mean for model in newton_ridges(table, dense, None, Recorder())}
+
+
+def test_left_out_in_parts_is_nearly_left_out_one_by_one():
+    X, y = load_digits(return_X_y=True)
+    table = table_of(X[:300], y[:300] + 1)
+    one_by_one, in_parts = left_out_scores(table, 0), left_out_scores(table, N_PARTS)
+    assert one_by_one.keys() == in_parts.keys()
+    own = np.arange(300), y[:300]
+    for name, scores in one_by_one.items():
+        one, part = (-log_softmax(z, axis=1)[own] for z in (scores, in_parts[name]))
+        assert abs(np.mean(part - one)) < 3 * np.std(part - one) / np.sqrt(300) + 0.1 * one.mean()
+        assert np.corrcoef(one, part)[0, 1] > 0.8
+
+
+def test_parts_have_all_classes_and_do_not_depend_on_the_order_of_rows():
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((60, 8)), np.arange(60) % 3
+    parts, order = parts_of(table_of(X, y + 1), N_PARTS), rng.permutation(60)
+    assert_array_equal(parts_of(table_of(X[order], y[order] + 1), N_PARTS), parts[order])
+    for part in range(N_PARTS):
+        assert_array_equal(np.bincount(y[parts == part]), [4, 4, 4])
+
+
+def test_columns_that_are_mostly_zeros_are_told_in_any_storage():
+    X = np.zeros((60, 6))
+    X[::15] = np.arange(1, 25).reshape(4, 6)
+    y = np.arange(60) % 4
+    for stored, expected in ((X, 4 / 60), (sparse.csr_array(X), 4 / 60), (X + 1.0, 1.0)):
+        table = table_of(stored, y + 1)
+        facts = survey(table.standardized, table.codes, table.sample_weight, 4).facts
+        assert_allclose(facts.median_nonzero_fraction, expected)
+
+
+def test_where_exact_covariances_do_not_settle_message_passing_has_its_say(monkeypatch):
+    rng = np.random.default_rng(1)
+    y = np.arange(90) % 3
+    means = np.zeros((3, 150))
+    means[:, :5] = rng.normal(0, 1.5, (3, 5))
+    X = means[y] + rng.standard_normal((90, 150)) + 0.7 * rng.standard_normal((90, 1))
+    settled = SparseClassifier().fit(X, y)
+    found = sparse_model._from_plain_parameters
+
+    def unsettled(table, planned, *args):
+        fits = found(table, planned, *args)
+        if planned.solver != "EP":
+            return fits
+        solution = replace(fits.judged, outcome=Outcome.STALLED)
+        return replace(fits, selects=replace(fits.selects, solution=solution), judged=solution)
+
+    monkeypatch.setattr(sparse_model, "_from_plain_parameters", unsettled)
+    rescued = SparseClassifier().fit(X, y)
+    assert settled.solver_ == "EP"
+    assert rescued.solver_ == "GAMP"
+    assert FELL_BACK in rescued.flags_
+    assert FELL_BACK not in settled.flags_
+    assert {share.code: share.weight for share in rescued.models_}["sparse"] > 0.3
+    assert rescued.outcome_.trustworthy
+    assert rescued.loo_log_loss_ < settled.loo_log_loss_ + 0.2
+
+
+def test_a_search_over_strengths_goes_from_neighbour_to_neighbour():
+    asked = []
+
+    def fitted(recipe):
+        asked.append(recipe.score_variance)
+        return recipe.score_variance
+
+    def unless_ten(recipe):
+        return None if recipe.score_variance == 10.0 else recipe.score_variance
+
+    def loss(strength):
+        return abs(np.log(strength / 2000.0))
+
+    best = [(recipe, recipe.score_variance) for recipe in SEARCHED_RIDGES[3:]]
+    assert searched(SEARCHED_RIDGES, fitted, loss) == best
+    assert_allclose(asked, [10.0, 100.0, 1000.0, 10000.0])
+    assert searched(SEARCHED_RIDGES, lambda recipe: None, loss) == []
+    assert searched(SEARCHED_RIDGES, unless_ten, loss) == best
