@@ -233,7 +233,8 @@ class _Search:
             watch=self.recorder.watch,
         )
         name = f"{solver_name(solver)}, screened"
-        self.recorder.note(solution, name, model=SPARSE, purpose=purpose, detail=detail)
+        tuner = self.tuner_for(problem)
+        self.recorder.note(problem, solution, name, tuner, model=SPARSE, purpose=purpose, detail=detail)
         return solution
 
     def tuner_for(
