@@ -14,7 +14,6 @@ from foldless.solution import Outcome
 from foldless.solvers import EP, GAMP, ClusteredEP, Stopping, solve
 from foldless.solvers.groups import left_out_groups
 from foldless.solvers.multinomial_ridge import multinomial_ridge
-from foldless.tuning.loo import loo_log_densities
 
 
 def three_classes(n_samples=200, n_features=25, seed=0, shared=0.0):
@@ -73,7 +72,7 @@ def log_densities_without(problem, left, stopping):
         weight = np.ones(problem.labels.size)
         weight[m] = 0.0
         refit = solve(problem.but(sample_weight=weight), EP(), stopping=stopping)
-        densities.append(loo_log_densities(refit)[m])
+        densities.append(refit.loo_log_densities()[m])
         means.append(refit.posterior.loo_mean[m])
     return np.array(densities), np.array(means)
 
@@ -90,7 +89,7 @@ def test_cavities_are_refits_without_the_sample_but_for_what_classes_say_to_each
     stopping, left = Stopping(tol=1e-3), np.arange(0, 60, 4)
     whole = solve(a_problem(X, y, prior), EP(), stopping=stopping)
     refits, _ = log_densities_without(whole.problem, left, stopping)
-    losses = loo_log_densities(whole)[left]
+    losses = whole.loo_log_densities()[left]
     scores = (getattr(whole.state.gaussian, name) for name in SCORE_MOMENTS)
     trained = whole.problem.channel.respond(*scores, y + 1.0).log_z[left]
     pessimism, optimism = np.mean(refits) - np.mean(losses), np.mean(trained) - np.mean(refits)
@@ -156,7 +155,7 @@ def test_groups_are_refits_without_the_group():
         inside = group == number
         weight = np.where(inside, 0.0, 1.0)
         refit = solve(a_problem(X, y, prior, weight), EP(), stopping=stopping)
-        refits[inside] = loo_log_densities(refit)[inside]
+        refits[inside] = refit.loo_log_densities()[inside]
     seen = group < 3
     assert abs(np.mean(own[seen]) - np.mean(refits[seen])) < 0.02
     assert np.corrcoef(own[seen], refits[seen])[0, 1] > 0.98
