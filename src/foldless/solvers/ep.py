@@ -36,7 +36,6 @@ from foldless.beliefs import Array, Posterior
 from foldless.problem import Problem
 from foldless.solvers.cavities import Cavities, explaining_sites, label_sites, score_cavities, weight_cavities
 from foldless.solvers.cluster_sites import Cluster, ClusterSite, cavities_of
-from foldless.solvers.damping import AdaptiveDamping, Damping, Pace
 from foldless.solvers.free_weights import LARGEST_GROWTH, MAX_HALVINGS, Layers, free_weights
 from foldless.solvers.gaussian_layer import (
     Gaussian,
@@ -48,14 +47,17 @@ from foldless.solvers.gaussian_layer import (
 )
 from foldless.solvers.message_passing import (
     VAGUEST_START,
+    AdaptiveDamping,
+    Damping,
     MessagePassing,
+    Pace,
     PacedState,
+    Secants,
     along_scores,
     for_scores,
     over_scores,
     psi,
 )
-from foldless.solvers.secants import Secants
 
 # Within a tenth of where they are going, sites leap: earlier they have not learnt enough and go astray. Those
 # of several scores go astray from further off. It takes this many proposals to learn from, besides the
@@ -186,7 +188,9 @@ class EP(MessagePassing[EPState]):
             moved.gaussian,
             state,
             iteration=state.iteration + 1,
-            pace=self._pace_after(problem, state, before, after, moved.step, problem.label_weight),
+            pace=state.pace.after(
+                self.damping, before, after, moved.step, problem.label_weight, problem.n_samples
+            ),
             log_evidence=log_evidence,
             proposed=moved.proposed,
             secants=moved.secants,
