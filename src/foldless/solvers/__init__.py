@@ -1,8 +1,7 @@
 """Solvers turn a problem into a solution."""
 
-from foldless.solvers.clustered_ep import ClusteredEP
 from foldless.solvers.edges import EdgeMessages
-from foldless.solvers.ep import EP
+from foldless.solvers.ep import EP, ClusteredEP
 from foldless.solvers.gamp import GAMP
 from foldless.solvers.hygamp import HyGAMP
 from foldless.solvers.message_passing import AdaptiveDamping, ConstantDamping

@@ -35,7 +35,6 @@ import numpy as np
 
 from foldless.beliefs import Array, Posterior
 from foldless.problem import Problem
-from foldless.solvers.cavities import Cavities
 from foldless.solvers.message_passing import (
     VAGUEST_START,
     AdaptiveDamping,
@@ -45,6 +44,7 @@ from foldless.solvers.message_passing import (
     PacedState,
     psi,
 )
+from foldless.solvers.sites import Cavities
 from foldless.solvers.tied_layer import LEAST_CAVITY_SHARE, Belief, TiedLayer, TiedSites, tied_layer
 
 # Kept columns have theirs by subtraction, so more of it must be left; with less the site waits.
