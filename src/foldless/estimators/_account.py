@@ -9,7 +9,7 @@ from foldless.channels import Channel, FlippedLabels
 from foldless.component import Component
 from foldless.estimators._summary import Parameter, Sentence
 from foldless.priors import Prior
-from foldless.tuning.fit import without_base
+from foldless.tuning.em import without_base
 from foldless.tuning.plan import Plan
 from foldless.tuning.portfolio import ModelShare
 from foldless.tuning.record import Record, Run

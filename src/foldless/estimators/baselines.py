@@ -33,8 +33,8 @@ from foldless.solvers.newton import damped_newton
 # A basis function whose prior precision has grown this far beyond the data's is out [Tipping 2001].
 PRUNED_PRECISION = 1e9
 NEWTON_STEPS = 50
-# Of the log posterior, in nats.
-NEWTON_TOLERANCE = 1e-12
+# Of the log posterior, in nats: precisions of nearly redundant functions need weights to rounding error.
+NEWTON_TOLERANCE = 1e-20
 
 
 @registered("estimator/sbmlr")

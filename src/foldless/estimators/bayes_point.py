@@ -17,7 +17,7 @@ from foldless.estimators._summary import Sentence
 from foldless.operators import Standardized
 from foldless.registry import registered
 from foldless.solvers.knapsack import ENGINES, PRIORS, Histograms, LogPrior, Machine
-from foldless.tuning.bayes_point import BETAS, COSTS, SWEEPS, Choices, KnapsackFit, fit_knapsack
+from foldless.solvers.knapsack.settings import BETAS, COSTS, SWEEPS, Choices, KnapsackFit, fit_knapsack
 
 # Messages, inputs and sorted moves: this many numbers of 8 bytes per sample, weight and bin.
 NUMBERS_PER_BIN = 5
@@ -45,7 +45,7 @@ class BayesPointClassifier(BayesPointBase):
     n_sweeps : 'auto' or int, default='auto'
         Visits to every weight. Messages sharpen from soft margins to the 0-1 loss as they go on. Where
         'auto', all three are averaged over, weighted by errors on samples left out by folds;
-        `foldless.tuning.bayes_point` has the reasons.
+        `foldless.solvers.knapsack.settings` has the reasons.
     n_bins : int, default=128
     weight_range : float, default=4.0
         Histograms have this many bins, from -weight_range to weight_range.

@@ -28,8 +28,9 @@ from foldless.registry import registered
 from foldless.solution import History
 from foldless.solvers.knapsack.histograms import gaussian_histograms
 from foldless.solvers.solve import Stopping
+from foldless.tuning.em import without_base
 from foldless.tuning.evidence import NOISE_KINDS, fit_by_evidence
-from foldless.tuning.fit import Fit, without_base
+from foldless.tuning.fit import Fit
 
 # Of the histograms that show the Gaussian marginals, as many as `BayesPointClassifier` has.
 N_BINS = 128

@@ -36,8 +36,8 @@ from foldless.priors import (
 from foldless.registry import registered
 from foldless.solvers import EP, GAMP, VAMP, HyGAMP
 from foldless.solvers.base import Solver
-from foldless.solvers.damping import Damping, damping_from
 from foldless.solvers.gamp import Rule, Variances
+from foldless.solvers.message_passing import Damping, damping_from
 from foldless.tuning.fit import Choices
 from foldless.tuning.path import Result, fit_table
 from foldless.tuning.plan import requested

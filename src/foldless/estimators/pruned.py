@@ -20,9 +20,9 @@ from foldless.operators.whitened import WHITENINGS, Whiten
 from foldless.priors import NO_HYPER_PRIOR, Pruned, SupportsInclusion
 from foldless.registry import registered
 from foldless.solution import Solution
-from foldless.solvers.damping import Damping, damping_from
 from foldless.solvers.edges import EdgeMessages
 from foldless.solvers.gamp import GAMP, Variances
+from foldless.solvers.message_passing import Damping, damping_from
 from foldless.tuning.fit import Choices, Fit
 from foldless.tuning.models.base import of_solution
 from foldless.tuning.models.sparse import SparseFits

@@ -165,7 +165,7 @@ class Recorder:
 
 
 def solver_name(solver: Solver[Any]) -> str:
-    """As a reader of the papers knows it: EP of several scores, in layers, is EP."""
-    name = type(solver).__name__.removeprefix("Layered")
+    """As a reader of the papers knows it."""
+    name = type(solver).__name__
     rule = getattr(solver, "rule", "sum-product")
     return name if rule == "sum-product" else f"{name} ({rule})"
