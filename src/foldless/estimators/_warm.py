@@ -20,6 +20,7 @@ class WarmStart:
     """For estimators with a parameter `warm_start`."""
 
     warm_start: bool
+    max_iter: int
     _warm: tuple[str, SparseFits] | None = None
 
     def _warmly(self, table: Table, fit: Callable[[SparseFits | None], Result]) -> Result:
@@ -29,7 +30,9 @@ class WarmStart:
             return fit(None)
         known = fingerprint(self, table)
         result = fit(self._warm[1] if self._warm is not None and self._warm[0] == known else None)
-        self._warm = known, result.unfinished.without_data()
+        # What max_iter has cut short may have decided too early, between weights of class means or parameters.
+        cut_short = any(run.n_iter >= self.max_iter for run in result.record.of("sparse"))
+        self._warm = None if cut_short else (known, result.unfinished.without_data())
         return result
 
 
