@@ -269,8 +269,8 @@ class GAMP(Sweeping[GAMPState]):
             self.damping, state.weights, tilted.mean, step, state.norms.column, problem.n_samples
         )
         evidence = weight_evidence(tilted, cavity_mean, cavity_var)
-        if problem.absent is not None:
-            evidence += problem.absent.log_evidence
+        if problem.screened_out is not None:
+            evidence += problem.screened_out.log_evidence
         return GAMPState(
             weights=tilted.mean,
             weight_var=np.maximum(tilted.var, MIN_VARIANCE, out=tilted.var),
@@ -348,7 +348,7 @@ class _SampleSide:
     ) -> None:
         self.labels, self.weight, self.channel = problem.labels, problem.sample_weight, problem.channel
         self.rule, self.step, self.exact = rule, step, exact
-        self.previous, self.absent = state, problem.absent
+        self.previous, self.screened_out = state, problem.screened_out
         self.cavity_var = np.empty_like(state.slopes) if exact else state.norms.score_var(state.weight_var)
         self.cavity_var = np.maximum(self.cavity_var, MIN_VARIANCE)
         self.cavity_mean = np.empty_like(state.slopes)
@@ -369,9 +369,9 @@ class _SampleSide:
         old_slope, old_curvature = self.previous.slopes[rows], self.previous.curvatures[rows]
 
         cavity_mean = scores - cavity_var * old_slope
-        if self.absent is not None:
-            cavity_mean += self.absent.cavity_mean[rows]
-            cavity_var += self.absent.cavity_var[rows]
+        if self.screened_out is not None:
+            cavity_mean += self.screened_out.cavity_mean[rows]
+            cavity_var += self.screened_out.cavity_var[rows]
         log_z, slope, curvature = self._response(rows, cavity_mean, cavity_var)
         slope = old_slope + self.step * (slope - old_slope)
         curvature = old_curvature + self.step * (curvature - old_curvature)
