@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from foldless.tuning.loo import loo_log_densities
 from numpy.testing import assert_allclose
 
 from foldless.channels import Multinomial

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from foldless.tuning.loo import loo_log_loss
 from numpy.testing import assert_allclose, assert_array_equal
 
 from foldless.channels import FlippedLabels, Logistic, Pinned, Probit

@@ -288,9 +288,13 @@ class GAMPClassifier(WarmStart, MessagePassingClassifier):
             solver_name(choices.solver),
             int(np.count_nonzero(table.sample_weight)),
             searched=choices.searched,
+            tuning=choices.tuning,
+            groups=table.left_out.group is not None,
             budget=self._budget,
         )
-        return self._warmly(table, lambda warm: fit_table(table, plan, choices, recorder, warm=warm))
+        return self._warmly(
+            table, recorder, lambda warm: fit_table(table, plan, choices, recorder, warm=warm)
+        )
 
 
 def _plain_channel(channel: Channel) -> Channel:

@@ -169,7 +169,7 @@ class MeanRemoved(Operator):
             # var(x - γ) = var x - 2 cov(x, γ) + var γ.
             row_mean = within @ self.row_means
             deviation = self.row_means - row_mean
-            covariance = self._transposed(within * deviation)
+            covariance = self.operator.adjoint(within * deviation)
             mean[:n_columns] = inner_mean - row_mean - self.column_means
             variance[:n_columns] = inner_variance - 2 * covariance + within @ deviation**2
             np.maximum(variance, 0.0, out=variance)
@@ -240,13 +240,6 @@ class MeanRemoved(Operator):
             - self.column_means @ inner_weights
             + self._extra_columns[rows] @ weights[n_columns:]
         )
-
-    def _transposed(self, row_vector: Array) -> Array:
-        """Xᵀ row_vector of the inner operator."""
-        no_weights = np.zeros(self.operator.shape[1])
-        return self.operator.sweep(
-            no_weights, None, lambda rows, scores, var: (row_vector[rows], None)
-        ).slopes
 
     def _centered_row_norms(self, common: float) -> Array:
         """Squared length of every row of X - γ1' - 1c', with `common` the mean of γ."""
