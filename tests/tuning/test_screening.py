@@ -62,8 +62,8 @@ def visited(model: Any) -> list[int]:
 
 def distance(model: Any, other: Any) -> float:
     """Between weights, as a share of their size."""
-    difference = model._std_weights - other._std_weights
-    return float(np.linalg.norm(difference) / np.linalg.norm(other._std_weights))
+    difference = model.coef_ - other.coef_
+    return float(np.linalg.norm(difference) / np.linalg.norm(other.coef_))
 
 
 def same_answer(model: Any, other: Any, within: float) -> None:
