@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from foldless.tuning.loo import loo_log_densities
 from numpy.testing import assert_allclose
 
 from foldless.channels import Multinomial

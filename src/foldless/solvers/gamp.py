@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 from foldless import kernels
 from foldless.beliefs import Array, Posterior, Response, Tilted
 from foldless.channels.base import SupportsMaxSum as ChannelSupportsMaxSum
-from foldless.priors.base import Prior
 from foldless.priors.base import SupportsMaxSum as PriorSupportsMaxSum
 from foldless.problem import Problem
 from foldless.solvers.message_passing import (
@@ -99,14 +98,12 @@ class KeptEvidence:
     curvatures: Array
     label_log_z: Array
 
-    def replaced_in(self, slopes: Array, precision: Array, problem: Problem) -> tuple[Array, Array]:
-        """Evidence for all weights, with that for the kept columns replaced, in place, by this."""
+    def replace_in(self, slopes: Array, precision: Array, problem: Problem) -> None:
+        """Put this in the place of what all weights were told, for the kept columns."""
         assert problem.kept is not None
-        positions, values = problem.kept.positions, problem.kept.values
-        weight = along_scores(problem.sample_weight, self.slopes)
-        slopes[positions] = values.T @ (weight * self.slopes)
+        positions, weight = problem.kept.positions, along_scores(problem.sample_weight, self.slopes)
+        slopes[positions] = problem.kept.values.T @ (weight * self.slopes)
         precision[positions] = problem.kept.squares.T @ (weight * self.curvatures)
-        return slopes, precision
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,11 +143,6 @@ class GAMPState(PacedState):
         whole["pace"] = replace(part.pace, move=self.pace.move, square=0.0)
         return replace(self, **whole, kept=part.kept, iteration=part.iteration)
 
-    def evidence_under(self, prior: Prior) -> float:
-        """The weights' share of the log evidence."""
-        tilted = prior.tilted(self.cavity_mean, self.cavity_var)
-        return weight_evidence(tilted, self.cavity_mean, self.cavity_var)
-
 
 @dataclass(frozen=True)
 class Sweeping(MessagePassing[S]):
@@ -181,6 +173,22 @@ class Sweeping(MessagePassing[S]):
             column = np.full_like(column, total / column.size)
         return SquaredNorms(row, column, total)
 
+    def _start(self, problem: Problem, norms: SquaredNorms) -> tuple[Array, Array]:
+        """Mean and variance of weights under the prior, narrowed until scores are not too vague."""
+        mean, var = problem.prior.start(problem.operator.shape[1])
+        weight = problem.sample_weight
+        vagueness = dot(weight, norms.score_var(var)) / float(weight.sum())
+        return mean, var * min(1.0, VAGUEST_START / max(vagueness, MIN_VARIANCE))
+
+    def _check_support(self, problem: Problem, of_prior: str, of_channel: str, instead: str) -> None:
+        """That prior and channel have the methods of these names."""
+        for part, method in (("prior", of_prior), ("channel", of_channel)):
+            if not hasattr(component := getattr(problem, part), method):
+                raise ValueError(
+                    f"{type(self).__name__}(rule={self.rule!r}) needs a {part} with `{method}`; "
+                    f"{_innermost(component)} has none. {instead}"
+                )
+
     def for_new_data(self, problem: Problem, state: S) -> S:
         return replace(self.as_start(state), norms=self.squared_norms(problem))  # type: ignore[call-arg]
 
@@ -200,29 +208,29 @@ class GAMP(Sweeping[GAMPState]):
     """
 
     def init(self, problem: Problem) -> GAMPState:
-        self._check_support(problem)
-        n_samples, n_features = problem.operator.shape
+        if self.rule == "max-sum":
+            instead = (
+                "Use rule='sum-product', a prior such as Laplace or ElasticNet, a channel such as Logistic."
+            )
+            self._check_support(problem, "proximal", "proximal", instead)
+        n_samples, shape = problem.operator.shape[0], problem.channel.score_shape
         norms = self.squared_norms(problem)
-        shape = problem.channel.score_shape
         # Of the features' length there are a dozen vectors, so they have X's own precision. Those of samples
         # are few, and sums are made in double precision.
         weights, weight_var = (
             for_scores(part.astype(problem.operator.dtype, copy=False), shape)
-            for part in problem.prior.start(n_features)
+            for part in self._start(problem, norms)
         )
-        vagueness = float(np.max(dot(problem.sample_weight, norms.score_var(weight_var)))) / float(
-            problem.sample_weight.sum()
-        )
-        weight_var = weight_var * min(1.0, VAGUEST_START / max(vagueness, MIN_VARIANCE))
+        nothing = np.zeros((n_samples, *shape))
         return GAMPState(
             weights=weights,
             weight_var=weight_var,
             damped_weights=weights,
-            slopes=np.zeros((n_samples, *shape)),
-            curvatures=np.zeros((n_samples, *shape)),
+            slopes=nothing,
+            curvatures=nothing,
             cavity_mean=weights,
             cavity_var=weight_var,
-            score_cavity_mean=np.zeros((n_samples, *shape)),
+            score_cavity_mean=nothing,
             score_cavity_var=norms.score_var(weight_var),
             kept=None,
             norms=norms,
@@ -241,16 +249,12 @@ class GAMP(Sweeping[GAMPState]):
                 state.weights, state.weight_var if self._exact else None, samples.row_step
             )
 
-        precision = (
-            sweep.curvatures
-            if sweep.curvatures is not None
-            else state.norms.weight_precision(
-                along_scores(problem.sample_weight, samples.curvatures) * samples.curvatures
-            )
-        )
-        kept, slopes = samples.kept, sweep.slopes
+        precision, slopes, kept = sweep.curvatures, sweep.slopes, samples.kept
+        if precision is None:
+            weight = along_scores(problem.sample_weight, samples.curvatures)
+            precision = state.norms.weight_precision(weight * samples.curvatures)
         if kept is not None:
-            slopes, precision = kept.replaced_in(slopes, precision, problem)
+            kept.replace_in(slopes, precision, problem)
         least = MIN_CURVATURE * np.maximum(state.norms.column, 1.0)
         np.maximum(precision, along_scores(least, precision), out=precision)
         damped_weights = state.weights
@@ -319,20 +323,6 @@ class GAMP(Sweeping[GAMPState]):
         if self.rule == "sum-product":
             return prior.tilted(cavity_mean, cavity_var)
         return cast(PriorSupportsMaxSum, prior).proximal(cavity_mean, cavity_var)  # `init` has checked
-
-    def _check_support(self, problem: Problem) -> None:
-        if self.rule == "sum-product":
-            return
-        if not hasattr(problem.prior, "proximal"):
-            raise ValueError(
-                f"GAMP(rule='max-sum') needs a prior with `proximal`; {_innermost(problem.prior)} has only "
-                "`tilted`. Use rule='sum-product', or a prior such as Laplace or ElasticNet."
-            )
-        if not hasattr(problem.channel, "proximal"):
-            raise ValueError(
-                f"GAMP(rule='max-sum') needs a channel with `proximal`; {_innermost(problem.channel)} has "
-                "only `respond`. Use rule='sum-product', or a channel such as Logistic, Probit or Hinge."
-            )
 
 
 class _SampleSide:

@@ -50,7 +50,7 @@ from foldless.problem import Problem, ScreenedOut
 from foldless.solution import History, Iteration, Outcome, Solution
 from foldless.solvers import GAMP, Stopping, solve
 from foldless.solvers.base import Solver, State, Tuner
-from foldless.solvers.gamp import GAMPState
+from foldless.solvers.gamp import GAMPState, weight_evidence
 from foldless.solvers.message_passing import SETTLED_SCORE
 from foldless.solvers.solve import Watch
 
@@ -383,7 +383,8 @@ def _small_problem(problem: Problem, state: GAMPState, gathered: _Gathered, scor
     prior = problem.prior.of_columns(columns, n_weights)
     assert isinstance(prior, Blocks)
     own = state.of_columns(columns)
-    evidence = state.weight_evidence - own.evidence_under(prior)
+    tilted = prior.tilted(own.cavity_mean, own.cavity_var)
+    evidence = state.weight_evidence - weight_evidence(tilted, own.cavity_mean, own.cavity_var)
     for block, _ in problem.prior.others:
         screened_out[block] = False
     cavity = innermost_cavity(problem.prior.base, state.cavity_mean, state.cavity_var)
