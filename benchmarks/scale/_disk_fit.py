@@ -24,7 +24,7 @@ from foldless import SparseClassifier
 from foldless.io.rows import BLOCK_BYTES, ReadRows, RowSource
 from foldless.io.rows.npy import NpyRows
 from foldless.operators import RowBlocks
-from foldless.operators.reading_ahead import blocks_in_order
+from foldless.operators.row_blocks import blocks_in_order
 
 GIGA = 1e9
 
