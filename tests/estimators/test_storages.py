@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
 
 from foldless import SparseClassifier, open_rows
+from foldless.tuning.plan import Budget, Plan
 from reference.dask_matrices import IN_TURN, dask_operator
 
 
@@ -54,17 +58,55 @@ def storages(X: np.ndarray, path: Path) -> Iterator[tuple[str, Any]]:
     yield "CSR by Dask", dask_operator(csr, 17, IN_TURN)
 
 
+def same_plan(there: Plan, here: Plan) -> bool:
+    """But for the rounding of what the survey measured."""
+    assert there.facts is not None
+    assert here.facts is not None
+    assert_allclose(astuple(there.facts), astuple(here.facts), rtol=1e-8)
+    return replace(there, facts=None) == replace(here, facts=None)
+
+
 @pytest.mark.parametrize("table", [words, genes, four_classes], ids=lambda table: table.__name__)
 def test_every_storage_takes_the_same_path_to_the_same_coefficients(table: Any, tmp_path: Path) -> None:
     X, y = table()
     here = SparseClassifier().fit(X, y)
     for _, stored in storages(X, tmp_path):
         there = SparseClassifier().fit(stored, y)
+        assert same_plan(there.plan_, here.plan_)
         assert there.solver_ == here.solver_
         assert there.flags_ == here.flags_
-        assert [name for name, _ in there.models_] == [name for name, _ in here.models_]
-        assert_allclose([w for _, w in there.models_], [w for _, w in here.models_], rtol=1e-8)
+        assert [share.name for share in there.models_] == [share.name for share in here.models_]
+        shares = [[share.weight for share in model.models_] for model in (there, here)]
+        assert_allclose(*shares, rtol=1e-8, atol=1e-12)
         scale = np.abs(here.coef_).max()
         assert_allclose(there.coef_, here.coef_, rtol=1e-8, atol=1e-10 * scale)
         assert_allclose(there.intercept_, here.intercept_, rtol=1e-8, atol=1e-10 * scale)
         assert_allclose(there.predict_proba(stored), here.predict_proba(X), rtol=1e-8, atol=1e-12)
+
+
+@pytest.mark.parametrize("table", [words, genes, four_classes], ids=lambda table: table.__name__)
+def test_some_rows_of_every_storage_are_the_same_rows(table: Any, tmp_path: Path) -> None:
+    """Tables too large for exact covariances, and with many rows, by decree."""
+    X, y = table()
+    budget = Budget(exact=0.0, search_rows=X.shape[0] // 2, search_share=0.5)
+
+    def fitted(stored: Any) -> SparseClassifier:
+        model = SparseClassifier()
+        model._budget = budget
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            return model.fit(stored, y)
+
+    here = fitted(X)
+    assert here.plan_.sparse.search_rows == X.shape[0] // 2
+    assert here.record_.of("sparse", "sample")
+    for name, stored in storages(X, tmp_path):
+        if name in ("CSC", "h5ad"):  # as the test above, and nothing about rows
+            continue
+        there = fitted(stored)
+        assert same_plan(there.plan_, here.plan_), name
+        assert [(run.solver, run.purpose, run.used) for run in there.record_.runs] == [
+            (run.solver, run.purpose, run.used) for run in here.record_.runs
+        ]
+        scale = np.abs(here.coef_).max()
+        assert_allclose(there.coef_, here.coef_, rtol=1e-8, atol=1e-10 * scale, err_msg=name)

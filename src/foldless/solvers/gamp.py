@@ -31,13 +31,16 @@ from foldless.channels.base import SupportsMaxSum as ChannelSupportsMaxSum
 from foldless.priors.base import Prior
 from foldless.priors.base import SupportsMaxSum as PriorSupportsMaxSum
 from foldless.problem import Problem
-from foldless.solvers.damping import AdaptiveDamping, Damping, Pace
 from foldless.solvers.message_passing import (
     VAGUEST_START,
+    AdaptiveDamping,
+    Damping,
     MessagePassing,
+    Pace,
     PacedState,
     S,
     along_scores,
+    dot,
     for_scores,
     over_scores,
 )
@@ -75,12 +78,12 @@ class SquaredNorms:
 
     def score_var(self, weight_var: Array) -> Array:
         """(X∘X) weight_var, approximately."""
-        return along_scores(self.row, weight_var) * (_dot(self.column, weight_var) / self.total)
+        return along_scores(self.row, weight_var) * (dot(self.column, weight_var) / self.total)
 
     def weight_precision(self, weighted_curvature: Array) -> Array:
         """(X∘X)ᵀ curvatures, approximately; curvatures come multiplied by the sample weights."""
         return along_scores(self.column, weighted_curvature) * (
-            _dot(self.row, weighted_curvature) / self.total
+            dot(self.row, weighted_curvature) / self.total
         )
 
 
@@ -207,7 +210,7 @@ class GAMP(Sweeping[GAMPState]):
             for_scores(part.astype(problem.operator.dtype, copy=False), shape)
             for part in problem.prior.start(n_features)
         )
-        vagueness = float(np.max(_dot(problem.sample_weight, norms.score_var(weight_var)))) / float(
+        vagueness = float(np.max(dot(problem.sample_weight, norms.score_var(weight_var)))) / float(
             problem.sample_weight.sum()
         )
         weight_var = weight_var * min(1.0, VAGUEST_START / max(vagueness, MIN_VARIANCE))
@@ -262,7 +265,9 @@ class GAMP(Sweeping[GAMPState]):
         tilted = _centred(self._tilt(problem, cavity_mean, cavity_var), problem)
 
         # Root mean squares of scores, as though columns were independent.
-        pace = self._pace_after(problem, state, state.weights, tilted.mean, step, state.norms.column)
+        pace = state.pace.after(
+            self.damping, state.weights, tilted.mean, step, state.norms.column, problem.n_samples
+        )
         evidence = weight_evidence(tilted, cavity_mean, cavity_var)
         if problem.absent is not None:
             evidence += problem.absent.log_evidence
@@ -440,11 +445,6 @@ def _centred(tilted: Tilted, problem: Problem) -> Tilted:
     mean, kept = tilted.mean.copy(), problem.kept.positions
     mean[kept] -= mean[kept].mean(axis=1, keepdims=True)
     return tilted._replace(mean=mean)
-
-
-def _dot(a: Array, b: Array) -> Any:
-    """Inner products of a with b, one for each score, without BLAS, whose threads cost more."""
-    return float(np.einsum("i,i->", a, b)) if b.ndim == 1 else np.einsum("i,ij->j", a, b)
 
 
 def weight_evidence(tilted: Tilted, cavity_mean: Array, cavity_var: Array) -> float:

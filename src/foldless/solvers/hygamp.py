@@ -22,9 +22,8 @@ import numpy as np
 
 from foldless.beliefs import Array, Posterior
 from foldless.problem import Problem
-from foldless.solvers.damping import Pace
 from foldless.solvers.gamp import SquaredNorms, Sweeping
-from foldless.solvers.message_passing import VAGUEST_START, PacedState
+from foldless.solvers.message_passing import VAGUEST_START, Pace, PacedState
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +145,9 @@ class HyGAMP(Sweeping[HyGAMPState]):
             score_cavity_cov=cavity_cov,
             norms=state.norms,
             iteration=state.iteration + 1,
-            pace=self._pace_after(problem, state, state.weights, mean, step, state.norms.column),
+            pace=state.pace.after(
+                self.damping, state.weights, mean, step, state.norms.column, problem.n_samples
+            ),
             log_evidence=log_evidence,
         )
 

@@ -23,7 +23,7 @@ from scipy.linalg import lapack
 
 from foldless.beliefs import Array
 from foldless.channels.base import Channel
-from foldless.solvers.damping import SETTLED_SCORE
+from foldless.solvers.message_passing import SETTLED_SCORE
 
 # Averages of models need no more digits than the leave-one-out loss that weighs them.
 TOLERANCE = 1e-3

@@ -50,8 +50,8 @@ from foldless.problem import AbsentWeights, Problem
 from foldless.solution import History, Iteration, Outcome, Solution
 from foldless.solvers import GAMP, Stopping, solve
 from foldless.solvers.base import Solver, State, Tuner
-from foldless.solvers.damping import SETTLED_SCORE
 from foldless.solvers.gamp import GAMPState
+from foldless.solvers.message_passing import SETTLED_SCORE
 from foldless.solvers.solve import Watch
 
 # Small problems cost next to nothing, and one that does not settle by now is better seen to by a visit.

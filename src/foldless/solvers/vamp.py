@@ -35,9 +35,16 @@ import numpy as np
 
 from foldless.beliefs import Array, Posterior
 from foldless.problem import Problem
-from foldless.solvers.cavities import Cavities
-from foldless.solvers.damping import AdaptiveDamping, Damping, Pace
-from foldless.solvers.message_passing import VAGUEST_START, MessagePassing, PacedState, psi
+from foldless.solvers.message_passing import (
+    VAGUEST_START,
+    AdaptiveDamping,
+    Damping,
+    MessagePassing,
+    Pace,
+    PacedState,
+    psi,
+)
+from foldless.solvers.sites import Cavities
 from foldless.solvers.tied_layer import LEAST_CAVITY_SHARE, Belief, TiedLayer, TiedSites, tied_layer
 
 # Kept columns have theirs by subtraction, so more of it must be left; with less the site waits.
@@ -124,7 +131,7 @@ class VAMP(MessagePassing[VAMPState]):
         sites = state.sites.towards(wanted, step)
         belief = layer.belief(sites)
         before, after = state.belief.score_mean, belief.score_mean
-        pace = self._pace_after(problem, state, before, after, step, problem.label_weight)
+        pace = state.pace.after(self.damping, before, after, step, problem.label_weight, problem.n_samples)
         return _state(
             layer, sites, belief, iteration=state.iteration + 1, pace=pace, log_evidence=log_evidence
         )

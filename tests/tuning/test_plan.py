@@ -1,0 +1,450 @@
+"""The plan as a table of cases: a row for every branch, and both sides of every budget."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from foldless import GAMPClassifier, SparseClassifier
+from foldless.datasets import make_class_means
+from foldless.tuning.plan import (
+    EM_ITERATIONS,
+    EM_ITERATIONS_OF_MANY,
+    INFORMED,
+    N_PARTS,
+    PATIENCE,
+    RARE,
+    RIDGES,
+    RIDGES_BY_MESSAGES,
+    SEARCHED_RIDGES,
+    TOLERANCE,
+    TOLERANCE_OF_MANY,
+    TOLERATED_EXCESS,
+    Budget,
+    DensePlan,
+    Plan,
+    Reason,
+    Recipe,
+    SparsePlan,
+    exact_cost,
+    plan,
+    requested,
+    ridge_loo_cost,
+)
+from foldless.tuning.record import FLAGS
+from foldless.tuning.survey import Facts
+
+MEANS, PLAIN = ("class means",), ("plain parameters",)
+
+
+def facts(n_samples: int, n_features: int, n_classes: int = 2, **others: Any) -> Facts:
+    """Independent columns of real numbers, all of them free, unless told otherwise."""
+    found = {
+        "n_samples": n_samples,
+        "n_features": n_features,
+        "n_classes": n_classes,
+        "total_weight": float(n_samples),
+        "n_free": n_features,
+        "nnz": n_samples * n_features,
+        "median_nonzero_fraction": 1.0,
+        "spectral_excess": 0.95,
+    }
+    return Facts(**(found | others))
+
+
+CORRELATED = {"spectral_excess": 3.0}
+WORDS = {"median_nonzero_fraction": 0.01}
+# 300 x 30 000 costs 2.7e9 with exact covariances, 60 x 2000 costs 7e6; nobody can afford 20 000 x 40 000.
+LARGE = (20_000, 40_000)
+
+# Name, facts, then what is expected: path; solver, starts, polish, integrate of the sparse model; solver,
+# recipes, per occurrence, parts of the dense ones; flags; codes of the reasons.
+CASES: dict[str, tuple[Facts, tuple[Any, ...], tuple[Any, ...] | None, tuple[str, ...], tuple[str, ...]]] = {
+    "independent": (
+        facts(60, 2000),
+        ("independent", "GAMP", MEANS, True, True),
+        None,
+        (),
+        ("independent", "alone"),
+    ),
+    "independent, larger": (
+        facts(150, 5000),
+        ("independent", "GAMP", MEANS, True, False),
+        None,
+        (),
+        ("independent", "alone"),
+    ),
+    "independent, wide": (
+        facts(300, 30_000),
+        ("independent", "GAMP", MEANS, False, False),
+        None,
+        (),
+        ("independent", "alone"),
+    ),
+    "independent, too large": (
+        facts(*LARGE),
+        ("independent", "GAMP", MEANS, False, False),
+        None,
+        (),
+        ("independent", "too-large", "alone"),
+    ),
+    "independent words": (
+        facts(600, 3000, **WORDS),
+        ("independent words", "GAMP", MEANS, False, False),
+        ("GAMP", RIDGES_BY_MESSAGES, True, 0),
+        (),
+        ("independent", "mostly-zeros"),
+    ),
+    "correlated, wide": (
+        facts(60, 2000, **CORRELATED),
+        ("exact", "EP", PLAIN, False, False),
+        ("kernel EP", INFORMED, False, 0),
+        (),
+        ("correlated",),
+    ),
+    "correlated, tall": (
+        facts(2000, 60, **CORRELATED),
+        ("exact", "EP", PLAIN, False, False),
+        ("EP", RIDGES, False, 0),
+        (),
+        ("correlated",),
+    ),
+    "correlated words": (
+        facts(60, 2000, **CORRELATED, **WORDS),
+        ("exact", "EP", PLAIN, False, False),
+        ("EP", RIDGES, True, 0),
+        (),
+        ("correlated", "mostly-zeros"),
+    ),
+    "correlated, too large": (
+        facts(*LARGE, **CORRELATED),
+        ("diagonal", "GAMP", (*PLAIN, *MEANS), False, False),
+        ("GAMP", RIDGES_BY_MESSAGES, False, 0),
+        ("diagonal-covariances",),
+        ("correlated", "too-large"),
+    ),
+    "correlated words, too large": (
+        facts(*LARGE, **CORRELATED, **WORDS),
+        ("diagonal", "GAMP", (*PLAIN, *MEANS), False, False),
+        ("GAMP", RIDGES_BY_MESSAGES, True, 0),
+        ("diagonal-covariances",),
+        ("correlated", "mostly-zeros", "too-large"),
+    ),
+    "four classes, independent": (
+        facts(60, 2000, 4),
+        ("independent", "GAMP", MEANS, False, False),
+        None,
+        (),
+        ("independent", "alone"),
+    ),
+    "four classes, independent words": (
+        facts(600, 3000, 4, **WORDS),
+        ("independent words", "GAMP", MEANS, False, False),
+        ("Newton", SEARCHED_RIDGES, True, 0),
+        (),
+        ("independent", "mostly-zeros"),
+    ),
+    "four classes, more samples than features": (
+        facts(2000, 60, 4),
+        ("exact", "EP", PLAIN, False, False),
+        ("Newton", SEARCHED_RIDGES, False, 0),
+        (),
+        ("independent",),
+    ),
+    "four classes, correlated": (
+        facts(60, 2000, 4, **CORRELATED),
+        ("exact", "EP", PLAIN, False, False),
+        ("Newton", SEARCHED_RIDGES, False, 0),
+        (),
+        ("correlated",),
+    ),
+    "four classes, correlated words": (
+        facts(60, 2000, 4, **CORRELATED, **WORDS),
+        ("exact", "EP", PLAIN, False, False),
+        ("Newton", SEARCHED_RIDGES, True, 0),
+        (),
+        ("correlated", "mostly-zeros"),
+    ),
+    "four classes, correlated, large": (
+        facts(1500, 3000, 4, **CORRELATED),
+        ("diagonal", "GAMP", (*MEANS, *PLAIN), False, False),
+        ("Newton", SEARCHED_RIDGES, False, 0),
+        ("diagonal-covariances",),
+        ("correlated", "too-large"),
+    ),
+    "four classes, correlated, left out in parts": (
+        facts(3000, 4000, 4, **CORRELATED),
+        ("diagonal", "GAMP", (*MEANS, *PLAIN), False, False),
+        ("Newton", SEARCHED_RIDGES, False, N_PARTS),
+        ("diagonal-covariances",),
+        ("correlated", "too-large", "parts"),
+    ),
+    "four classes, correlated words, too large": (
+        facts(*LARGE, 4, **CORRELATED, **WORDS),
+        ("diagonal", "GAMP", (*MEANS, *PLAIN), False, False),
+        ("GAMP", SEARCHED_RIDGES, True, 0),
+        ("diagonal-covariances",),
+        ("correlated", "mostly-zeros", "too-large"),
+    ),
+    "many rows": (
+        facts(500_000, 300),
+        ("independent", "GAMP", MEANS, False, False),
+        None,
+        (),
+        ("independent", "too-large", "many-rows", "alone"),
+    ),
+    "many rows of correlated columns": (
+        facts(500_000, 300, **CORRELATED),
+        ("diagonal", "GAMP", (*PLAIN, *MEANS), False, False),
+        ("GAMP", RIDGES_BY_MESSAGES, False, 0),
+        ("diagonal-covariances",),
+        ("correlated", "too-large", "many-rows"),
+    ),
+    "nothing varies": (
+        facts(60, 2000, n_free=0, **WORDS),
+        ("independent", "GAMP", MEANS, True, True),
+        None,
+        (),
+        ("independent", "alone"),
+    ),
+    "nothing but covariates, correlated": (
+        facts(60, 2, n_free=0, **CORRELATED),
+        ("exact", "EP", PLAIN, False, False),
+        None,
+        (),
+        ("correlated",),
+    ),
+    "four classes of a million features": (
+        facts(60, 1_000_000, 4),
+        ("independent", "GAMP", MEANS, False, False),
+        None,
+        (),
+        ("independent", "not-screened", "too-large", "alone"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_table_of_cases(name: str) -> None:
+    given, (path, solver, starts, polish, integrate), dense, flags, reasons = CASES[name]
+    found = plan(given)
+    sparse = found.sparse
+    assert (found.path, sparse.solver, sparse.starts) == (path, solver, starts)
+    assert (sparse.polish, sparse.integrate) == (polish, integrate)
+    if dense is None:
+        assert found.dense is None
+    else:
+        assert found.dense is not None
+        got = found.dense.solver, found.dense.recipes, found.dense.per_occurrence, found.dense.n_parts
+        assert got == dense
+    assert found.flags == flags
+    assert tuple(reason.code for reason in found.reasons) == reasons
+    assert all(found.because(code) for code in reasons)
+    assert found.because("no such reason") is None
+    assert (found.left_out, found.facts) == ("samples", given)
+    n_scores = 1 if given.n_classes == 2 else given.n_classes
+    assert found.exact_cost == exact_cost(given.n_samples, given.n_features, n_scores)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_follows_from_the_path(name: str) -> None:
+    given, many = CASES[name][0], CASES[name][0].n_classes > 2
+    found = plan(given)
+    sparse, dense = found.sparse, found.dense
+    assert sparse.prior == ("row-sparse" if many else "spike-and-slab")
+    assert sparse.credible_sets == (found.path == "exact" and not many)
+    assert sparse.judged_by_left_out == (found.path == "diagonal" and many)
+    assert (sparse.fallback is not None) == (found.path == "exact" and many)
+    if found.path in ("exact", "diagonal"):
+        assert sparse.tolerance == (TOLERANCE_OF_MANY if many else TOLERANCE)
+        assert sparse.patience == PATIENCE
+    if found.path == "diagonal":
+        assert sparse.variances == ("rank-one" if many else "per-coordinate")
+        assert sparse.em_iterations == (0 if many else EM_ITERATIONS)
+    if dense is not None:
+        assert dense.searched == many
+        assert dense.if_worthwhile == (found.path == "independent words" and not many)
+        # Of message passing between two classes, narrow ridges and wide ones; labels may be wrong elsewhere.
+        assert all(recipe.flip_prob == 0 for recipe in dense.recipes) == (many or dense.solver == "GAMP")
+    assert set(found.flags) <= FLAGS.keys()
+
+
+def test_where_exact_covariances_of_several_classes_do_not_settle_message_passing_is_next() -> None:
+    given = facts(60, 2000, 4, **CORRELATED)
+    fallback, too_large = plan(given).sparse.fallback, plan(given, Budget(exact=0.0)).sparse
+    assert fallback == too_large
+    # Groups cannot be left out of message passing.
+    assert plan(given, groups=True).sparse.fallback is None
+
+
+# What each budget decides, and what it costs there.
+BUDGETS = [
+    ("exact", facts(60, 2000, **CORRELATED), exact_cost(60, 2000), lambda p: p.path == "exact"),
+    ("polish", facts(60, 2000), exact_cost(60, 2000), lambda p: p.sparse.polish),
+    ("integrate", facts(60, 2000), exact_cost(60, 2000), lambda p: p.sparse.integrate),
+    (
+        "tune_many",
+        facts(60, 2000, 4, **CORRELATED),
+        exact_cost(60, 2000, 4),
+        lambda p: p.sparse.em_iterations == EM_ITERATIONS_OF_MANY,
+    ),
+    (
+        "ridge_step",
+        facts(300, 4000, 4, **CORRELATED),
+        300.0**2 * 4000,
+        lambda p: p.dense.solver == "Newton",
+    ),
+    (
+        "ridge_left_out",
+        facts(300, 4000, 4, **CORRELATED),
+        ridge_loo_cost(300, 300, 4),
+        lambda p: p.dense.n_parts == 0,
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "given", "cost", "done"), BUDGETS, ids=[row[0] for row in BUDGETS])
+def test_a_budget_is_spent_to_the_last_operation_and_not_beyond(
+    name: str, given: Facts, cost: float, done: Any
+) -> None:
+    base = Budget(exact=0.0) if name.startswith("ridge") else Budget()
+    assert done(plan(given, replace(base, **{name: cost})))
+    assert not done(plan(given, replace(base, **{name: np.nextafter(cost, 0.0)})))
+
+
+def test_ridges_of_few_coordinates_are_left_out_by_their_hessian() -> None:
+    assert ridge_loo_cost(3000, 100, 4) == 400.0**2 * 3400
+    assert ridge_loo_cost(3000, 1000, 4) == 3.0 * 4 * 3000**2 * 1000
+
+
+@pytest.mark.parametrize("given", [facts(60, 2000), facts(60, 2000, 4)], ids=["two classes", "four"])
+def test_columns_are_correlated_beyond_what_is_tolerated(given: Facts) -> None:
+    assert plan(replace(given, spectral_excess=TOLERATED_EXCESS)).path == "independent"
+    assert plan(replace(given, spectral_excess=np.nextafter(TOLERATED_EXCESS, 2.0))).path == "exact"
+
+
+def test_columns_are_words_below_a_share_of_rows() -> None:
+    given = facts(60, 2000)
+    assert plan(replace(given, median_nonzero_fraction=RARE)).path == "independent"
+    less = float(np.nextafter(RARE, 0.0))
+    assert plan(replace(given, median_nonzero_fraction=less)).path == "independent words"
+
+
+def test_informed_ridges_are_for_more_features_than_samples_as_they_count() -> None:
+    for total_weight, solver in ((99.9, "kernel EP"), (100.0, "EP")):
+        given = facts(60, 100, total_weight=total_weight, **CORRELATED)
+        assert plan(given).dense.solver == solver
+
+
+def test_four_classes_have_exact_covariances_where_samples_outnumber_features() -> None:
+    assert plan(facts(100, 100, 4)).path == "exact"
+    assert plan(facts(100, 101, 4)).path == "independent"
+    assert plan(facts(100, 100, 2)).path == "independent"
+
+
+@pytest.mark.parametrize(
+    ("n_samples", "rows"), [(199_999, 0), (200_000, 20_000)], ids=["all rows", "some rows"]
+)
+def test_some_rows_are_searched_if_they_are_a_small_share(n_samples: int, rows: int) -> None:
+    for given in (facts(n_samples, 300), facts(n_samples, 300, **CORRELATED)):
+        found = plan(given, Budget(exact=0.0))
+        assert found.sparse.search_rows == rows
+        assert (found.because("many-rows") is not None) == (rows > 0)
+        # Exact covariances are affordable for few columns, whatever the rows: nothing is searched there.
+        if given.spectral_excess > TOLERATED_EXCESS:
+            assert plan(given, Budget(exact=np.inf)).sparse.search_rows == 0
+    assert requested("laplace", "GAMP", n_samples, searched=True).sparse.search_rows == rows
+    assert requested("laplace", "GAMP", n_samples, searched=False).sparse.search_rows == 0
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_groups_are_left_out_where_exact_covariances_can_be_afforded(n_classes: int) -> None:
+    given = facts(60, 2000, n_classes)
+    found = plan(given, groups=True)
+    assert (found.path, found.left_out, found.flags) == ("exact", "groups", ())
+    assert found.because("groups")
+    found = plan(given, Budget(exact=0.0), groups=True)
+    assert (found.path, found.left_out) == ("independent", "samples")
+    assert "groups-not-left-out" in found.flags
+    assert found.because("groups") is None
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("weight", [0.0, 0.5])
+def test_a_generative_weight_acts_or_is_refused(name: str, weight: float) -> None:
+    given = CASES[name][0]
+    planned = plan(given)
+    if weight and planned.path == "exact":
+        with pytest.raises(ValueError, match=r"which have no such blend\..* columns") as refused:
+            plan(given, generative_weight=weight)
+        assert "generative_weight=0.5" in str(refused.value)
+        return
+    found = plan(given, generative_weight=weight)
+    assert found.path == planned.path
+    if weight:
+        assert found.sparse.starts == MEANS
+    else:
+        assert found.sparse.starts == planned.sparse.starts
+
+
+def test_a_generative_weight_acts_or_raises_in_a_fit() -> None:
+    data = make_class_means(60, 200, 5, random_state=0)
+    fits = {w: SparseClassifier(generative_weight=w).fit(data.X, data.y) for w in (0.25, 0.75)}
+    for weight, model in fits.items():
+        assert model.generative_weight_ == weight
+        assert [w for w, _ in model.generative_path_] == [weight]
+        used = model.record_.used("sparse")
+        assert {run.detail for run in used} == {f"generative weight {weight:g}"}
+    assert np.abs(fits[0.25].coef_ - fits[0.75].coef_).max() > 0.01
+    correlated = data.X + 2 * np.random.default_rng(0).standard_normal((60, 1))
+    with pytest.raises(ValueError, match="Leave generative_weight='auto', or use GAMPClassifier"):
+        SparseClassifier(generative_weight=0.5).fit(correlated, data.y)
+    model = GAMPClassifier(generative_weight=0.5, damping=0.1).fit(correlated, data.y)
+    assert model.generative_weight_ == 0.5
+
+
+def restored(stored: dict[str, Any]) -> Plan:
+    """A plan from what JSON kept of it, with tuples where JSON has lists."""
+
+    def sparse(given: dict[str, Any] | None) -> SparsePlan | None:
+        if given is None:
+            return None
+        changes = {"starts": tuple(given["starts"]), "fallback": sparse(given["fallback"])}
+        return SparsePlan(**(given | changes))
+
+    dense = stored["dense"]
+    if dense is not None:
+        dense = DensePlan(**(dense | {"recipes": tuple(Recipe(*recipe) for recipe in dense["recipes"])}))
+    changes = {
+        "sparse": sparse(stored["sparse"]),
+        "dense": dense,
+        "facts": Facts(**stored["facts"]),
+        "reasons": tuple(Reason(*reason) for reason in stored["reasons"]),
+        "flags": tuple(stored["flags"]),
+    }
+    return Plan(**(stored | changes))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_plan_is_json(name: str) -> None:
+    found = plan(CASES[name][0])
+    assert restored(json.loads(json.dumps(found.as_dict()))) == found
+
+
+def test_a_plan_is_a_value() -> None:
+    given = CASES["correlated, wide"][0]
+    assert plan(given) == plan(given)
+    assert hash(plan(given)) == hash(plan(given))
+    assert isinstance(plan(given), Plan)
+    assert plan(given) == plan(given, Budget())
+
+
+def test_recipes_have_codes_and_names() -> None:
+    assert [recipe.code for recipe in INFORMED[::2]] == ["ridge", "informed", "strongly-informed"]
+    names = [recipe.name for recipe in (*RIDGES, *INFORMED)]
+    assert len(set(names)) == len(names)
+    assert Recipe(10.0, 0.1).name == "ridge, score variance 10, labels may be wrong"
