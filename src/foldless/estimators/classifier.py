@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -173,13 +174,12 @@ class SparseClassifier(WarmStart, MessagePassingClassifier):
         if planned.left_out == "samples" and table.left_out.group is not None:
             warnings.warn(f"{type(self).__name__}: {GROUPS_NOT_LEFT_OUT.text}", UserWarning, stacklevel=3)
             table = replace(table, left_out=table.left_out.singly())
-        return self._warmly(
-            table,
-            recorder,
-            lambda warm: fit_table(
-                table, planned, choices, recorder, nonzero_fraction=found.nonzero_fraction, warm=warm
-            ),
-        )
+        fractions = found.nonzero_fraction
+        fit = partial(fit_table, table, planned, choices, recorder, nonzero_fraction=fractions)
+        if self.warm_start:
+            return self._warmly(table, recorder, fit)
+        self._warm = None  # of an earlier fit
+        return fit()
 
     def _summary(self) -> Summary:
         return replace(super()._summary(), credible_sets=vars(self).get("credible_sets_"))

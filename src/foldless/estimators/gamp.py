@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -292,9 +293,11 @@ class GAMPClassifier(WarmStart, MessagePassingClassifier):
             groups=table.left_out.group is not None,
             budget=self._budget,
         )
-        return self._warmly(
-            table, recorder, lambda warm: fit_table(table, plan, choices, recorder, warm=warm)
-        )
+        fit = partial(fit_table, table, plan, choices, recorder)
+        if self.warm_start:
+            return self._warmly(table, recorder, fit)
+        self._warm = None  # of an earlier fit
+        return fit()
 
 
 def _plain_channel(channel: Channel) -> Channel:

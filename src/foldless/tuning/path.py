@@ -14,8 +14,7 @@ import numpy as np
 from foldless.beliefs import Array
 from foldless.solution import Outcome
 from foldless.tuning.fit import SPARSE, Choices, Fit, fit_tuned
-from foldless.tuning.models.base import Model, of_solution
-from foldless.tuning.models.frequencies import class_frequencies
+from foldless.tuning.models.base import Model, class_frequencies, of_solution
 from foldless.tuning.models.informed import informed_ridges
 from foldless.tuning.models.newton_ridges import newton_ridges
 from foldless.tuning.models.ridges import States, ridges
