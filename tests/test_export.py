@@ -54,7 +54,7 @@ def test_onnx_gives_the_same_probabilities(model):
 def test_onnx_of_the_average_has_several_models():
     pytest.importorskip("onnx")
     model = foldless.SparseClassifier().fit(X, Y)
-    assert len([weight for _, weight in model.models_ if weight > 0]) > 1
+    assert len([share for share in model.models_ if share.weight > 0]) > 1
 
 
 def test_onnx_of_many_classes_and_whole_numbers():

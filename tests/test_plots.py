@@ -16,6 +16,7 @@ from sklearn.datasets import load_iris
 
 from foldless import SMLRClassifier, SparseClassifier
 from foldless.datasets import make_class_means
+from foldless.estimators._summary import summary_of
 from foldless.estimators.baselines import OneBitCS
 from foldless.io import printable
 from foldless.plots import (
@@ -134,7 +135,7 @@ def test_weights_are_comparable_whatever_the_units(data):
     factor = 10.0 ** np.resize([-3, 0, 3], 300)
     first = SparseClassifier().fit(data.X, data.y)
     second = SparseClassifier().fit(data.X * factor, data.y)
-    ours, theirs = weights_of(first), weights_of(second)
+    ours, theirs = weights_of(summary_of(first)), weights_of(summary_of(second))
     assert ours.per == "standard deviation"
     np.testing.assert_allclose(ours.mean, theirs.mean, rtol=1e-5, atol=1e-8)
     np.testing.assert_allclose(ours.std, theirs.std, rtol=1e-5)
@@ -146,7 +147,7 @@ def test_weights_of_models_that_know_no_scale_are_as_they_are(three):
     _, labels = three
     X, _ = load_iris(return_X_y=True)
     plain = SMLRClassifier(rate=3.0, standardize=False).fit(X, labels)
-    weights = weights_of(plain)
+    weights = weights_of(summary_of(plain))
     assert weights.per == "unit of the feature"
     assert weights.std is None
     np.testing.assert_array_equal(weights.mean, plain.coef_)
@@ -155,7 +156,7 @@ def test_weights_of_models_that_know_no_scale_are_as_they_are(three):
 
 
 def test_ranking_is_by_probability_then_size(model):
-    order = ranking(model)
+    order = ranking(summary_of(model))
     probability = model.inclusion_probability_[order]
     assert np.all(np.diff(probability) <= 0)
     assert sorted(order) == list(range(300))
@@ -164,7 +165,7 @@ def test_ranking_is_by_probability_then_size(model):
 def test_weight_display_draws_the_surest_features(model, ax):
     display = WeightDisplay.from_estimator(model, n_features=7, names=[f"g{j}" for j in range(300)], ax=ax)
     assert display.ax_ is ax
-    top = ranking(model)[:7]
+    top = ranking(summary_of(model))[:7]
     (bars,) = display.bars_
     points, _, (intervals,) = bars.lines
     expected = model.coef_[0, top] * model._scale[top]

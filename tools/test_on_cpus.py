@@ -29,6 +29,9 @@ KINDS = ["SkylakeX", "Haswell", "Zen", "Sandybridge", "Nehalem", "Prescott", "no
 AVX512 = r"AVX512.*|X86_V4"
 WITHOUT = {"no-avx512": AVX512, "no-avx2": rf"{AVX512}|AVX2|FMA3|X86_V3"}
 
+# How pytest counts, in its last line.
+CLOSING = re.compile(r"\d+ (passed|failed|skipped|deselected|errors?)\b.* in [\d.]+s")
+
 # What a process computes with, once NumPy and SciPy are loaded.
 KERNELS = """
 import json, numpy, scipy.linalg
@@ -89,15 +92,15 @@ def main() -> int:
             closing[kind] = f"not run: the same kernels as {same_as} ({what})"
             continue
         print(f"--- {kind}: {what}", flush=True)
-        pytest = [sys.executable, "-m", "pytest", "-q", *(f"tests/{room}" for room in ROOMS)]
+        pytest = [sys.executable, "-m", "pytest", *(f"tests/{room}" for room in ROOMS)]
         process = subprocess.Popen(
             [*pytest, *options.arguments], env=environment, stdout=subprocess.PIPE, text=True
         )
         assert process.stdout is not None
-        last = ""
+        last = "no count"
         for line in process.stdout:
             print(line, end="", flush=True)
-            last = line.strip() or last
+            last = line.strip("= \n") if CLOSING.search(line) else last
         # No such test (5) is fine: the arguments may have chosen none of these rooms.
         failed = process.wait() not in (0, 5) or failed
         closing[kind] = last

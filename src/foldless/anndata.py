@@ -19,6 +19,7 @@ from sklearn.base import clone
 
 import foldless
 from foldless.estimators import SparseClassifier
+from foldless.estimators._summary import summary_of
 from foldless.io.extras import needs
 from foldless.io.h5ad import table_of_anndata
 from foldless.io.table import Roles
@@ -59,7 +60,8 @@ def classify(
     - ``var``: key_inclusion_probability, key_weight (of more than two classes, the largest), key_weight_sd,
       key_selected; NaN for genes that a model has no such number of.
     - ``obs``: key_loo_predicted, key_loo_probability (of that class), key_mislabel_probability.
-    - ``uns[key]``: version, parameters, classes, leave-one-out error, outcome, flags, covariates' weights.
+    - ``uns[key]``: version, parameters, classes, leave-one-out error, outcome, method, flags,
+      covariates' weights.
     """
     with needs("anndata", "anndata", "to work with AnnData"):
         import anndata  # noqa: F401
@@ -82,27 +84,28 @@ def classify(
 
 
 def _write_var(adata: Any, model: Any, key: str, n_beside: int) -> None:
-    coef = np.atleast_2d(model.coef_)
+    found = summary_of(model)
+    coef = found.weights
     largest = np.argmax(np.abs(coef), axis=0)
     genes = np.arange(n_beside, coef.shape[1])
     adata.var[f"{key}_weight"] = coef[largest[genes], genes]
-    if hasattr(model, "coef_std_"):
-        adata.var[f"{key}_weight_sd"] = np.atleast_2d(model.coef_std_)[largest[genes], genes]
-    if hasattr(model, "inclusion_probability_"):
-        inclusion = np.asarray(model.inclusion_probability_).reshape(-1, coef.shape[1]).max(axis=0)
-        adata.var[f"{key}_inclusion_probability"] = inclusion[genes]
-    if hasattr(model, "get_support"):
+    if found.weight_std is not None:
+        adata.var[f"{key}_weight_sd"] = found.weight_std[largest[genes], genes]
+    if found.inclusion is not None:
+        adata.var[f"{key}_inclusion_probability"] = found.inclusion[genes]
+    if found.selects:
         selected = np.zeros(coef.shape[1], dtype=bool)
-        selected[model.get_support(indices=True)] = True
+        selected[[*found.selected(), *found.kept]] = True
         adata.var[f"{key}_selected"] = selected[genes]
 
 
 def _write_obs(adata: Any, model: Any, key: str) -> None:
-    if hasattr(model, "loo_proba_"):
-        adata.obs[f"{key}_loo_predicted"] = model.classes_[np.argmax(model.loo_proba_, axis=1)]
-        adata.obs[f"{key}_loo_probability"] = model.loo_proba_.max(axis=1)
-    if hasattr(model, "mislabel_probability_"):
-        adata.obs[f"{key}_mislabel_probability"] = model.mislabel_probability_
+    found = summary_of(model)
+    if found.loo is not None:
+        adata.obs[f"{key}_loo_predicted"] = found.classes[np.argmax(found.loo.proba, axis=1)]
+        adata.obs[f"{key}_loo_probability"] = found.loo.proba.max(axis=1)
+    if found.mislabel_probability is not None:
+        adata.obs[f"{key}_mislabel_probability"] = found.mislabel_probability
 
 
 def _summary(
@@ -114,7 +117,7 @@ def _summary(
     layer: str | None,
 ) -> dict[str, Any]:
     """What .h5ad can hold: texts, numbers, arrays of them, and dictionaries."""
-    coef = np.atleast_2d(model.coef_)
+    summary = summary_of(model)
     found: dict[str, Any] = {
         "foldless": foldless.__version__,
         "model": repr(model),
@@ -123,14 +126,14 @@ def _summary(
         "layer": layer or "",
         "classes": model.classes_.astype(str).astype(object),
         "intercept": np.asarray(model.intercept_),
-        "flags": np.array(getattr(model, "flags_", []), dtype=object),
+        "method": " ".join(sentence.text for sentence in summary.method),
+        "flags": np.array([flag.text for flag in summary.flags], dtype=object),
     }
-    for name in ("loo_error_", "loo_log_loss_"):
-        if hasattr(model, name):
-            found[name.rstrip("_")] = float(getattr(model, name))
-    if hasattr(model, "outcome_"):
-        found["outcome"] = str(model.outcome_)
+    if summary.loo is not None:
+        found["loo_error"], found["loo_log_loss"] = summary.loo.error, summary.loo.log_loss
+    if summary.outcome is not None:
+        found["outcome"] = str(summary.outcome)
     if covariates:
         found["covariates"] = np.array(covariates, dtype=object)
-        found["covariate_weights"] = coef[:, list(positions)]
+        found["covariate_weights"] = summary.weights[:, list(positions)]
     return found

@@ -27,7 +27,7 @@ from foldless.estimators._saving import Saved
 from foldless.io import archive
 from foldless.io.archive import read_archive
 from foldless.priors import Gaussian, Prior
-from foldless.solvers.damping import AdaptiveDamping, ConstantDamping
+from foldless.solvers.message_passing import AdaptiveDamping, ConstantDamping
 from golden import make
 from golden.make import table
 from reference.hostile_names import HOSTILE_NAMES

@@ -23,6 +23,7 @@ from foldless import SMLRClassifier
 from foldless.datasets import make_class_means
 from foldless.solution import Outcome
 from foldless.theory import bound
+from reference.scikit_learn import mixed_penalty
 
 EVERY_PENALTY = ["l1", "l2", "group", "none"]
 
@@ -83,7 +84,7 @@ def test_without_standardisation_it_is_scikit_learn_s_objective(iris):
     X, y = iris
     ours = SMLRClassifier(rate=2.0, standardize=False, tol=1e-12).fit(X, y)
     theirs = LogisticRegression(
-        C=0.5, l1_ratio=1.0, solver="saga", tol=1e-10, max_iter=100_000, random_state=0
+        C=0.5, **mixed_penalty(1.0), solver="saga", tol=1e-10, max_iter=100_000, random_state=0
     ).fit(X, y)
     assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-4)
 

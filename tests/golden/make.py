@@ -21,7 +21,7 @@ from foldless.channels import FlippedLabels, Probit
 from foldless.estimators.baselines import OneBitCS, RVMClassifier, SBMLRClassifier
 from foldless.io.archive import FORMAT
 from foldless.priors import HyperPrior, Laplace, SpikeAndSlab
-from foldless.solvers.damping import ConstantDamping
+from foldless.solvers.message_passing import ConstantDamping
 
 HERE = Path(__file__).parent
 VERSION = ".".join(foldless.__version__.split(".")[:2])

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from base64 import b64decode, b64encode
 from contextlib import suppress
+from copy import copy
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
@@ -29,6 +30,7 @@ from foldless import (
     report,
 )
 from foldless.datasets import make_class_means
+from foldless.estimators._summary import STANDARDISED, LeaveOneOut, Sentence, Summarised, Summary
 from foldless.estimators.baselines import OneBitCS, RVMClassifier, SBMLRClassifier
 from foldless.io import printable
 from foldless.report import features, pictures, samples
@@ -36,6 +38,8 @@ from foldless.report.page import environment
 from foldless.report.wording import listed, named, plural, probability, sentence, signed
 from foldless.selection import CredibleSet
 from foldless.solution import History, Iteration, Outcome
+from foldless.tuning.portfolio import ModelShare
+from foldless.tuning.record import Flag
 from reference.hostile_names import HOSTILE_NAMES
 from report.markup import active_nodes, parsed
 
@@ -154,6 +158,7 @@ def test_every_estimator_has_a_page(case, request):
     has_loo = hasattr(model, "loo_proba_")
     assert ("Recorded class against" in text) == has_loo
     assert ("Leave-one-out figures" in text) != has_loo
+    assert all(sentence.text in text for sentence in model._summary().method)
     assert ("Inclusion probabilities:" in text) != hasattr(model, "inclusion_probability_")
     assert ("Intervals:" in text) != hasattr(model, "coef_std_")
     for label in np.unique(y):
@@ -284,7 +289,7 @@ def test_parameters_are_said_to_be_learnt_where_they_were(model, without_ink):
     text = words(parsed(report.html(model)))
     assert "share of labels that are wrong" in text
     assert f"{model.channel_.flip_prob:.4g} (learnt)" in text
-    assert "learnt by expectation maximisation" in text
+    assert "Learnt by expectation maximisation" in text
     rng = np.random.default_rng(0)
     X = rng.standard_normal((40, 1)) + 0.5 * rng.standard_normal((40, 60))
     nothing = SparseClassifier().fit(X, rng.choice(["a", "b"], 40))
@@ -335,9 +340,9 @@ def test_a_curve_itself_is_drawn_by_its_display(model, labels, coarse):
 
 
 def test_doubt_is_said_on_top(model, labels, without_ink):
-    doubtful = SimpleNamespace(**{k: getattr(model, k) for k in vars(model)}, get_support=model.get_support)
+    doubtful = copy(model)
     doubtful.outcome_ = Outcome.STALLED
-    doubtful.flags_ = ["Read probabilities as a ranking."]
+    doubtful.flags_ = [Flag("doubt", "Read probabilities as a ranking.")]
     doubtful.loo_proba_ = np.where(np.arange(labels.size)[:, None] == 3, np.nan, model.loo_proba_)
     page = parsed(report.html(doubtful, y=labels))
     (caution,) = [n for n in page.every("div") if n.attributes.get("class") == "caution"]
@@ -355,10 +360,16 @@ def test_classes_that_cannot_be_told_apart_are_said_to_be_so(without_ink):
     assert "do not show that the classes can be told apart" in text
 
 
-def test_groups_are_told(labels, model, without_ink):
-    text = words(parsed(report.html(model, y=labels, groups=np.arange(labels.size) // 6)))
+def test_groups_are_told_where_they_were_left_out(data, labels, model, without_ink):
+    groups = np.arange(labels.size) // 6
+    by_groups = SparseClassifier().fit(data.X, labels, groups=groups)
+    text = words(parsed(report.html(by_groups, y=labels, groups=groups)))
     assert "10 groups" in text
     assert "leave-one-group-out error" in text
+    assert "by leaving out one group at a time" in text
+    text = words(parsed(report.html(model, y=labels, groups=groups)))
+    assert "group-out" not in text
+    assert "samples were left out one by one" in text
 
 
 # ---------------------------------------------------------------------- nothing in it can act
@@ -371,27 +382,39 @@ def fabricated(n_classes: int):
     classes = np.array(HOSTILE_NAMES[:n_classes], dtype=object)
     codes = np.arange(n) % n_classes
     everything = CredibleSet(np.arange(n), 0.97, np.full(n, 0.5), 0.8)
-    model = SimpleNamespace(
-        classes_=classes,
-        coef_=rng.standard_normal((1 if n_classes == 2 else n_classes, n)),
-        coef_std_=np.ones((1 if n_classes == 2 else n_classes, n)),
-        inclusion_probability_=np.linspace(0.99, 0.5, n),
-        credible_sets_=[everything],
-        models_=[(name, 1 / n) for name in HOSTILE_NAMES],
-        flags_=list(HOSTILE_NAMES[:3]),
-        loo_proba_=rng.dirichlet(np.ones(n_classes), n),
-        loo_error_=0.5,
-        loo_log_loss_=1.0,
-        mislabel_probability_=np.full(n, 0.9),
-        get_support=lambda fdr: np.ones(n, dtype=bool),
+    summary = Summary(
+        described="Fabricated()",
+        classes=classes,
+        n_features=n,
+        feature_names=None,
+        weights=rng.standard_normal((1 if n_classes == 2 else n_classes, n)),
+        method=(Sentence("Nothing was done.", ()),),
+        columns=STANDARDISED,
+        weight_std=np.ones((1 if n_classes == 2 else n_classes, n)),
+        inclusion=np.linspace(0.99, 0.5, n),
+        select=lambda fdr: np.ones(n, dtype=bool),
         fdr=0.1,
-        outcome_=Outcome.CONVERGED,
-        history_=History([Iteration(0.1, 1.0, 0.0, {})]),
-        n_iter_=1,
-        tol=1e-3,
+        credible_sets=[everything],
+        loo=LeaveOneOut(rng.dirichlet(np.ones(n_classes), n), 0.5, 1.0, Sentence("guessing", ())),
+        mislabel_probability=np.full(n, 0.9),
+        outcome=Outcome.CONVERGED,
+        n_iter=1,
+        history=History([Iteration(0.1, 1.0, 0.0, {})]),
+        flags=tuple(Flag("hostile", name) for name in HOSTILE_NAMES[:3]),
         class_weight=dict.fromkeys(HOSTILE_NAMES, 1.0),
+        models=tuple(ModelShare("sparse", name, 1 / n, 0.5) for name in HOSTILE_NAMES),
     )
-    return model, classes[codes]
+    return Fabricated(summary), classes[codes]
+
+
+class Fabricated(Summarised):
+    """Whatever a summary may hold."""
+
+    def __init__(self, summary):
+        self.summary, self.coef_ = summary, summary.weights
+
+    def _summary(self):
+        return self.summary
 
 
 @pytest.mark.parametrize("n_classes", [2, len(HOSTILE_NAMES)])

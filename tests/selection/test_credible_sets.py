@@ -12,9 +12,9 @@ from foldless.priors import Blocks, Gaussian, Laplace, SpikeAndSlab
 from foldless.problem import Problem
 from foldless.selection import credible_sets, select
 from foldless.solvers import EP, GAMP, Stopping, solve
-from foldless.solvers.clustered_ep import ClusteredEP
+from foldless.solvers.ep import ClusteredEP
 from foldless.solvers.gaussian_layer import Sites
-from foldless.solvers.joint import sites_at_cavities
+from foldless.solvers.sites import sites_at_cavities
 
 
 def block_data(n_samples, n_features, seed, *, block, correlation, active, size=1.0, channel="probit"):

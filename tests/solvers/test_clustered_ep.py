@@ -11,9 +11,8 @@ from foldless.operators import Dense, Standardized, WithIntercept
 from foldless.priors import Blocks, Gaussian, SpikeAndSlab
 from foldless.problem import Problem
 from foldless.solvers import EP, Stopping, solve
-from foldless.solvers.cluster_sites import equivalent_cavities
-from foldless.solvers.clustered_ep import ClusteredEP
-from foldless.solvers.configurations import SpikesAndSlabs
+from foldless.solvers.clusters import SpikesAndSlabs, equivalent_cavities
+from foldless.solvers.ep import ClusteredEP
 from foldless.tuning.em import EM, tunable_names
 from reference.exact_probit import exact_spike_and_slab
 
@@ -214,10 +213,10 @@ def test_a_step_changes_nothing_it_was_given():
     for _ in range(5):
         state = solver.step(problem, state)
     assert state.clusters
-    before = [np.copy(values) for values in vars(state.sites).values()]
+    before = [np.copy(values) for values in state.sites]
     before += [np.copy(state.cavity_mean), np.copy(state.cluster_sites[0].precision)]
     once, twice = solver.step(problem, state), solver.step(problem, state)
     assert_allclose(once.gaussian.mean, twice.gaussian.mean, rtol=0, atol=0)
-    after = [*vars(state.sites).values(), state.cavity_mean, state.cluster_sites[0].precision]
+    after = [*state.sites, state.cavity_mean, state.cluster_sites[0].precision]
     for a, b in zip(before, after, strict=True):
         assert_allclose(a, b, rtol=0, atol=0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from foldless.solvers.damping import (
+from foldless.solvers.message_passing import (
     RESTART_SHARE,
     SETTLED_SCORE,
     SMALLEST_STEP,
@@ -20,14 +20,10 @@ WEIGHT, TOTAL = np.array([1.0, 3.0]), 4.0
 
 
 def after(pace, move, *, taken=0.8, position=(2.0, 2.0), damping=DAMPING):
-    return pace.after(
-        damping,
-        position=np.array(position),
-        move=np.array(move),
-        taken=taken,
-        weight=WEIGHT,
-        total=TOTAL,
-    )
+    """The pace after a whole move of which the share `taken` was walked, to this position."""
+    now = np.array(position)
+    before = now - np.array(move) * (1.0 if taken is None else taken)
+    return pace.after(damping, before, now, taken, WEIGHT, TOTAL)
 
 
 def test_change_is_relative_to_the_size_of_what_moves():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -13,7 +15,8 @@ from foldless.priors import Blocks, Gaussian, Laplace, Prior, SpikeAndSlab
 from foldless.problem import Problem
 from foldless.solution import Outcome, Solution
 from foldless.solvers import EP, GAMP, ConstantDamping, Stopping, solve
-from foldless.solvers.gaussian_layer import Tiles
+from foldless.solvers.gaussian_layer import NotPositiveDefinite, Tiles
+from foldless.solvers.sites import opened_layers, sites_at_cavities
 from foldless.tuning.em import EM
 from reference.exact_probit import exact_spike_and_slab, gaussian_probit
 from reference.probit_posteriors import dense_ep
@@ -445,7 +448,7 @@ def assert_is_a_fixed_point(solution, atol):
     assert_allclose(tilted.var[proper], state.gaussian.var[proper], atol=atol)
     at = state.score_cavities
     response = solution.problem.channel.respond(at.mean, at.var, solution.problem.labels)
-    assert_allclose(at.mean + at.var * response.slope, state.gaussian.score_mean, atol=10 * atol)
+    assert_allclose(at.mean + at.var * response.slope, state.gaussian.scores.mean, atol=10 * atol)
 
 
 # All sites in parallel ran away or in circles on these: 60 to 200 iterations, and no end in a third of them.
@@ -589,26 +592,14 @@ def test_warm_start_continues():
 # Another solver's answer
 
 
-def beliefs_of(solution):
-    posterior, state = solution.posterior, solution.state
-    return {
-        "weight_mean": posterior.mean,
-        "weight_var": posterior.var,
-        "cavity_mean": posterior.cavity_mean,
-        "cavity_var": posterior.cavity_var,
-        "score_cavity_mean": state.score_cavity_mean,
-        "score_cavity_var": state.score_cavity_var,
-    }
-
-
 @pytest.mark.parametrize("shape", [(40, 60), (60, 40)], ids=str)
 def test_beliefs_of_ep_are_its_state(shape):
     X, labels = sparse_data(*shape, seed=22, n_factors=2)
     problem = problem_of(X, labels, Logistic(), SpikeAndSlab(Gaussian(1.0), 0.1))
     solution = solve(problem, EP(), stopping=TIGHT)
-    state = EP().from_beliefs(problem, **beliefs_of(solution))
+    state = EP().from_state(problem, solution.state)
     assert_allclose(state.gaussian.mean, solution.posterior.mean, atol=1e-8)
-    assert_allclose(state.gaussian.score_var, solution.state.gaussian.score_var, atol=1e-8)
+    assert_allclose(state.gaussian.scores.var, solution.state.gaussian.scores.var, atol=1e-8)
     assert EP().step(problem, state).change < 1e-8
 
 
@@ -619,7 +610,7 @@ def test_a_sweep_tells_whether_gamp_was_right():
             X, labels = sparse_data(150, 200, seed=seed, n_factors=n_factors)
             problem = problem_of(X, labels, Probit(), SpikeAndSlab(Gaussian(1.0), 0.1))
             gamp = solve(problem, GAMP(variances="per-coordinate"), stopping=Stopping(tol=1e-6))
-            start = EP().from_beliefs(problem, **beliefs_of(gamp))
+            start = EP().from_state(problem, gamp.state)
             assert relative_error(start.gaussian.mean, gamp.posterior.mean) < 0.02
             judged = EP().step(problem, start)
             moves[n_factors].append(relative_error(judged.gaussian.mean, start.gaussian.mean))
@@ -637,7 +628,7 @@ def test_ep_goes_on_from_the_answer_of_gamp():
     problem = problem_of(X, labels, Logistic(), SpikeAndSlab(Gaussian(1.0), 0.03))
     gamp = solve(problem, GAMP(), stopping=Stopping(tol=1e-3))
     cold = solve(problem, EP(), stopping=Stopping(tol=1e-6))
-    state = EP().from_beliefs(problem, **beliefs_of(gamp))
+    state = EP().from_state(problem, gamp.state)
     warm = solve(problem, EP(), state=state, stopping=Stopping(tol=1e-6))
     assert warm.outcome is Outcome.CONVERGED
     assert len(warm.history) < len(cold.history)
@@ -648,15 +639,20 @@ def test_ep_goes_on_from_the_answer_of_gamp():
 def test_beliefs_that_make_no_posterior_are_taken_in_part(shape):
     X, labels = sparse_data(*shape, seed=23)
     problem = problem_of(X, labels, Logistic(), SpikeAndSlab(Gaussian(1.0), 0.1))
-    beliefs = {
-        "weight_mean": np.full(shape[1], 0.3),
-        "weight_var": np.full(shape[1], 5.0),  # far vaguer than their cavities
-        "cavity_mean": np.zeros(shape[1]),
-        "cavity_var": np.full(shape[1], 0.01),
-        "score_cavity_mean": np.zeros(shape[0]),
-        "score_cavity_var": np.ones(shape[0]),
-    }
-    state = EP().from_beliefs(problem, **beliefs)
+    # Where spike and slab are about as likely, weights are far vaguer than their cavities.
+    cavity_mean, cavity_var = np.full(shape[1], 0.32), np.full(shape[1], 0.01)
+    assert np.all(problem.prior.tilted(cavity_mean, cavity_var).var > 2 * cavity_var)
+    beliefs = SimpleNamespace(
+        cavity_mean=cavity_mean,
+        cavity_var=cavity_var,
+        score_cavity_mean=np.zeros(shape[0]),
+        score_cavity_var=np.ones(shape[0]),
+    )
+    sites, free = sites_at_cavities(problem, beliefs), np.arange(shape[1])
+    (opened,) = opened_layers(Tiles(problem.operator), sites, np.ones(shape[0]), free)
+    with pytest.raises(NotPositiveDefinite):
+        opened.block_of(sites)
+    state = EP().from_state(problem, beliefs)
     assert np.all(state.gaussian.var > 0)
     assert np.max(np.abs(state.gaussian.mean)) > 0
     solution = solve(problem, EP(), state=state, stopping=TIGHT)
@@ -680,8 +676,8 @@ def test_a_step_changes_nothing_it_was_given():
     problem = problem_of(X, labels, Probit(), SpikeAndSlab())
     state = EP().init(problem)
     state = EP().step(problem, state)
-    before = [np.copy(a) for a in vars(state.sites).values()] + [np.copy(state.gaussian.mean)]
+    before = [np.copy(a) for a in state.sites] + [np.copy(state.gaussian.mean)]
     once, twice = EP().step(problem, state), EP().step(problem, state)
     assert_allclose(once.gaussian.mean, twice.gaussian.mean, rtol=0, atol=0)
-    for a, b in zip(before, [*vars(state.sites).values(), state.gaussian.mean], strict=True):
+    for a, b in zip(before, [*state.sites, state.gaussian.mean], strict=True):
         assert_allclose(a, b, rtol=0, atol=0)

@@ -12,9 +12,8 @@ from foldless.priors import Gaussian, RowSparse
 from foldless.problem import Problem
 from foldless.solution import Outcome
 from foldless.solvers import EP, GAMP, ClusteredEP, Stopping, solve
-from foldless.solvers.groups import left_out_groups
+from foldless.solvers.ep import left_out_groups
 from foldless.solvers.multinomial_ridge import multinomial_ridge
-from foldless.tuning.loo import loo_log_densities
 
 
 def three_classes(n_samples=200, n_features=25, seed=0, shared=0.0):
@@ -63,9 +62,6 @@ def test_with_a_gaussian_prior_means_are_near_the_mode():
     assert_allclose(means, mode.scores, atol=0.1 * np.abs(mode.scores).max())
 
 
-SCORE_MOMENTS = "score_mean", "score_var"
-
-
 def log_densities_without(problem, left, stopping):
     """Of each of these labels, by a refit in which its sample has no weight; and the scores' means."""
     densities, means = [], []
@@ -73,7 +69,7 @@ def log_densities_without(problem, left, stopping):
         weight = np.ones(problem.labels.size)
         weight[m] = 0.0
         refit = solve(problem.but(sample_weight=weight), EP(), stopping=stopping)
-        densities.append(loo_log_densities(refit)[m])
+        densities.append(refit.loo_log_densities()[m])
         means.append(refit.posterior.loo_mean[m])
     return np.array(densities), np.array(means)
 
@@ -90,8 +86,8 @@ def test_cavities_are_refits_without_the_sample_but_for_what_classes_say_to_each
     stopping, left = Stopping(tol=1e-3), np.arange(0, 60, 4)
     whole = solve(a_problem(X, y, prior), EP(), stopping=stopping)
     refits, _ = log_densities_without(whole.problem, left, stopping)
-    losses = loo_log_densities(whole)[left]
-    scores = (getattr(whole.state.gaussian, name) for name in SCORE_MOMENTS)
+    losses = whole.loo_log_densities()[left]
+    scores = whole.state.gaussian.scores[:2]
     trained = whole.problem.channel.respond(*scores, y + 1.0).log_z[left]
     pessimism, optimism = np.mean(refits) - np.mean(losses), np.mean(trained) - np.mean(refits)
     assert 0 <= pessimism < optimism / (3 - 1)
@@ -130,7 +126,7 @@ def test_with_what_classes_say_to_each_other_cavities_are_refits():
     alone, between = (matrix.reshape(n_samples * n_classes, -1) for matrix in (alone, between))
     joint = np.linalg.solve(np.eye(n_samples * n_classes) + alone @ between, alone)
     joint = joint.reshape(n_samples, n_classes, n_samples, n_classes)
-    score_mean = state.gaussian.score_mean
+    score_mean = state.gaussian.scores.mean
     found = np.array(
         [
             score_mean[m]
@@ -156,7 +152,7 @@ def test_groups_are_refits_without_the_group():
         inside = group == number
         weight = np.where(inside, 0.0, 1.0)
         refit = solve(a_problem(X, y, prior, weight), EP(), stopping=stopping)
-        refits[inside] = loo_log_densities(refit)[inside]
+        refits[inside] = refit.loo_log_densities()[inside]
     seen = group < 3
     assert abs(np.mean(own[seen]) - np.mean(refits[seen])) < 0.02
     assert np.corrcoef(own[seen], refits[seen])[0, 1] > 0.98
@@ -166,15 +162,7 @@ def test_it_goes_on_from_beliefs_of_gamp():
     X, y = three_classes(n_samples=60, n_features=15)
     problem, stopping = a_problem(X, y, RowSparse(Gaussian(1.0), 0.3)), Stopping(tol=1e-5)
     gamp, cold = (solve(problem, solver, stopping=stopping) for solver in (GAMP(), EP()))
-    start = EP().from_beliefs(
-        problem,
-        weight_mean=gamp.posterior.mean,
-        weight_var=gamp.posterior.var,
-        cavity_mean=gamp.posterior.cavity_mean,
-        cavity_var=gamp.posterior.cavity_var,
-        score_cavity_mean=gamp.state.score_cavity_mean,
-        score_cavity_var=gamp.state.score_cavity_var,
-    )
+    start = EP().from_state(problem, gamp.state)
     largest = np.abs(cold.posterior.mean).max()
     assert np.abs(start.gaussian.mean - gamp.posterior.mean).max() < 0.2 * largest
     warm = solve(problem, EP(), stopping=stopping, state=start)

@@ -9,10 +9,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit, log_expit, log_ndtr
 from scipy.stats import norm
-from sklearn import __version__ as sklearn_version
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
-from sklearn.utils.fixes import parse_version
 
 from foldless.channels import Channel, FlippedLabels, Hinge, Logistic, Pinned, Probit
 from foldless.operators import Dense, MeanRemoved
@@ -22,6 +20,7 @@ from foldless.solution import Outcome, Solution
 from foldless.solvers import GAMP, AdaptiveDamping, ConstantDamping, Stopping, solve
 from foldless.solvers.gamp import RULES, VARIANCES
 from reference.probit_posteriors import dense_ep, enumerated_spike_and_slab
+from reference.scikit_learn import mixed_penalty
 
 TIGHT = Stopping(tol=1e-10, max_iter=5000, patience=1000)
 
@@ -147,13 +146,6 @@ def test_the_enumeration_is_as_exact_as_it_says():
 # Max-sum against scikit-learn
 
 
-def penalty(l1_ratio: float) -> dict[str, object]:
-    """scikit-learn 1.8 lets the ratio say everything; before, the penalty has to be named."""
-    if parse_version(sklearn_version) >= parse_version("1.8"):
-        return {"l1_ratio": l1_ratio}
-    return {"penalty": "l1"} if l1_ratio == 1 else {"penalty": "elasticnet", "l1_ratio": l1_ratio}
-
-
 @pytest.mark.parametrize("variances", VARIANCES)
 @pytest.mark.parametrize("rate", [20.0, 8.0, 3.0])
 @pytest.mark.parametrize("shape", [(150, 100), (100, 300)], ids=str)
@@ -164,7 +156,7 @@ def test_max_sum_with_laplace_is_l1_logistic_regression(shape, rate, variances):
     )
     w = solution.posterior.mean
     other = LogisticRegression(
-        **penalty(1.0),
+        **mixed_penalty(1.0),
         C=1 / rate,
         solver="liblinear",
         fit_intercept=False,
@@ -207,7 +199,13 @@ def test_max_sum_with_elastic_net_is_elastic_net_logistic_regression(rate, ridge
     ).posterior.mean
     C = 1 / (rate + 2 * ridge)
     other = LogisticRegression(
-        **penalty(rate * C), C=C, solver="saga", fit_intercept=False, tol=1e-9, max_iter=20000, random_state=0
+        **mixed_penalty(rate * C),
+        C=C,
+        solver="saga",
+        fit_intercept=False,
+        tol=1e-9,
+        max_iter=20000,
+        random_state=0,
     )
     w_other = other.fit(X, labels).coef_[0]
 

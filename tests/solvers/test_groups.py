@@ -11,7 +11,7 @@ from foldless.operators import Dense
 from foldless.priors import Gaussian, SpikeAndSlab
 from foldless.problem import Problem
 from foldless.solvers import EP, ClusteredEP, Stopping, solve
-from foldless.solvers.groups import left_out_groups
+from foldless.solvers.ep import left_out_groups
 
 CLOSE = Stopping(tol=1e-6, max_iter=400)
 
@@ -51,7 +51,7 @@ def refitted(problem, group):
         inside = group == number
         without = problem.but(sample_weight=np.where(inside, 0.0, problem.sample_weight))
         at = solve(without, EP(), stopping=CLOSE).state.gaussian
-        mean[inside], var[inside] = at.score_mean[inside], at.score_var[inside]
+        mean[inside], var[inside] = at.scores.mean[inside], at.scores.var[inside]
     return mean, var
 
 
@@ -89,7 +89,7 @@ def test_with_a_dense_prior_groups_are_what_refits_say(shape):
 @pytest.mark.parametrize("iterations", [2, 0])
 @pytest.mark.parametrize(("shape", "n_groups"), [((100, 300), 10), ((60, 400), 6), ((120, 40), 8)], ids=str)
 def test_with_a_sparse_prior_groups_are_near_refits(shape, n_groups, iterations, monkeypatch):
-    monkeypatch.setattr("foldless.solvers.groups.ITERATIONS", iterations)
+    monkeypatch.setattr("foldless.solvers.ep.GROUP_ITERATIONS", iterations)
     differences = []
     for seed in range(4):
         X, y, group = grouped_data(*shape, n_groups, seed)
@@ -106,9 +106,9 @@ def test_many_groups_are_left_out_without_iterations(monkeypatch):
     X, y, _ = grouped_data(40, 60, 4, seed=5)
     solution = solve(problem_of(X, y, sparse(60)), EP(), stopping=CLOSE)
     group = np.arange(40) // 2
-    monkeypatch.setattr("foldless.solvers.groups.ITERATIONS_IN_ALL", 19)
+    monkeypatch.setattr("foldless.solvers.ep.GROUP_ITERATIONS_IN_ALL", 19)
     quick = left_out_groups(solution.problem, solution.state, group)[0]
-    monkeypatch.setattr("foldless.solvers.groups.ITERATIONS", 0)
+    monkeypatch.setattr("foldless.solvers.ep.GROUP_ITERATIONS", 0)
     assert_allclose(left_out_groups(solution.problem, solution.state, group)[0], quick, rtol=0)
 
 
@@ -119,8 +119,8 @@ def test_a_group_without_weight_is_predicted():
     mean, var = left_out_groups(solution.problem, solution.state, group)
     # Nothing was there to be taken out, and so nothing answers.
     at, inside = solution.state.gaussian, group == 2
-    assert_allclose(mean[inside], at.score_mean[inside], atol=1e-5)
-    assert_allclose(var[inside], at.score_var[inside], rtol=1e-5)
+    assert_allclose(mean[inside], at.scores.mean[inside], atol=1e-5)
+    assert_allclose(var[inside], at.scores.var[inside], rtol=1e-5)
 
 
 def test_all_labels_of_a_class_may_be_one_group():
@@ -146,7 +146,7 @@ def test_clusters_keep_their_joint_sites_without_a_group():
         inside = group == number
         without = problem.but(sample_weight=np.where(inside, 0.0, 1.0))
         at = solve(without, ClusteredEP(), stopping=CLOSE).state.gaussian
-        refits[inside] = Logistic().respond(at.score_mean, at.score_var, y).log_z[inside]
+        refits[inside] = Logistic().respond(at.scores.mean, at.scores.var, y).log_z[inside]
     losses = Logistic().respond(mean, var, y).log_z
     assert abs(np.mean(losses) - np.mean(refits)) < 0.02
     assert np.corrcoef(losses, refits)[0, 1] > 0.98

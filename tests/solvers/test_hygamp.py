@@ -15,6 +15,7 @@ from foldless.priors._rows import l1_rows
 from foldless.problem import Problem
 from foldless.solution import Outcome
 from foldless.solvers import GAMP, HyGAMP, Stopping, solve
+from reference.scikit_learn import mixed_penalty
 
 
 def three_classes(n_samples=200, n_features=40, seed=1):
@@ -54,7 +55,7 @@ def test_max_sum_reaches_the_multinomial_lasso_as_shygamp_does():
     X, y = three_classes()
     rate, stopping = 10.0, Stopping(tol=1e-7, max_iter=2000)
     saga = LogisticRegression(
-        l1_ratio=1.0, C=1 / rate, solver="saga", fit_intercept=False, tol=1e-8, max_iter=20_000
+        **mixed_penalty(1.0), C=1 / rate, solver="saga", fit_intercept=False, tol=1e-8, max_iter=20_000
     ).fit(X, y)
 
     def objective(weights):

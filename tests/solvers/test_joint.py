@@ -11,9 +11,9 @@ from foldless.operators import Dense, Standardized, WithIntercept
 from foldless.priors import Blocks, Gaussian, SpikeAndSlab
 from foldless.problem import Problem
 from foldless.solvers import EP, GAMP, Stopping, solve
-from foldless.solvers.cluster_sites import ClusterSite
+from foldless.solvers.clusters import ClusterSite
 from foldless.solvers.gaussian_layer import NotPositiveDefinite, Sites, Tiles, opened_layer
-from foldless.solvers.joint import JointCavities, sites_at_cavities
+from foldless.solvers.sites import joint_cavities, sites_at_cavities
 
 SHAPES = [(20, 50), (50, 20), (30, 30)]
 
@@ -52,7 +52,7 @@ def by_schur_complement(X, prior_precision, prior_shift, sites, sample_weight, c
 def test_against_the_schur_complement(shape, columns):
     for seed in range(3):
         X, sites, weight = random_sites(shape, seed)
-        precision, shift = JointCavities(Tiles(Dense(X)), sites, weight, columns).of(columns)
+        precision, shift = joint_cavities(Tiles(Dense(X)), sites, weight, [columns])[0]
         expected = by_schur_complement(
             X, np.diag(sites.prior_precision), sites.prior_shift, sites, weight, columns
         )
@@ -70,7 +70,7 @@ def test_sites_taken_out_do_not_matter(shape):
         prior = sites.prior_precision.copy()
         prior[columns] = certainty * np.array([1.0, 3.0, 0.5, 2.0])
         changed = Sites(prior, sites.prior_shift, sites.label_precision, sites.label_shift)
-        answers.append(JointCavities(Tiles(Dense(X)), changed, weight, columns).of(columns))
+        answers.append(joint_cavities(Tiles(Dense(X)), changed, weight, [columns])[0])
     for precision, shift in answers[1:]:
         assert_allclose(precision, answers[0].precision, rtol=1e-7, atol=1e-9)
         assert_allclose(shift, answers[0].shift, rtol=1e-6, atol=1e-8)
@@ -82,9 +82,9 @@ def test_one_column_has_the_cavity_of_the_layer(shape):
     tiles = Tiles(Dense(X))
     opened = opened_layer(tiles, sites, weight, np.flatnonzero(sites.prior_precision <= 0))
     layer = opened.closed(opened.block_of(sites))
-    cavities = JointCavities(tiles, sites, weight, np.arange(shape[1]))
+    cavities = joint_cavities(tiles, sites, weight, [[j] for j in range(shape[1])])
     for j in range(shape[1]):
-        precision, shift = cavities.of([j])
+        precision, shift = cavities[j]
         assert_allclose(precision[0, 0], layer.data_precision[j], rtol=1e-6, atol=1e-9)
         assert_allclose(
             shift[0], layer.data_precision[j] * layer.mean[j] + layer.data_slope[j], rtol=1e-5, atol=1e-7
@@ -102,9 +102,9 @@ def test_weight_two_is_two_rows(shape):
         np.append(sites.label_shift, sites.label_shift[twice]),
     )
     columns = [3, 4, 9]
-    weighted = JointCavities(Tiles(Dense(X)), sites, np.where(twice, 2.0, 1.0), columns).of(columns)
+    weighted = joint_cavities(Tiles(Dense(X)), sites, np.where(twice, 2.0, 1.0), [columns])[0]
     rows = np.vstack([X, X[twice]])
-    repeated = JointCavities(Tiles(Dense(rows)), doubled, np.ones(len(rows)), columns).of(columns)
+    repeated = joint_cavities(Tiles(Dense(rows)), doubled, np.ones(len(rows)), [columns])[0]
     assert_allclose(weighted.precision, repeated.precision, rtol=1e-8, atol=1e-10)
     assert_allclose(weighted.shift, repeated.shift, rtol=1e-8, atol=1e-9)
 
@@ -120,21 +120,14 @@ def test_joint_sites_of_others_and_of_the_columns_themselves(shape):
         clusters.append(ClusterSite(columns, root @ root.T, rng.standard_normal(columns.size)))
         prior[np.ix_(columns, columns)] = clusters[-1].precision
         shift[columns] = clusters[-1].shift
-    cavities = JointCavities(Tiles(Dense(X)), sites, weight, np.arange(shape[1]), clusters)
-    for columns in ([3, 4, 5], [0, 12], [3, 4, 5, 6], [3, 4, 5, 10, 16]):
-        found = cavities.of(columns)
+    sets = [[3, 4, 5], [0, 12], [3, 4, 5, 6], [3, 4, 5, 10, 16]]
+    cavities = joint_cavities(Tiles(Dense(X)), sites, weight, sets, clusters)
+    for columns, found in zip(sets, cavities, strict=True):
         expected = by_schur_complement(X, prior, shift, sites, weight, columns)
         assert_allclose(found.precision, expected[0], atol=1e-9 * np.abs(expected[0]).max())
         assert_allclose(found.shift, expected[1], atol=1e-8 * np.abs(expected[1]).max())
     with pytest.raises(ValueError, match="cannot be divided"):
-        cavities.of([3, 4])
-
-
-def test_what_cannot_be_asked():
-    X, sites, weight = random_sites((20, 50), 9)
-    cavities = JointCavities(Tiles(Dense(X)), sites, weight, [1, 2])
-    with pytest.raises(ValueError, match="not all among those that were opened"):
-        cavities.of([1, 30])
+        joint_cavities(Tiles(Dense(X)), sites, weight, [[3, 4]], clusters)
 
 
 def test_negative_sites_that_make_no_distribution_are_weakened():
@@ -143,12 +136,12 @@ def test_negative_sites_that_make_no_distribution_are_weakened():
     for precision in (-1e3, 125.0):
         prior = np.full(50, precision)
         changed = Sites(prior, sites.prior_shift, sites.label_precision, sites.label_shift)
-        found.append(JointCavities(Tiles(Dense(X)), changed, weight, [1, 2]).of([1, 2]))
+        found.append(joint_cavities(Tiles(Dense(X)), changed, weight, [[1, 2]])[0])
     for part, expected in zip(*found, strict=True):
         assert_allclose(part, expected, rtol=1e-8, atol=1e-10)
     unknown = Sites(np.full(50, np.nan), sites.prior_shift, sites.label_precision, sites.label_shift)
     with pytest.raises(NotPositiveDefinite):
-        JointCavities(Tiles(Dense(X)), unknown, weight, [1, 2])
+        joint_cavities(Tiles(Dense(X)), unknown, weight, [[1, 2]])
 
 
 def fitted(solver, seed=0, shape=(60, 30)):
@@ -177,8 +170,7 @@ def test_sites_of_gamp_make_a_joint_cavity_like_that_of_ep():
         solution = fitted(solver, shape=(200, 60))
         sites = sites_at_cavities(solution.problem, solution.state)
         problem, columns = solution.problem, [0, 1, 5]
-        opened = JointCavities(Tiles(problem.operator), sites, problem.sample_weight, columns)
-        answers.append(opened.of(columns))
+        answers += joint_cavities(Tiles(problem.operator), sites, problem.sample_weight, [columns])
     scale = np.abs(answers[0].precision).max()
     assert_allclose(answers[1].precision, answers[0].precision, atol=0.1 * scale)
     assert_allclose(answers[1].shift, answers[0].shift, atol=0.1 * np.abs(answers[0].shift).max())

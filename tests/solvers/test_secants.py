@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from foldless.solvers.secants import MEMORY, Secants
+from foldless.solvers.message_passing import MEMORY, Secants
 
 
 def rotation(angle, growth):

@@ -31,6 +31,7 @@ from foldless.solvers.smlr import (
     safe_zeros,
 )
 from foldless.solvers.smlr.quadratic import l1_quadratic
+from reference.scikit_learn import mixed_penalty
 
 EVERY_ALGORITHM = ["auto", "block", "component-wise"]
 EXACT = Stop(tol=1e-11, max_iter=20_000)
@@ -135,7 +136,7 @@ def scikit_learn(problem: Regression, penalty: Penalty) -> LogisticRegression:
     """A long saga run (L1) or Newton run (L2), in scikit-learn's words."""
     if isinstance(penalty, L1):
         model = LogisticRegression(
-            l1_ratio=1.0,
+            **mixed_penalty(1.0),
             solver="saga",
             C=1 / penalty.rate,
             tol=1e-13,

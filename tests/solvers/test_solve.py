@@ -15,7 +15,7 @@ from foldless.problem import Problem
 from foldless.solution import Outcome
 from foldless.solvers import GAMP, AdaptiveDamping, ConstantDamping, Stopping, solve
 from foldless.solvers.base import Solver
-from foldless.solvers.damping import damping_from
+from foldless.solvers.message_passing import damping_from
 from foldless.tuning.em import EM, tunable_names
 
 

@@ -49,7 +49,7 @@ def test_the_table_runs(source, tmp_path, capsys):
 def test_the_studys_knapsack_is_the_librarys(source):
     """The study shares folds and runs between its two rows; each must be what the library fits alone."""
     from foldless.solvers.knapsack import Machine
-    from foldless.tuning.bayes_point import BETAS, Choices, fit_knapsack
+    from foldless.solvers.knapsack.settings import BETAS, Choices, fit_knapsack
 
     run = study("run")
     split = run.random_split(source, "liver", 3, small=True)

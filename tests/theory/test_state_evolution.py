@@ -23,8 +23,8 @@ from foldless.priors import (
     SpikeAndSlab,
 )
 from foldless.problem import Problem
-from foldless.solvers.damping import ConstantDamping
 from foldless.solvers.gamp import GAMP, Rule
+from foldless.solvers.message_passing import ConstantDamping
 from foldless.solvers.solve import solve
 from foldless.theory import Model, state_evolution
 from foldless.theory.quadrature import integrate, normal_expectation

@@ -22,7 +22,7 @@ from benchmarks.studies._real_data import add_data_option, data_folder
 from benchmarks.studies.bayes_point_table1.plot import draw, report
 from foldless import EPBayesPointClassifier
 from foldless.solvers.knapsack import Machine
-from foldless.tuning.bayes_point import (
+from foldless.solvers.knapsack.settings import (
     BETAS,
     FOLD_BINS,
     Choices,

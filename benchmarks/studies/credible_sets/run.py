@@ -26,9 +26,8 @@ from foldless.selection import CredibleSets, credible_sets, select
 from foldless.solution import Solution
 from foldless.solvers import EP, GAMP, Stopping, solve
 from foldless.solvers.base import Solver
-from foldless.solvers.clustered_ep import ClusteredEP
-from foldless.solvers.ep import EPState
-from foldless.solvers.joint import sites_at_cavities
+from foldless.solvers.ep import ClusteredEP, EPState
+from foldless.solvers.sites import sites_at_cavities
 from foldless.tuning.em import EM, tunable_names
 
 STUDY = Path(__file__).parent

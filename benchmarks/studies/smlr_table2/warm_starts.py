@@ -34,7 +34,7 @@ from benchmarks.studies.smlr_table2.run import (
 )
 from foldless.operators import Dense
 from foldless.solvers.smlr import L1, Labels, Regression, Stop, largest_rate, nothing
-from foldless.tuning.rate import Task
+from foldless.solvers.smlr.rate import Task
 
 STUDY = Path(__file__).parent
 COLUMNS = ["data", "gamma", "share", "rate", "way", "wrong", "tested", "kept", "sweeps"]

@@ -26,8 +26,8 @@ from foldless.channels import Probit
 from foldless.operators import Dense
 from foldless.priors import Gaussian, SpikeAndSlab
 from foldless.problem import Problem
-from foldless.solvers.damping import ConstantDamping
 from foldless.solvers.gamp import GAMP
+from foldless.solvers.message_passing import ConstantDamping
 from foldless.solvers.solve import Stopping, solve
 from foldless.theory import Model, state_evolution
 

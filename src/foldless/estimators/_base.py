@@ -21,10 +21,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from foldless.beliefs import Array
 from foldless.channels import Channel
+from foldless.estimators._account import Account, component_name, left_out_words, parameters
 from foldless.estimators._checkpoint import checkpointed
 from foldless.estimators._notebook import NotebookSummary
 from foldless.estimators._reading import new_data, sample_weights, training_data
 from foldless.estimators._saving import Saved
+from foldless.estimators._summary import STANDARDISED, LeaveOneOut, Sentence, Summary, basics
 from foldless.estimators._threads import bounded_threads, one_blas_thread
 from foldless.operators import Standardized
 from foldless.selection import select
@@ -50,6 +52,7 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
     always_keep: Sequence[str] | Sequence[int] | None
     class_weight: dict[Any, float] | str | None
     fdr: float
+    tol: float
     verbose: int
     # For estimators that leave it to their users, parameters.
     n_jobs: int | None = None
@@ -296,6 +299,58 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
         """The solvers behind the sparse model, in the order they ran: 'GAMP', 'EP', 'GAMP + EP'."""
         check_is_fitted(self)
         return " + ".join(dict.fromkeys(run.solver for run in self.record_.used("sparse")))
+
+    def _account(self) -> tuple[Sentence, ...]:
+        """What the fit did, in sentences."""
+        return Account(
+            self.plan_,
+            self.record_,
+            self.models_,
+            self.prior_,
+            self.channel_,
+            self.generative_weight_,
+            len(self.generative_path_),
+            self.classes_.size,
+        ).sentences()
+
+    def _summary(self) -> Summary:
+        plan, taken = self.plan_, self.generative_weight_
+        how = left_out_words(plan)
+        alone = "" if plan.dense is None else " of the sparse model"
+        return Summary(
+            **basics(self),
+            method=self._account(),
+            columns=STANDARDISED,
+            weight_std=np.asarray(self.coef_std_, dtype=np.float64),
+            scale=self._scale,
+            inclusion=np.asarray(self.inclusion_probability_, dtype=np.float64),
+            select=self.get_support,
+            fdr=self.fdr,
+            kept=self._always_kept,
+            loo=LeaveOneOut(
+                self.loo_proba_.astype(np.float64), self.loo_error_, self.loo_log_loss_, how, plan.left_out
+            ),
+            # Only of models that allow for wrong labels.
+            mislabel_probability=vars(self).get("mislabel_probability_"),
+            outcome=self.outcome_,
+            n_iter=self.n_iter_,
+            history=self.history_,
+            tolerance=max(float(self.tol), plan.sparse.tolerance),
+            flags=tuple(self.flags_),
+            class_weight=self.class_weight,
+            plan=plan,
+            record=self.record_,
+            models=tuple(self.models_),
+            generative_path=tuple((weight, loss, weight == taken) for weight, loss in self.generative_path_),
+            parts=(
+                (f"prior{alone}", component_name(self.prior_)),
+                (f"likelihood{alone}", component_name(self.channel_)),
+            ),
+            parameters=parameters(self.prior_, self.channel_, self.record_.learnt),
+            measures=(("log evidence", f"{self.log_evidence_:.4g}"),)
+            if np.isfinite(self.log_evidence_)
+            else (),
+        )
 
     def _warn(self, outcome: Outcome) -> None:
         name = type(self).__name__

@@ -23,8 +23,9 @@ from foldless.estimators._kernel_basis import Basis, FourierBasis, GramBasis, Ke
 from foldless.estimators._notebook import NotebookSummary
 from foldless.estimators._reading import STORAGE, sample_weights
 from foldless.estimators._saving import Saved
+from foldless.estimators._summary import AS_THEY_ARE, STANDARDISED, KernelBasis, Sentence, Summary, basics
 from foldless.estimators._threads import one_blas_thread
-from foldless.operators import Dense, Operator, Standardized, operator_from
+from foldless.operators import Dense, Standardized, Storage, operator_from
 from foldless.solution import Iteration, Outcome
 from foldless.solvers.knapsack import Histograms, Sweep
 
@@ -210,6 +211,41 @@ class BayesPointBase(Saved, NotebookSummary, ClassifierMixin, BaseEstimator, ABC
         self.loo_log_loss_ = -float(share @ log_proba[np.arange(code.size), code])
         self.loo_proba_ = np.exp(log_proba).astype(dtype)
 
+    # ------------------------------------------------------------------ what is said of it
+
+    @abstractmethod
+    def _account(self) -> tuple[Sentence, ...]:
+        """What the fit did, in sentences."""
+
+    @property
+    def _on(self) -> str:
+        return "features" if self._basis is None else "kernels of samples"
+
+    def _each_class(self) -> tuple[Sentence, ...]:
+        if len(self._points) == 1:
+            return ()
+        text = "Every class has a Bayes point of its own, against the rest."
+        return (Sentence(text, (("against the rest", len(self._points)),)),)
+
+    def _summary(self) -> Summary:
+        robust = Sentence(
+            "Columns were centred at their medians and scaled by their quartiles.", (("columns", "robust"),)
+        )
+        columns = STANDARDISED if self.standardize else AS_THEY_ARE
+        name = "rbf, by random Fourier features" if self.random_features else self.kernel
+        return Summary(
+            **basics(self),
+            method=self._account(),
+            columns=robust if self.standardize == "robust" else columns,
+            weight_std=np.asarray(self.coef_std_, dtype=np.float64),
+            scale=self._scale if self.standardize and self._basis is None else None,
+            kernel=None if self._basis is None else KernelBasis(name),
+            selects=False,
+            outcome=self.outcome_,
+            n_iter=self.n_iter_,
+            class_weight=self.class_weight,
+        )
+
     def _log_odds(self, columns: Standardized) -> Array:
         return np.column_stack([point.log_odds(columns) for point in self._points])
 
@@ -246,7 +282,7 @@ def _quantiles(values: Array, weight: Array, levels: tuple[float, ...]) -> Array
     return values[order][np.searchsorted(below, np.array(levels) * below[-1])]
 
 
-def _as_they_are(operator: Operator, constant: NDArray[np.bool_] | None = None) -> Standardized:
+def _as_they_are(operator: Storage, constant: NDArray[np.bool_] | None = None) -> Standardized:
     """Columns whose lengths mean something, in the place of standardised ones."""
     n_columns = operator.shape[1]
     return Standardized(operator, np.zeros(n_columns), np.ones(n_columns), constant)

@@ -3,58 +3,51 @@
 from __future__ import annotations
 
 from html import escape
-from typing import Any
 
 import numpy as np
 
+from foldless.estimators._summary import Summarised, Summary, summary_of
 from foldless.io import printable
 
 N_FEATURES_NAMED = 8
 MOST_CLASSES_NAMED = 6
 
 
-class NotebookSummary:
+class NotebookSummary(Summarised):
     """Adds the summary to what scikit-learn shows; to be named before `BaseEstimator`."""
 
     def _html_repr(self) -> str:
         diagram: str = super()._html_repr()  # type: ignore[misc]
-        lines = summary(self)
-        if not lines:
+        if "coef_" not in vars(self):
             return diagram
-        items = "".join(f"<li>{escape(line)}</li>" for line in lines)
+        items = "".join(f"<li>{escape(line)}</li>" for line in lines(summary_of(self)))
         return f'{diagram}<ul class="foldless-summary">{items}</ul>'
 
 
-def summary(model: Any) -> list[str]:
-    """What was found, in a line each; nothing before `fit`. Text, not HTML, with names made printable."""
-    if not (hasattr(model, "coef_") and hasattr(model, "classes_")):
-        return []
-    names = [printable(label) for label in model.classes_[:MOST_CLASSES_NAMED]]
-    more = len(model.classes_) - len(names)
-    lines = [f"classes: {', '.join(names)}{f' and {more} more' if more > 0 else ''}"]
-    lines += _features(model)
-    error = getattr(model, "loo_error_", None)
-    if error is not None and np.isfinite(error):
-        lines.append(f"leave-one-out: error {100 * error:.1f} %, log loss {float(model.loo_log_loss_):.3f}")
-    outcome = getattr(model, "outcome_", None)
-    if outcome is not None:
-        advice = "" if outcome.trustworthy else f". {outcome.advice}"
-        lines.append(f"the fit {outcome} after {model.n_iter_} iterations{advice}")
-    return lines + [f"caution: {flag}" for flag in getattr(model, "flags_", [])]
+def lines(summary: Summary) -> list[str]:
+    """What was found, in a line each. Text, not HTML, with names made printable."""
+    names = [printable(label) for label in summary.classes[:MOST_CLASSES_NAMED]]
+    more = len(summary.classes) - len(names)
+    said = [f"classes: {', '.join(names)}{f' and {more} more' if more > 0 else ''}", _features(summary)]
+    if summary.loo is not None and np.isfinite(summary.loo.error):
+        error, log_loss = 100 * summary.loo.error, summary.loo.log_loss
+        said.append(f"leave-one-out: error {error:.1f} %, log loss {log_loss:.3f}")
+    if summary.outcome is not None:
+        advice = "" if summary.outcome.trustworthy else f". {summary.outcome.advice}"
+        said.append(f"the fit {summary.outcome} after {summary.n_iter} iterations{advice}")
+    return said + [f"caution: {flag}" for flag in summary.flags]
 
 
-def _features(model: Any) -> list[str]:
-    inclusion = getattr(model, "inclusion_probability_", None)
-    if inclusion is None:
-        n_kept = int(np.count_nonzero(np.any(np.atleast_2d(model.coef_) != 0, axis=0)))
-        what = (
-            "basis functions" if hasattr(model, "basis_indices_") else f"of {model.n_features_in_} features"
-        )
-        return [f"in use: {n_kept} {what}"]
-    chosen = model.get_support(indices=True)
-    chosen = chosen[np.argsort(-inclusion[chosen], kind="stable")]
-    columns = getattr(model, "feature_names_in_", None)
+def _features(summary: Summary) -> str:
+    chosen = summary.selected()
+    if summary.inclusion is None:
+        what = f"of {summary.n_features} features" if summary.kernel is None else "basis functions"
+        return f"in use: {chosen.size} {what}"
+    # What is kept is in the model as well.
+    chosen = np.union1d(chosen, np.asarray(summary.kept, dtype=np.intp))
+    chosen = chosen[np.argsort(-summary.inclusion[chosen], kind="stable")]
+    columns = summary.feature_names
     named = [f"column {j}" if columns is None else printable(columns[j]) for j in chosen[:N_FEATURES_NAMED]]
     more = f" and {chosen.size - len(named)} more" if chosen.size > len(named) else ""
-    said = f"selected: {chosen.size} of {inclusion.size} features at a false discovery rate of {model.fdr:g}"
-    return [said + (f": {', '.join(named)}{more}" if named else "")]
+    said = f"selected: {chosen.size} of {summary.n_features} features at a false discovery rate of "
+    return f"{said}{summary.fdr:g}" + (f": {', '.join(named)}{more}" if named else "")

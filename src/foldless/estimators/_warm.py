@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator
 from foldless.io.checksums import checksum
 from foldless.tuning.models.sparse import SparseFits
 from foldless.tuning.path import Result
+from foldless.tuning.record import Record, Recorder
 from foldless.tuning.table import Table
 
 # What does not decide the answer: how long a fit may go on, and what it shows.
@@ -21,15 +22,19 @@ class WarmStart:
 
     warm_start: bool
     max_iter: int
+    record_: Record
     _warm: tuple[str, SparseFits] | None = None
 
-    def _warmly(self, table: Table, fit: Callable[[SparseFits | None], Result]) -> Result:
+    def _warmly(self, table: Table, recorder: Recorder, fit: Callable[[SparseFits | None], Result]) -> Result:
         """The result of `fit`, which is given where the last fit of the same data ended, if there was one."""
         if not self.warm_start:
             self._warm = None
             return fit(None)
-        known = fingerprint(self, table)
-        result = fit(self._warm[1] if self._warm is not None and self._warm[0] == known else None)
+        known, warm = fingerprint(self, table), None
+        if self._warm is not None and self._warm[0] == known:
+            # What was learnt then is behind this answer, too.
+            warm, recorder.earlier = self._warm[1], self.record_.all
+        result = fit(warm)
         # What max_iter has cut short may have decided too early, between weights of class means or parameters.
         cut_short = any(run.n_iter >= self.max_iter for run in result.record.of("sparse"))
         self._warm = None if cut_short else (known, result.unfinished.without_data())

@@ -24,6 +24,7 @@ from foldless.beliefs import Array
 from foldless.estimators._kernel_basis import Kernel, kernel_matrix
 from foldless.estimators._notebook import NotebookSummary
 from foldless.estimators._saving import Saved
+from foldless.estimators._summary import AS_THEY_ARE, STANDARDISED, KernelBasis, Sentence, Summary, basics
 from foldless.estimators._threads import one_blas_thread
 from foldless.estimators.smlr import SMLRClassifier
 from foldless.registry import registered
@@ -32,8 +33,8 @@ from foldless.solvers.newton import damped_newton
 # A basis function whose prior precision has grown this far beyond the data's is out [Tipping 2001].
 PRUNED_PRECISION = 1e9
 NEWTON_STEPS = 50
-# Of the log posterior, in nats.
-NEWTON_TOLERANCE = 1e-12
+# Of the log posterior, in nats: precisions of nearly redundant functions need weights to rounding error.
+NEWTON_TOLERANCE = 1e-20
 
 
 @registered("estimator/sbmlr")
@@ -122,6 +123,14 @@ class OneBitCS(_Binary):
         self.coef_ = (weights / scale)[np.newaxis]
         self.intercept_ = -self.coef_ @ center
         return self
+
+    def _summary(self) -> Summary:
+        method = Sentence(
+            "Weights are those of one-bit compressed sensing by convex programming (Plan and Vershynin "
+            f"2013), for an expected number of {self.sparsity:g} features.",
+            (("one-bit", float(self.sparsity)),),
+        )
+        return Summary(**basics(self), method=(method,), columns=STANDARDISED, selects=False)
 
     def decision_function(self, X: Any) -> Array:
         """Measurements of the estimate."""
@@ -233,6 +242,22 @@ class RVMClassifier(_Binary):
             self.basis_indices_, self.basis_ = functions, X[functions]
             self.coef_ = weights[~is_intercept][np.newaxis]
         return self
+
+    def _summary(self) -> Summary:
+        on = "features" if self.kernel is None else "kernels around the training samples"
+        method = Sentence(
+            f"A relevance vector machine on {on} was fitted (Tipping 2001): their weights have Gaussian "
+            "priors whose precisions were learnt by maximising the evidence.",
+            (("relevance", self.n_kept_), ("kernel", self.kernel is not None)),
+        )
+        return Summary(
+            **basics(self),
+            method=(method,),
+            columns=AS_THEY_ARE,
+            kernel=None if self.kernel is None else KernelBasis(self.kernel, self.basis_indices_),
+            selects=False,
+            n_iter=self.n_iter_,
+        )
 
     def decision_function(self, X: Any) -> Array:
         """Log-odds of ``classes_[1]`` at the mode of the weights."""

@@ -13,10 +13,11 @@ from foldless.beliefs import Array
 from foldless.estimators._bayes_points import BayesPointBase, BinaryFit, dense
 from foldless.estimators._binary_points import KnapsackPoint, OneAgainstRest
 from foldless.estimators._kernel_basis import Kernel
+from foldless.estimators._summary import Sentence
 from foldless.operators import Standardized
 from foldless.registry import registered
 from foldless.solvers.knapsack import ENGINES, PRIORS, Histograms, LogPrior, Machine
-from foldless.tuning.bayes_point import BETAS, COSTS, SWEEPS, Choices, KnapsackFit, fit_knapsack
+from foldless.solvers.knapsack.settings import BETAS, COSTS, SWEEPS, Choices, KnapsackFit, fit_knapsack
 
 # Messages, inputs and sorted moves: this many numbers of 8 bytes per sample, weight and bin.
 NUMBERS_PER_BIN = 5
@@ -44,7 +45,7 @@ class BayesPointClassifier(BayesPointBase):
     n_sweeps : 'auto' or int, default='auto'
         Visits to every weight. Messages sharpen from soft margins to the 0-1 loss as they go on. Where
         'auto', all three are averaged over, weighted by errors on samples left out by folds;
-        `foldless.tuning.bayes_point` has the reasons.
+        `foldless.solvers.knapsack.settings` has the reasons.
     n_bins : int, default=128
     weight_range : float, default=4.0
         Histograms have this many bins, from -weight_range to weight_range.
@@ -212,6 +213,29 @@ class BayesPointClassifier(BayesPointBase):
             return values
         check_scalar(value, name, kind, min_val=0, include_boundaries="neither")
         return (value,)
+
+    def _account(self) -> tuple[Sentence, ...]:
+        point = Sentence(
+            f"The Bayes point of the 0-1 loss on {self._on} was found by messages over knapsack problems "
+            "(Potetz 2011).",
+            (("knapsacks", True), ("kernel", self._basis is not None)),
+        )
+        several = len(self._points) > 1
+        settings = self.settings_ if several else [self.settings_]
+        if np.all(np.isfinite(self.cv_error_)):
+            said = Sentence(
+                f"It is an average over {sum(map(len, settings))} settings of cost, power and sweeps, "
+                f"weighted by errors on samples left out by {self.n_folds} folds.",
+                (("folds", self.n_folds), ("settings", sum(map(len, settings)))),
+            )
+        else:
+            first = settings[0][0]
+            said = Sentence(
+                f"A violation costs {first.cost:g}, max-marginals are taken to the power {first.beta:g}, and "
+                f"every weight was visited {first.n_sweeps} times: nothing of that was compared.",
+                (("settings", len(settings)),),
+            )
+        return (point, *self._each_class(), said)
 
     def _check_size(self, shape: tuple[int, int]) -> None:
         n_samples, n_columns = shape

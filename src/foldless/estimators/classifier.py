@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import clone
 
 from foldless.beliefs import Array
 from foldless.channels import FlippedLabels, Logistic, Multinomial
@@ -17,7 +19,10 @@ from foldless.estimators._base import (
     checked_generative_weight,
     checked_stopping,
 )
+from foldless.estimators._reading import sample_weights, training_data
+from foldless.estimators._summary import Summary
 from foldless.estimators._warm import WarmStart
+from foldless.operators import Standardized
 from foldless.priors import SupportsInclusion
 from foldless.registry import registered
 from foldless.selection import CredibleSet, credible_sets
@@ -25,9 +30,9 @@ from foldless.solvers import GAMP
 from foldless.solvers.screening import Screening
 from foldless.tuning.fit import Choices
 from foldless.tuning.path import Result, fit_table
-from foldless.tuning.plan import plan
+from foldless.tuning.plan import Plan, plan
 from foldless.tuning.record import GROUPS_NOT_LEFT_OUT, Recorder
-from foldless.tuning.survey import survey
+from foldless.tuning.survey import Survey, survey
 from foldless.tuning.table import Table
 
 
@@ -79,6 +84,7 @@ class SparseClassifier(WarmStart, MessagePassingClassifier):
     ----------
     plan_ : Plan
         Which models were to be fitted, by which solvers, and why: ``plan_.path``, ``plan_.reasons``.
+        `plan` gives it without a fit.
     record_ : Record
         What happened: every run, with its solver, outcome and iterations.
     models_ : list of ModelShare
@@ -144,25 +150,39 @@ class SparseClassifier(WarmStart, MessagePassingClassifier):
             screening=Screening(self._budget.screened),
         )
 
+    def plan(
+        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
+    ) -> Plan:
+        """What `fit` would do with these data, and why: `Plan.reasons`. Nothing is fitted."""
+        reader = clone(self)  # reading leaves attributes behind
+        operator, targets = training_data(reader, X, y)
+        classes, _ = reader._encoded(targets)
+        weight, *_ = sample_weights(targets, sample_weight, self.class_weight, classes)
+        standardized, kept = Standardized.fit(operator, weight), reader._kept_positions(operator.shape[1])
+        found = survey(standardized, np.searchsorted(classes, targets), weight, classes.size, kept)
+        return self._planned(found, reader._choices(classes.size), groups is not None)
+
+    def _planned(self, found: Survey, choices: Choices, groups: bool) -> Plan:
+        return plan(found.facts, self._budget, groups=groups, generative_weight=choices.generative_weight)
+
     def _fit_table(self, table: Table, choices: Choices, recorder: Recorder) -> Result:
         found = survey(
             table.standardized, table.codes, table.sample_weight, table.n_classes, table.layout.always_kept
         )
-        planned = plan(
-            found.facts,
-            self._budget,
-            groups=table.left_out.group is not None,
-            generative_weight=choices.generative_weight,
-        )
+        planned = self._planned(found, choices, table.left_out.group is not None)
         if planned.left_out == "samples" and table.left_out.group is not None:
             warnings.warn(f"{type(self).__name__}: {GROUPS_NOT_LEFT_OUT.text}", UserWarning, stacklevel=3)
             table = replace(table, left_out=table.left_out.singly())
         return self._warmly(
             table,
+            recorder,
             lambda warm: fit_table(
                 table, planned, choices, recorder, nonzero_fraction=found.nonzero_fraction, warm=warm
             ),
         )
+
+    def _summary(self) -> Summary:
+        return replace(super()._summary(), credible_sets=vars(self).get("credible_sets_"))
 
     def _publish(self, result: Result, given_weight: Array) -> None:
         super()._publish(result, given_weight)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from numbers import Integral
 from typing import Any, Literal
 
@@ -10,13 +11,24 @@ from sklearn.utils import check_scalar
 
 from foldless.beliefs import Array
 from foldless.channels import Channel, channel_from
+from foldless.estimators._account import (
+    FROM_CAVITIES,
+    SOLVERS,
+    TUNINGS,
+    component_name,
+    meaning,
+    parameters,
+)
 from foldless.estimators._bayes_points import BayesPointBase, BinaryFit
 from foldless.estimators._binary_points import EPPoint, OneAgainstRest
 from foldless.estimators._kernel_basis import Kernel
+from foldless.estimators._summary import LeaveOneOut, Sentence, Summary
 from foldless.operators import Standardized
 from foldless.registry import registered
+from foldless.solution import History
 from foldless.solvers.knapsack.histograms import gaussian_histograms
 from foldless.solvers.solve import Stopping
+from foldless.tuning.em import without_base
 from foldless.tuning.evidence import NOISE_KINDS, fit_by_evidence
 from foldless.tuning.fit import Fit
 
@@ -114,6 +126,50 @@ class EPBayesPointClassifier(BayesPointBase):
 
         return fit
 
+    def _account(self) -> tuple[Sentence, ...]:
+        point = Sentence(
+            f"The Bayes point, the mean of all linear classifiers on {self._on} weighted by how well they "
+            f"explain the labels, was found by {SOLVERS['EP']}, with a Gaussian prior.",
+            (("solver", "EP"), ("prior", "Gaussian"), ("kernel", self._basis is not None)),
+        )
+        channels, tried = self._of_classes(self.channel_), self._of_classes(self.evidence_path_)[0]
+        names = list(dict.fromkeys(component_name(channel) for channel in channels))
+        how = f", of {len(tried)} kinds of noise the one with the largest evidence" if len(tried) > 1 else ""
+        noise = Sentence(
+            f"The likelihood is {' or '.join(names)}{how}.",
+            (*(("channel", name) for name in names), ("channels compared", len(tried))),
+        )
+        learnt = sorted({without_base(name) for found in self._of_classes(self._learnt) for name in found})
+        said = Sentence(
+            f"Learnt by {TUNINGS['em']}: {'; '.join(meaning(name) for name in learnt) or 'nothing'}.",
+            (*(("learnt", name) for name in learnt), ("learnt by", "em")) if learnt else (("learnt", None),),
+        )
+        return (point, *self._each_class(), noise, said)
+
+    def _of_classes(self, attribute: Any) -> list[Any]:
+        """An attribute that is a list, class by class, of several classes only."""
+        return list(attribute) if len(self._points) > 1 else [attribute]
+
+    def _summary(self) -> Summary:
+        loo = LeaveOneOut(
+            self.loo_proba_.astype(np.float64), self.loo_error_, self.loo_log_loss_, FROM_CAVITIES
+        )
+        found = replace(super()._summary(), loo=loo)
+        if len(self._points) > 1:
+            return found
+        return replace(
+            found,
+            parts=(("prior", component_name(self.prior_)), ("likelihood", component_name(self.channel_))),
+            parameters=parameters(self.prior_, self.channel_, frozenset(self._learnt)),
+            measures=(("log evidence", f"{self.log_evidence_:.4g}"),),
+        )
+
+
+def _learnt(history: History) -> tuple[str, ...]:
+    """Parameters that moved."""
+    last = history.iterations[-1].tuned if len(history) else {}
+    return tuple(name for name in sorted(last) if np.any(history.tuned(name) != history.tuned(name)[0]))
+
 
 def _one_against_rest(fit: Fit, tried: list[tuple[Channel, float]]) -> OneAgainstRest:
     posterior, constant = fit.solution.posterior, fit.table.standardized.constant
@@ -134,6 +190,7 @@ def _one_against_rest(fit: Fit, tried: list[tuple[Channel, float]]) -> OneAgains
             "prior_": fit.prior,
             "log_evidence_": posterior.log_evidence,
             "evidence_path_": tried,
+            "_learnt": _learnt(fit.solution.history),
         },
         fit.solution.loo_log_odds(),
     )

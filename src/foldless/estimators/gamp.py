@@ -36,8 +36,8 @@ from foldless.priors import (
 from foldless.registry import registered
 from foldless.solvers import EP, GAMP, VAMP, HyGAMP
 from foldless.solvers.base import Solver
-from foldless.solvers.damping import Damping, damping_from
 from foldless.solvers.gamp import Rule, Variances
+from foldless.solvers.message_passing import Damping, damping_from
 from foldless.tuning.fit import Choices
 from foldless.tuning.path import Result, fit_table
 from foldless.tuning.plan import requested
@@ -290,9 +290,13 @@ class GAMPClassifier(WarmStart, MessagePassingClassifier):
             solver_name(choices.solver),
             int(np.count_nonzero(table.sample_weight)),
             searched=choices.searched,
+            tuning=choices.tuning,
+            groups=table.left_out.group is not None,
             budget=self._budget,
         )
-        return self._warmly(table, lambda warm: fit_table(table, plan, choices, recorder, warm=warm))
+        return self._warmly(
+            table, recorder, lambda warm: fit_table(table, plan, choices, recorder, warm=warm)
+        )
 
 
 def _plain_channel(channel: Channel) -> Channel:

@@ -58,7 +58,8 @@ def guess_from(model: SparseClassifier, X: Any, y: ArrayLike) -> Study:
             f"X and y must be what the model was fitted to, {seen.n_samples} samples of both classes; got y "
             f"of shape {labels.shape}."
         )
-    spectrum = None if model.solver_ == "GAMP" else within_spectrum(model._standardized(X), labels)
+    correlated = model.plan_.because("correlated") is not None
+    spectrum = within_spectrum(model._standardized(X), labels) if correlated else None
     independent = spectrum is None or not spectrum.correlated
     assert isinstance(model.prior_, SpikeAndSlab)
     return Study(

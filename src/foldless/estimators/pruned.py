@@ -13,14 +13,16 @@ from sklearn.utils.validation import check_is_fitted
 
 from foldless.beliefs import Array
 from foldless.channels import Channel, channel_from
+from foldless.estimators._account import Account
 from foldless.estimators._base import MessagePassingClassifier, checked_stopping
+from foldless.estimators._summary import Sentence, Summary
 from foldless.operators.whitened import WHITENINGS, Whiten
 from foldless.priors import NO_HYPER_PRIOR, Pruned, SupportsInclusion
 from foldless.registry import registered
 from foldless.solution import Solution
-from foldless.solvers.damping import Damping, damping_from
 from foldless.solvers.edges import EdgeMessages
 from foldless.solvers.gamp import GAMP, Variances
+from foldless.solvers.message_passing import Damping, damping_from
 from foldless.tuning.fit import Choices, Fit
 from foldless.tuning.models.base import of_solution
 from foldless.tuning.models.sparse import SparseFits
@@ -242,6 +244,31 @@ class PrunedBayesClassifier(MessagePassingClassifier):
             return inclusion
         self.component_inclusion_: NDArray[Any] = inclusion
         return np.ones(found.table.shape[1])
+
+    def _account(self) -> tuple[Sentence, ...]:
+        account = Account(
+            self.plan_, self.record_, self.models_, self.prior_, self.channel_, None, 0, self.classes_.size
+        )
+        pair, n = f"Density {self.density_:.4g} and noise {self.noise_:.4g}", len(self.tried_)
+        by = "log loss" if self._search(None).continuous else "error"
+        chosen = f"are those of {n} pairs with the smallest leave-one-out {by}, which is therefore optimistic"
+        said = [Sentence(f"{pair} {chosen if n > 1 else 'were given'}.", (("pairs", n),))]
+        if self.whiten is not None:
+            text = f"Samples were whitened first, and {self.whiten} are what is switched on and off."
+            said.append(Sentence(text, (("whitened", self.whiten),)))
+        return (*account.sentences(), *said)
+
+    def _summary(self) -> Summary:
+        # In the paper's units a sample has unit length; without `standardize` columns share one scale.
+        n_varying = max(int(np.count_nonzero(np.any(self.coef_std_ != 0, axis=0))), 1)
+        centred = Sentence(
+            "Columns were centred inside the fit, and all of them divided by one number.",
+            (("columns", "centred"),),
+        )
+        found = super()._summary()
+        if not self.standardize:
+            return replace(found, scale=None, columns=centred)
+        return replace(found, scale=self._scale / np.sqrt(n_varying))
 
     def decision_function(self, X: Any) -> NDArray[Any]:
         """Log-odds of ``classes_[1]``. Their sign is that of ``X @ coef_ + intercept_``; their size is not:

@@ -23,15 +23,23 @@ from foldless.estimators._kernel_basis import Kernel, kernel_matrix
 from foldless.estimators._notebook import NotebookSummary
 from foldless.estimators._reading import STORAGE, sample_weights
 from foldless.estimators._saving import Saved
+from foldless.estimators._summary import (
+    AS_THEY_ARE,
+    BASIS_STANDARDISED,
+    STANDARDISED,
+    KernelBasis,
+    LeaveOneOut,
+    Sentence,
+    Summary,
+    basics,
+)
 from foldless.estimators._threads import one_blas_thread
 from foldless.operators import Operator, Standardized, operator_from
 from foldless.registry import registered
 from foldless.solution import Outcome
 from foldless.solvers.smlr import ALGORITHMS, L1, PENALTIES, Labels, Regression, RegressionFit, Stop
 from foldless.solvers.smlr.newton_loo import NewtonLOO, scored
-from foldless.solvers.smlr.row_space import row_space
-from foldless.theory.bounds import bounds, operator_vote
-from foldless.tuning.rate import (
+from foldless.solvers.smlr.rate import (
     Task,
     Tuned,
     by_criterion,
@@ -40,8 +48,21 @@ from foldless.tuning.rate import (
     by_leave_one_out,
     rate_grid,
 )
+from foldless.solvers.smlr.row_space import row_space
+from foldless.theory.bounds import bounds, operator_vote
 
 TUNINGS = ("alo", "bayes", "bound", "cv")
+PENALTY_WORDS = {
+    "l1": "an L1 penalty",
+    "l2": "an L2 penalty",
+    "group": "a group penalty",
+    "none": "no penalty",
+}
+ALGORITHM_WORDS = {
+    "auto": "proximal Newton steps",
+    "component-wise": "component-wise updates",
+    "block": "block updates",
+}
 # Of the PAC-Bayes bound that tuning='bound' minimises; where its minimum lies hardly depends on it.
 BOUND_DELTA = 0.05
 
@@ -364,23 +385,75 @@ class SMLRClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, Bas
         coef[place], level[place] = outside.T, shift
         self.coef_, self.intercept_ = coef.astype(dtype), level.astype(dtype)
 
-    def _tuned(self, task: Task, left_out: Array) -> Tuned:
+    @property
+    def _rate_by(self) -> str:
+        """Where the rate comes from: "none" for no penalty, "given", or one of `TUNINGS`."""
         if self.penalty == "none":
-            fitted = task.at(0.0)
+            return "none"
+        return self.tuning if self.rate == "auto" else "given"
+
+    def _tuned(self, task: Task, left_out: Array) -> Tuned:
+        rate_by = self._rate_by
+        if rate_by in ("none", "given"):
+            fitted = task.at(0.0 if rate_by == "none" else float(self.rate))
             return Tuned(fitted, n_iter=fitted.n_iter)
-        if self.rate != "auto":
-            fitted = task.at(float(self.rate))
-            return Tuned(fitted, n_iter=fitted.n_iter)
-        if self.tuning == "bayes":
+        if rate_by == "bayes":
             return by_integration(task)
         rates = rate_grid(task.problem, task.penalty, int(self.n_rates))
         # The rate answers the question that the fit answers, so a class counts as much here as there.
         cost = task.problem.labels.sample_weight
-        if self.tuning == "alo":
+        if rate_by == "alo":
             return by_leave_one_out(task, rates, left_out, cost)
-        if self.tuning == "cv":
+        if rate_by == "cv":
             return by_folds(task, rates, int(self.n_folds), cost)
         return by_criterion(task, rates, self._bound_criterion(task.problem))
+
+    # ------------------------------------------------------------------ what is said of it
+
+    def _summary(self) -> Summary:
+        kernel = None if self.kernel is None else KernelBasis(self.kernel, self.basis_indices_)
+        columns = STANDARDISED if kernel is None else BASIS_STANDARDISED
+        how = Sentence(
+            "approximate leave-one-out (Rad and Maleki 2020)",
+            (("left out", "samples"), ("left out by", "approximation")),
+        )
+        return Summary(
+            **basics(self),
+            method=self._account(),
+            columns=columns if self.standardize else AS_THEY_ARE,
+            scale=self._scale if self.standardize else None,
+            kernel=kernel,
+            loo=LeaveOneOut(self.loo_proba_.astype(np.float64), self.loo_error_, self.loo_log_loss_, how),
+            outcome=self.outcome_,
+            n_iter=self.n_iter_,
+            class_weight=self.class_weight,
+            measures=(
+                *(() if self.penalty == "none" else (("rate of the penalty", f"{self.rate_:.4g}"),)),
+                ("duality gap", f"{self.duality_gap_:.1e}"),
+                ("largest violation of optimality", f"{self.kkt_residual_:.1e}"),
+            ),
+        )
+
+    def _account(self) -> tuple[Sentence, ...]:
+        on = "features" if self.kernel is None else "kernels around the training samples"
+        model = Sentence(
+            f"Multinomial logistic regression with {PENALTY_WORDS[self.penalty]} on the weights of {on} "
+            f"(Krishnapuram et al. 2005) was fitted to a duality gap of {self.duality_gap_:.1e} by "
+            f"{ALGORITHM_WORDS[self.algorithm]}.",
+            (("penalty", self.penalty), ("kernel", self.kernel is not None), ("algorithm", self.algorithm)),
+        )
+        rate, n = f"The rate of the penalty is {self.rate_:.4g}", len(self.rate_path_)
+        said = {
+            "none": "There is no penalty: the fit is maximum likelihood.",
+            "given": f"{rate}, given beforehand.",
+            "bayes": f"{rate}: it was integrated out (Cawley et al. 2007), in {n} rounds.",
+            "alo": f"{rate}: of {n} rates it has the smallest approximate leave-one-out log loss "
+            "(Rad and Maleki 2020).",
+            "bound": f"{rate}: of {n} rates it has the smallest PAC-Bayes bound.",
+            "cv": f"{rate}: of {n} rates it has the smallest {self.n_folds}-fold cross-validated log loss.",
+        }[self._rate_by]
+        folds = (("folds", self.n_folds),) if self._rate_by == "cv" else ()
+        return model, Sentence(said, (("rate by", self._rate_by), ("rates", n), *folds))
 
     def _bound_criterion(self, problem: Regression) -> Callable[[RegressionFit], float]:
         """The PAC-Bayes bound of a fit, with a union bound over the path."""

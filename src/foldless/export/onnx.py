@@ -14,7 +14,6 @@ which is where the 1e-7 of difference to foldless comes from.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,32 +21,17 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 import foldless
-from foldless.beliefs import Array
 from foldless.channels import Channel, FlippedLabels, Logistic, Probit
 from foldless.estimators import SMLRClassifier
 from foldless.estimators._base import MessagePassingClassifier
 from foldless.io.extras import needs
 from foldless.io.files import write_whole
-from foldless.tuning.average import LEAST_VARIANCE
 
 OPSET, IR_VERSION = 17, 8  # read by every runtime since 2022
 STEP = 0.5
 NARROW = 0.7
 # Beyond these, densities of the normal and of the logistic distribution are below 1e-10.
 NORMAL_REACH, LOGISTIC_REACH = 6.5, 25.0
-
-
-@dataclass(frozen=True, eq=False)
-class ScoreModel:
-    """One model of an average: the distribution of a standardised sample's score, and its channel."""
-
-    weight: float
-    channel: Channel
-    coef: Array
-    intercept: float
-    coef_var: Array
-    intercept_var: float
-    least_var: float
 
 
 def write_onnx(model: Any, path: str | Path) -> Path:
@@ -89,10 +73,10 @@ def to_onnx(model: Any) -> Any:
 
 
 def _has_known_scores(model: Any) -> bool:
-    """Whether scores of samples come from their standardised columns, as `score_models` says."""
+    """Whether probabilities are those of an average of scores of standardised columns."""
     if not isinstance(model, MessagePassingClassifier) or model.classes_.size != 2:
         return False
-    return type(model)._scores is MessagePassingClassifier._scores
+    return type(model)._log_proba is MessagePassingClassifier._log_proba
 
 
 class _Graph:
@@ -149,45 +133,18 @@ def _averaged(graph: _Graph, model: MessagePassingClassifier) -> str:
     samples = _standardized(graph, model)
     squares = graph.op("Mul", samples, samples)
     total: str | None = None
-    for part in score_models(model):
-        mean = graph.op("MatMul", samples, graph.const(part.coef[:, np.newaxis]))
-        mean = graph.op("Add", mean, graph.const(part.intercept))
-        var = graph.op("MatMul", squares, graph.const(part.coef_var[:, np.newaxis]))
-        var = graph.op("Add", var, graph.const(part.intercept_var))
-        var = graph.op("Max", var, graph.const(max(part.least_var, np.finfo(np.float64).tiny)))
+    for part in model._average.parts:
+        weights, certainty = part.weights, part.certainty * part.spread
+        coef_var = weights.var if weights.score_var is None else weights.score_var
+        mean = graph.op("MatMul", samples, graph.const(weights.mean))
+        mean = graph.op("Add", mean, graph.const(weights.intercept))
+        var = graph.op("MatMul", squares, graph.const(certainty * coef_var))
+        var = graph.op("Add", var, graph.const(certainty * weights.intercept_var))
+        var = graph.op("Max", var, graph.const(np.finfo(np.float64).tiny))
         share = graph.op("Mul", _positive(graph, part.channel, mean, var), graph.const(part.weight))
         total = share if total is None else graph.op("Add", total, share)
     assert total is not None
     return graph.op("Concat", graph.op("Sub", graph.const(1.0), total), total, axis=1)
-
-
-def score_models(model: Any) -> list[ScoreModel]:
-    """What `predict_proba` averages over, each in the units of standardised columns."""
-    average = getattr(model, "_average", None)
-    if average is None:
-        return [
-            ScoreModel(
-                1.0,
-                model.channel_.predictive(),
-                model._std_weights,
-                model._std_intercept,
-                model._std_weight_var,
-                model._intercept_var,
-                0.0,
-            )
-        ]
-    return [
-        ScoreModel(
-            part.weight,
-            part.channel.predictive(),
-            part.linear.mean,
-            part.linear.intercept,
-            part.certainty * part.spread * part.linear.score_var,
-            0.0,
-            LEAST_VARIANCE,
-        )
-        for part in average.parts
-    ]
 
 
 def _positive(graph: _Graph, channel: Channel, mean: str, var: str) -> str:

@@ -75,17 +75,23 @@ class CalibrationDisplay(Display):
     ) -> Self:
         """Draw the leave-one-out probabilities of a fitted classifier beside `y`, the labels of its fit."""
         proba = read(model, "loo_proba_", "Use sklearn's CalibrationDisplay on samples set aside.")
+        return cls.from_proba(proba, y, model.classes_, n_bins=n_bins).plot(ax)
+
+    @classmethod
+    def from_proba(
+        cls, proba: ArrayLike, y: ArrayLike, classes: NDArray[Any], *, n_bins: int | None = None
+    ) -> Self:
+        """Of class probabilities of samples, beside their labels."""
         labels, proba = np.asarray(y), np.asarray(proba, dtype=np.float64)
         if len(labels) != len(proba):
             raise ValueError(f"y has {len(labels)} labels for {len(proba)} samples of the fit.")
         # Where leave-one-out broke down there is nothing to compare.
         known = np.all(np.isfinite(proba), axis=1)
         labels, proba = labels[known], proba[known]
-        if len(model.classes_) == 2:
-            event = printable(model.classes_[1])
-            return cls(proba[:, 1], labels == model.classes_[1], event=event, n_bins=n_bins).plot(ax)
-        right = model.classes_[np.argmax(proba, axis=1)] == labels
-        return cls(proba.max(axis=1), right, event="the class predicted", n_bins=n_bins).plot(ax)
+        if len(classes) == 2:
+            return cls(proba[:, 1], labels == classes[1], event=printable(classes[1]), n_bins=n_bins)
+        right = classes[np.argmax(proba, axis=1)] == labels
+        return cls(proba.max(axis=1), right, event="the class predicted", n_bins=n_bins)
 
     def plot(self, ax: Axes | None = None) -> Self:
         """Draw."""

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from foldless.estimators._summary import summary_of
 from foldless.plots.drawing import BLACK, BLUE, ORANGE, Display, legend_below
-from foldless.plots.readings import read, tolerance_of
+from foldless.plots.readings import read
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,7 +52,8 @@ class ConvergenceDisplay(Display):
     def from_estimator(cls, model: Any, *, ax: Axes | None = None) -> Self:
         """Draw the history of a fitted classifier."""
         history = read(model, "history_", "Its outcome_ and n_iter_ say how the fit ended.")
-        return cls(history.change, history.step, tol=tolerance_of(model), outcome=model.outcome_).plot(ax)
+        tol = summary_of(model).tolerance
+        return cls(history.change, history.step, tol=tol, outcome=model.outcome_).plot(ax)
 
     def plot(self, ax: Axes | None = None) -> Self:
         """Draw."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from foldless.estimators._summary import summary_of
 from foldless.io import printable
 from foldless.io.names import counted
 from foldless.plots.drawing import (
@@ -105,8 +106,9 @@ class InclusionDisplay(Display):
         """
         inclusion = read(model, "inclusion_probability_", "WeightDisplay draws weights alone.")
         selected = model.get_support(fdr)
-        names = getattr(model, "feature_names_in_", None) if names is None else names
-        weights = weights_of(model)
+        summary = summary_of(model)
+        names = summary.feature_names if names is None else names
+        weights = weights_of(summary)
         display = cls(
             weights.mean,
             inclusion,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from foldless.estimators._summary import summary_of
 from foldless.io import printable
 from foldless.plots.drawing import (
     BLACK,
@@ -95,7 +96,7 @@ class LeaveOneOutDisplay(Display):
     ) -> Self:
         """Draw the leave-one-out probabilities of a fitted classifier beside `y`, the labels of its fit."""
         proba = read(model, "loo_proba_", "Cross-validation can stand in: sklearn's cross_val_predict.")
-        mislabel_probability = getattr(model, "mislabel_probability_", None)
+        mislabel_probability = summary_of(model).mislabel_probability
         display = cls(
             proba,
             y,

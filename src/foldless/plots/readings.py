@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foldless.beliefs import Array
+from foldless.estimators._summary import Summary
 
 # Half the width of an interval that holds 90 % of a normal distribution, in standard deviations.
 NORMAL_90 = 1.645
@@ -40,39 +41,21 @@ def read(model: Any, name: str, otherwise: str) -> Any:
     return getattr(model, name)
 
 
-def weights_of(model: Any) -> Weights:
-    """The weights of a fitted model, per standard deviation of a feature where the model knows that.
+def weights_of(summary: Summary) -> Weights:
+    """The weights of a fitted model, per standard deviation of a feature where that is known.
 
     `coef_` is in the units of the table, in which a gene measured in thousands has a small weight however
     much it matters. A picture compares features, so it needs them on one scale.
     """
-    coef = np.atleast_2d(np.asarray(model.coef_, dtype=np.float64))
-    std = getattr(model, "coef_std_", None)
-    std = None if std is None else np.atleast_2d(np.asarray(std, dtype=np.float64))
-    scale = getattr(model, "_scale", None)
-    if scale is None or len(scale) != coef.shape[1] or not getattr(model, "standardize", True):
-        return Weights(coef, std, "unit of the feature")
-    return Weights(coef * scale, None if std is None else std * scale, "standard deviation")
+    mean, std, scale = summary.weights, summary.weight_std, summary.scale
+    if scale is None:
+        return Weights(mean, std, "unit of the feature")
+    return Weights(mean * scale, None if std is None else std * scale, "standard deviation")
 
 
-def tolerance_of(model: Any) -> float | None:
-    """The change of the weights at which the iteration of a model ends, as far as it is known.
-
-    Exact covariances are iterated less far than message passing: their steps are dear, and their last digits
-    change nothing.
-    """
-    tol = getattr(model, "tol", None)
-    if tol is None or getattr(model, "solver_", None) != "EP":
-        return None if tol is None else float(tol)
-    from foldless.tuning.correlated import SPARSE_TOLERANCE
-
-    return max(float(tol), SPARSE_TOLERANCE)
-
-
-def ranking(model: Any) -> NDArray[np.intp]:
+def ranking(summary: Summary) -> NDArray[np.intp]:
     """Features from the surest to the least sure; by the size of their weights where that is equal."""
-    size = np.abs(weights_of(model).at_largest)
-    inclusion = getattr(model, "inclusion_probability_", None)
-    if inclusion is None:
+    size = np.abs(weights_of(summary).at_largest)
+    if summary.inclusion is None:
         return np.argsort(-size, kind="stable")
-    return np.lexsort((-size, -np.asarray(inclusion, dtype=np.float64)))
+    return np.lexsort((-size, -summary.inclusion))

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from foldless.estimators._summary import summary_of
 from foldless.io import printable
 from foldless.plots.drawing import BLACK, CLASS_LOOKS, MOST_CLASSES_NAMED, Display, legend_below
-from foldless.plots.readings import NORMAL_90, ranking, read, weights_of
+from foldless.plots.readings import NORMAL_90, ranking, weights_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -82,14 +83,14 @@ class WeightDisplay(Display):
         ax: Axes | None = None,
     ) -> Self:
         """Draw the `n_features` surest features of a fitted classifier."""
-        read(model, "coef_", "")
-        weights, top = weights_of(model), ranking(model)[:n_features]
-        names = getattr(model, "feature_names_in_", None) if names is None else names
+        summary = summary_of(model)
+        weights, top = weights_of(summary), ranking(summary)[:n_features]
+        names = summary.feature_names if names is None else names
         display = cls(
             weights.mean[:, top],
             None if weights.std is None else weights.std[:, top],
             names=top if names is None else [names[j] for j in top],
-            classes=model.classes_,
+            classes=summary.classes,
             per=weights.per,
         )
         return display.plot(ax)

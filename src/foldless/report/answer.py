@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from foldless.report.subject import Subject
-from foldless.report.wording import counted, listed, number, percent, plural, probability
+from foldless.report.wording import counted, listed, number, percent, plural, probability, sentence
 from foldless.solution import Outcome
 
 # An error this many standard errors below guessing is no accident.
@@ -77,7 +77,7 @@ def _expected_false(subject: Subject) -> str:
 
 
 def _best_set(subject: Subject) -> str:
-    sets = [s for s in getattr(subject.model, "credible_sets_", []) if s.columns.size > 1]
+    sets = [s for s in subject.summary.credible_sets or () if s.columns.size > 1]
     if not sets:
         return ""
     if len(sets) > 1:
@@ -126,42 +126,33 @@ def figures(subject: Subject) -> list[Figure]:
         spread = subject.loo_standard_error
         note = "" if spread is None else f"standard error {percent(spread)}"
         found.append(Figure(percent(subject.loo_error), f"leave-one{_out(subject)}-out error", note))
-    log_loss = getattr(subject.model, "loo_log_loss_", None)
-    if log_loss is not None and np.isfinite(log_loss):
+    if subject.loo is not None and np.isfinite(subject.loo.log_loss):
         note = ""
         if subject.class_counts is not None:
             share = subject.class_counts / subject.class_counts.sum()
             entropy = -float(np.sum(share * np.log(np.maximum(share, np.finfo(float).tiny))))
             note = f"{entropy:.2f} from class frequencies alone"
-        found.append(Figure(f"{float(log_loss):.2f}", "log loss of left-out labels", note))
-    outcome = getattr(subject.model, "outcome_", None)
-    if outcome is not None:
-        found.append(
-            Figure(str(outcome), "the fit", f"after {counted(int(subject.model.n_iter_))} iterations")
-        )
+        found.append(Figure(f"{subject.loo.log_loss:.2f}", "log loss of left-out labels", note))
+    outcome, n_iter = subject.summary.outcome, subject.summary.n_iter
+    if outcome is not None and n_iter is not None:
+        found.append(Figure(str(outcome), "the fit", f"after {counted(n_iter)} iterations"))
     return found
 
 
 def _out(subject: Subject) -> str:
-    return "" if subject.n_groups is None else "-group"
+    return "-group" if subject.by_groups else ""
 
 
 def cautions(subject: Subject) -> list[str]:
     """What to read before believing the page."""
-    model, found = subject.model, []
-    outcome = getattr(model, "outcome_", None)
+    found, outcome = [], subject.summary.outcome
     if outcome is not None and not outcome.trustworthy and outcome is not Outcome.EARLY:
         found.append(f"The fit did not settle ({outcome}). {outcome.advice}")
-    found += [str(flag) for flag in getattr(model, "flags_", [])]
+    found += [sentence(flag) for flag in subject.summary.flags]
     if subject.judged is not None and not subject.judged.all():
         lost = int((~subject.judged).sum())
         found.append(
             f"The leave-one-out approximation broke down for {plural(lost, 'sample')}; figures of "
             "leave-one-out are of the others. Cross-validation can judge those."
-        )
-    weight = getattr(model, "_label_weight", None)
-    if weight is not None and np.any(np.asarray(weight) != 1):
-        found.append(
-            "Samples count by their weights in the error and the log loss; tables here count each once."
         )
     return found

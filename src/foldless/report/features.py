@@ -115,7 +115,7 @@ def _towards(subject: Subject, line: int, weight: float) -> str:
 def _twins(subject: Subject) -> dict[int, str]:
     """For each column of a credible set of several, the others."""
     found = {}
-    for each in getattr(subject.model, "credible_sets_", []):
+    for each in subject.summary.credible_sets or ():
         columns = [int(j) for j in each.columns]
         for j in columns:
             others = [subject.feature(k) for k in columns if k != j]
@@ -135,5 +135,5 @@ def credible_sets(subject: Subject) -> list[SetRow]:
             probability(float(each.probability)),
             "" if each.columns.size == 1 else f"{each.purity:.2f}",
         )
-        for each in getattr(subject.model, "credible_sets_", [])
+        for each in subject.summary.credible_sets or ()
     ]

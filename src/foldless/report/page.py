@@ -134,22 +134,20 @@ def rendered(subject: Subject) -> str:
 
 def facts_of(subject: Subject) -> list[tuple[str, object]]:
     """What the caller tells of the run, and by which programme and estimator it was made."""
-    made: list[tuple[str, object]] = [("foldless", foldless.__version__)]
-    if hasattr(subject.model, "get_params"):
-        made.insert(0, ("estimator", " ".join(repr(subject.model).split())))
+    made = (("estimator", subject.summary.described), ("foldless", foldless.__version__))
     return [*subject.facts.items(), *made]
 
 
 def missing(subject: Subject) -> list[str]:
     """What is not on the page, and why."""
-    name, said = type(subject.model).__name__, []
+    name, sets, said = subject.summary.name, subject.summary.credible_sets, []
     if subject.inclusion is None:
         said.append(f"Inclusion probabilities: {name} has none; its features are in or out.")
     if subject.weights.std is None:
         said.append(f"Intervals: {name} gives weights without a posterior.")
-    if not hasattr(subject.model, "credible_sets_"):
+    if sets is None:
         said.append(f"Twins: {name} does not look for features that could stand in for each other.")
-    elif not subject.model.credible_sets_:
+    elif not sets:
         said.append(
             "Twins: no two features are so alike that one could stand in for the other, or none is sure."
         )

@@ -26,7 +26,6 @@ from foldless.plots import (
     WeightDisplay,
 )
 from foldless.plots.drawing import MOST_CLASSES_NAMED
-from foldless.plots.readings import tolerance_of
 from foldless.plots.weights import height_of
 from foldless.report.subject import Subject
 from foldless.report.wording import counted, listed, number, percent, plural, probability
@@ -109,7 +108,7 @@ def inclusion_picture(subject: Subject) -> Picture | None:
         mask[free],
         names=names,
         fdr=subject.fdr,
-        classes=subject.model.classes_,
+        classes=subject.summary.classes,
         per=subject.weights.per,
     )
     n, best = subject.selected.size, int(subject.free_ranking[0])
@@ -146,7 +145,7 @@ def weight_picture(subject: Subject) -> Picture | None:
         weights.mean[rows, top],
         None if weights.std is None else weights.std[rows, top],
         names=names,
-        classes=subject.model.classes_ if together else None,
+        classes=subject.summary.classes if together else None,
         per=weights.per,
     )
     interval = "" if weights.std is None else " with 90 % intervals"
@@ -164,8 +163,8 @@ def leave_one_out_picture(subject: Subject) -> Picture | None:
     mislabelled = subject.mislabel_probability
     display = LeaveOneOutDisplay(
         subject.loo_proba,
-        subject.model.classes_[subject.codes],
-        subject.model.classes_,
+        subject.summary.classes[subject.codes],
+        subject.summary.classes,
         suspected=None if mislabelled is None else mislabelled > 0.5,
         error=subject.loo_error,
     )
@@ -178,27 +177,21 @@ def leave_one_out_picture(subject: Subject) -> Picture | None:
 def calibration_picture(subject: Subject) -> Picture | None:
     if subject.codes is None or subject.loo_proba is None or not np.any(subject.judged):
         return None
-    labels = subject.model.classes_[subject.codes]
-
-    def draw(ax: Axes) -> object:
-        return CalibrationDisplay.from_estimator(subject.model, labels, ax=ax)
-
+    labels = subject.summary.classes[subject.codes]
+    display = CalibrationDisplay.from_proba(subject.loo_proba, labels, subject.summary.classes)
     alt = (
         "Calibration curve: probabilities from all other samples, in bins, against the share in which the "
         "class was recorded; a calibrated classifier follows the diagonal."
     )
     caption = "Do probabilities mean what they say? Points on the diagonal do; bars are 90 % intervals."
-    return drawn(draw, alt, caption, (HEIGHT, HEIGHT))
+    return drawn(display.plot, alt, caption, (HEIGHT, HEIGHT))
 
 
 def convergence_picture(subject: Subject) -> Picture | None:
-    history = getattr(subject.model, "history_", None)
+    history, outcome = subject.summary.history, subject.summary.outcome
     if history is None or not len(history):
         return None
-    outcome = getattr(subject.model, "outcome_", None)
-    display = ConvergenceDisplay(
-        history.change, history.step, tol=tolerance_of(subject.model), outcome=outcome
-    )
+    display = ConvergenceDisplay(history.change, history.step, tol=subject.summary.tolerance, outcome=outcome)
     last = number(float(history.change[-1]))
     alt = (
         f"Change of the weights over {plural(len(history), 'iteration')} of the last run, ending at {last}; "

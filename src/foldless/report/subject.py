@@ -11,15 +11,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from foldless.beliefs import Array
+from foldless.estimators._summary import LeaveOneOut, Summary, summary_of
 from foldless.plots.readings import Weights, ranking, weights_of
 from foldless.report.wording import named, sentence
 
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """A model and what its user knows beside it; attributes a model lacks are None."""
+    """What a model has found, and what its user knows beside it."""
 
-    model: Any
+    summary: Summary
     title: str | None
     source: str | None
     steps: tuple[str, ...]
@@ -36,7 +37,7 @@ class Subject:
 
     @cached_property
     def classes(self) -> list[str]:
-        return [named(label) for label in self.model.classes_]
+        return [named(label) for label in self.summary.classes]
 
     @property
     def two(self) -> bool:
@@ -61,9 +62,7 @@ class Subject:
     @property
     def kernel(self) -> bool:
         """Whether weights are those of basis functions, such as kernels around samples, not of features."""
-        n_features = getattr(self.model, "n_features_in_", None)
-        made_of = getattr(self.model, "kernel", None) is not None
-        return made_of or n_features not in (None, self.weights.mean.shape[1])
+        return self.summary.kernel is not None
 
     @property
     def thing(self) -> str:
@@ -72,11 +71,11 @@ class Subject:
 
     @cached_property
     def weights(self) -> Weights:
-        return weights_of(self.model)
+        return weights_of(self.summary)
 
     @cached_property
     def ranking(self) -> NDArray[np.intp]:
-        return ranking(self.model)
+        return ranking(self.summary)
 
     @cached_property
     def free_ranking(self) -> NDArray[np.intp]:
@@ -86,15 +85,15 @@ class Subject:
     @property
     def n_features(self) -> int:
         """Columns of the table; with a kernel there are other things that carry weights."""
-        return int(getattr(self.model, "n_features_in_", 0) or self.weights.mean.shape[1])
+        return self.summary.n_features
 
     @property
     def n_weights(self) -> int:
         return int(self.weights.mean.shape[1])
 
     def feature(self, j: int) -> str:
-        if self.kernel:
-            around = getattr(self.model, "basis_indices_", None)
+        if self.summary.kernel is not None:
+            around = self.summary.kernel.around
             return f"basis function {j}" if around is None else f"sample {self.sample(int(around[j]))}"
         names = self.given_feature_names
         return f"column {j}" if names is None else named(names[j])
@@ -103,49 +102,43 @@ class Subject:
         given = self.given_descriptions
         return "" if given is None or self.kernel else named(given[j])
 
-    @cached_property
+    @property
     def inclusion(self) -> Array | None:
-        found = getattr(self.model, "inclusion_probability_", None)
-        return None if found is None else np.asarray(found, dtype=np.float64)
+        return self.summary.inclusion
 
     @cached_property
     def kept(self) -> NDArray[np.intp]:
         """Columns that stay whatever the data say."""
-        return np.asarray(getattr(self.model, "_always_kept", ()), dtype=np.intp)
+        return np.asarray(self.summary.kept, dtype=np.intp)
 
     @cached_property
     def selected(self) -> NDArray[np.intp]:
         """What the model selects or uses, the surest first; what is kept by decree is no discovery."""
-        if self.inclusion is not None:
-            mask = np.asarray(self.model.get_support(self.fdr))
-        else:
-            mask = np.any(self.weights.mean != 0, axis=0)
-        mask = mask.copy()
-        mask[self.kept] = False
-        return self.ranking[mask[self.ranking]]
+        return self.ranking[np.isin(self.ranking, self.summary.selected(self.fdr))]
 
     # ------------------------------------------------------------------ leave-one-out
 
-    @cached_property
+    @property
+    def loo(self) -> LeaveOneOut | None:
+        return self.summary.loo
+
+    @property
     def loo_proba(self) -> Array | None:
-        found = getattr(self.model, "loo_proba_", None)
-        return None if found is None else np.asarray(found, dtype=np.float64)
+        return None if self.loo is None else self.loo.proba
 
     @cached_property
     def judged(self) -> NDArray[np.bool_] | None:
         """Samples of which leave-one-out says something; an approximation may break down for some."""
         return None if self.loo_proba is None else np.all(np.isfinite(self.loo_proba), axis=1)
 
-    @cached_property
+    @property
     def mislabel_probability(self) -> Array | None:
-        found = getattr(self.model, "mislabel_probability_", None)
-        return None if found is None else np.asarray(found, dtype=np.float64)
+        return self.summary.mislabel_probability
 
     @property
     def loo_error(self) -> float | None:
         """The model's own, which counts samples by their weights."""
-        error = getattr(self.model, "loo_error_", None)
-        return None if error is None or not np.isfinite(error) else float(error)
+        return None if self.loo is None or not np.isfinite(self.loo.error) else self.loo.error
 
     @property
     def loo_standard_error(self) -> float | None:
@@ -162,7 +155,11 @@ class Subject:
     @property
     def left_out(self) -> str:
         """What is left out at a time."""
-        return "sample" if self.n_groups is None else "group of samples"
+        return "group of samples" if self.by_groups else "sample"
+
+    @property
+    def by_groups(self) -> bool:
+        return self.loo is not None and self.loo.of == "groups"
 
 
 def subject_of(
@@ -181,35 +178,29 @@ def subject_of(
     fdr: float | None = None,
 ) -> Subject:
     """The arguments of `report.write`, checked."""
-    if not (hasattr(model, "classes_") and hasattr(model, "coef_")):
-        raise ValueError(
-            f"A report needs a fitted foldless classifier, with `classes_` and `coef_`; this "
-            f"{type(model).__name__} has none. Call fit first."
-        )
+    summary = summary_of(model)
     if isinstance(steps, str):
         raise ValueError(f"steps must be a list of sentences; got the string {steps!r}.")
     if feature_names is None:
-        feature_names = getattr(model, "feature_names_in_", None)
-    n_features = int(getattr(model, "n_features_in_", np.shape(model.coef_)[-1]))
-    _check_length("feature_names", feature_names, n_features, "features")
-    _check_length("feature_descriptions", feature_descriptions, n_features, "features")
-    codes = None if y is None else _codes(np.asarray(y), np.asarray(model.classes_))
-    n_samples = None
-    for known in (getattr(model, "loo_proba_", None), codes):
-        n_samples = len(known) if n_samples is None and known is not None else n_samples
+        feature_names = summary.feature_names
+    _check_length("feature_names", feature_names, summary.n_features, "features")
+    _check_length("feature_descriptions", feature_descriptions, summary.n_features, "features")
+    codes = None if y is None else _codes(np.asarray(y), summary.classes)
+    n_samples = None if codes is None else len(codes)
+    if summary.loo is not None:
+        n_samples = len(summary.loo.proba)
     if n_samples is not None:
         _check_length("y", codes, n_samples, "samples")
         _check_length("sample_names", sample_names, n_samples, "samples")
         _check_length("groups", groups, n_samples, "samples")
-    rate = getattr(model, "fdr", None) if fdr is None else fdr
     return Subject(
-        model,
+        summary,
         None if title is None else named(title),
         None if source is None else sentence(source),
         tuple(sentence(step) for step in steps),
         {} if facts is None else facts,
         learning_curve,
-        rate,
+        summary.fdr if fdr is None else fdr,
         codes,
         _by_position(feature_names),
         _by_position(sample_names),

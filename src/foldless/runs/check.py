@@ -10,11 +10,13 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from foldless.estimators.classifier import LARGEST_EXACT_COST
+from foldless.estimators import SparseClassifier
+from foldless.estimators._account import planned
 from foldless.io.budget import default_budget, free_memory, in_words
 from foldless.io.names import printable
 from foldless.io.table import OverBudget, Table, check_finite, listed
 from foldless.operators import RowBlocks
+from foldless.tuning.plan import Budget, exact_cost
 
 FEW_SAMPLES_OF_A_CLASS = 5
 # Peaks of fits beyond the table itself, measured from 62 x 2 000 to 500 x 30 000 and put into units of what
@@ -32,6 +34,7 @@ class Findings:
 
     table: Table
     needed: float  # bytes at the peak of a fit, the table included
+    plan: tuple[str, ...]  # what the default model would do, and why
     problems: tuple[str, ...]
 
     @property
@@ -44,7 +47,10 @@ def check_table(table: Table, *, budget: float | None = None) -> Findings:
     """Look at everything that a fit would stumble over; what makes it impossible is an error."""
     check_finite(table.path, table.X, table.feature_names)
     table.labels()
-    return Findings(table, check_memory(table, budget), tuple(_problems(table)))
+    needed = check_memory(table, budget)
+    kept = table.covariate_positions or None
+    plan = SparseClassifier(always_keep=kept).plan(table.X, table.labels(), groups=table.groups)
+    return Findings(table, needed, planned(plan), tuple(_problems(table)))
 
 
 def check_memory(table: Table, budget: float | None = None) -> float:
@@ -64,7 +70,7 @@ def forecast(table: Table) -> float:
     n_samples, n_features = table.shape
     smaller = min(n_samples, n_features)
     stored = _stored(table.X)
-    if float(smaller) ** 2 * (n_samples + n_features) > LARGEST_EXACT_COST:
+    if exact_cost(n_samples, n_features) > Budget().exact:
         return float(stored) + FIXED_BYTES + 8.0 * VECTORS_OF_ONE_MODEL * n_features
     squares = 8.0 * SQUARES_OF_THE_SMALLER_SIDE * smaller**2
     return float(stored) + FIXED_BYTES + 8.0 * VECTORS_OF_AN_AVERAGE * n_features + squares

@@ -24,7 +24,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
 from foldless.io.table import BadTable, Table, check_finite
-from foldless.runs.fit import fit_table, selected_and_kept
+from foldless.runs.fit import fit_table
 from foldless.runs.models import DEFAULT
 
 N_SPLITS = 5
@@ -115,9 +115,8 @@ def _methods(
             groups=None if table.groups is None else table.groups[train],
             covariates=table.covariates,
         )
-        fitted = fit_table(part, model=model, seed=seed).model
-        selected, kept = selected_and_kept(fitted)
-        return fitted, len(selected) + len(kept)
+        run = fit_table(part, model=model, seed=seed)
+        return run.model, len(run.summary.selected()) + len(run.summary.kept)
 
     def rival(make: Callable[[Any], Any]) -> Callable[[NDArray[np.intp]], tuple[Any, int]]:
         def fit(train: NDArray[np.intp]) -> tuple[Any, int]:

@@ -7,12 +7,14 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from foldless.estimators._summary import Summary, summary_of
 from foldless.io.journal import BadJournal
 from foldless.io.table import BadTable, Table, check_finite
 from foldless.operators import stays_elsewhere
@@ -33,8 +35,12 @@ class Run:
 
     @property
     def converged(self) -> bool:
-        outcome = getattr(self.model, "outcome_", None)
+        outcome = self.summary.outcome
         return outcome is None or bool(outcome.trustworthy)
+
+    @cached_property
+    def summary(self) -> Summary:
+        return summary_of(self.model)
 
 
 def fit_table(
@@ -80,22 +86,6 @@ def fit_table(
     estimator.feature_names_in_ = np.array(table.feature_names, dtype=object)
     notes = [str(warning.message) for warning in caught if _is_news(warning.category)]
     return Run(table, estimator, seconds, tuple(dict.fromkeys(notes)))
-
-
-def selected_and_kept(model: Any) -> tuple[list[int], list[int]]:
-    """Positions of the features that are selected, and of those that are kept whatever the data say.
-
-    A model that does not select uses all that have a weight.
-    """
-    wanted = getattr(model, "always_keep", None)
-    names = {str(name): j for j, name in enumerate(getattr(model, "feature_names_in_", ()))}
-    kept = [] if wanted is None else [names[c] if isinstance(c, str) else int(c) for c in wanted]
-    if hasattr(model, "get_support"):
-        found = model.get_support(indices=True)
-    else:
-        found = np.flatnonzero(np.any(np.atleast_2d(model.coef_) != 0, axis=0))
-    selected = [int(j) for j in found]
-    return [j for j in selected if j not in kept], kept
 
 
 def _check_wanted(table: Table, estimator: Any, name: str, checkpoint: Path | None) -> None:

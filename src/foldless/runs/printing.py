@@ -12,12 +12,14 @@ from rich.console import Console
 from rich.table import Table as Shown
 from rich.text import Text
 
+from foldless.estimators._summary import Summary, summary_of
 from foldless.io import Table, printable
 from foldless.io.budget import free_memory, in_words
 from foldless.io.names import counted
+from foldless.report.choice import run_rows
 from foldless.runs.check import Findings
 from foldless.runs.compare import Score
-from foldless.runs.fit import Run, selected_and_kept
+from foldless.runs.fit import Run
 from foldless.runs.predict import Prediction
 from foldless.runs.results import NORMAL_90, RESULTS
 
@@ -26,28 +28,27 @@ N_SUSPECTS = 5
 
 
 def print_fit(console: Console, run: Run, folder: Path) -> None:
-    model, table = run.model, run.table
+    summary, table = run.summary, run.table
     n_samples, n_features = table.shape
     console.print(
-        f"{n_samples} samples of {model.classes_.size} classes ({_classes(model)}), "
+        f"{n_samples} samples of {summary.classes.size} classes ({_classes(summary)}), "
         f"{counted(n_features)} features; fitted in {run.seconds:.1f} s."
     )
     for step in table.steps:
         console.print(step)
-    selected, _ = selected_and_kept(model)
-    verb = "selected" if hasattr(model, "get_support") else "used"
-    sentence = f"{_plural(len(selected), 'feature')} {verb}"
-    if hasattr(model, "inclusion_probability_"):
-        sentence += f" at a false discovery rate of {model.fdr:g}"
-    if hasattr(model, "loo_error_"):
-        left_out = "leave-one-out" if table.groups is None else "leave-one-group-out"
-        sentence += f"; {left_out} error {100 * model.loo_error_:.1f} %"
+    verb = "selected" if summary.selects else "used"
+    sentence = f"{_plural(len(summary.selected()), 'feature')} {verb}"
+    if summary.inclusion is not None:
+        sentence += f" at a false discovery rate of {summary.fdr:g}"
+    if summary.loo is not None:
+        left_out = "leave-one-group-out" if summary.loo.of == "groups" else "leave-one-out"
+        sentence += f"; {left_out} error {100 * summary.loo.error:.1f} %"
     console.print(sentence + ".", style="bold")
-    console.print(_features(model, table.feature_names))
-    suspects = _suspects(model, table.sample_names)
+    console.print(_features(summary, table.feature_names))
+    suspects = _suspects(summary, table.sample_names)
     if suspects:
         console.print(suspects)
-    for note in [*run.notes, *getattr(model, "flags_", [])]:
+    for note in [*run.notes, *summary.flags]:
         console.print(f"Note: {printable(note, longest=600)}")
     console.print(Text(f"Results: {printable(folder.resolve(), longest=4096)}"), soft_wrap=True)
     console.print(f"  {', '.join(RESULTS)}")
@@ -75,32 +76,40 @@ def print_findings(console: Console, findings: Findings) -> None:
     console.print(
         f"A fit needs up to {in_words(findings.needed)} of memory; {in_words(free_memory())} are free."
     )
+    console.print("What SparseClassifier, the default, would do:")
+    for sentence in findings.plan:
+        console.print(f"  {sentence}")
     for problem in findings.problems:
         console.print(f"Note: {problem}")
     console.print("Nothing stands in the way of a fit." if not findings.problems else "A fit is possible.")
 
 
 def print_model(console: Console, metadata: dict[str, Any], model: Any) -> None:
+    summary = summary_of(model)
     made_by = (
         f"foldless {printable(metadata.get('foldless', 'unknown'))}, format {printable(metadata['format'])}"
     )
-    console.print(f"{type(model).__name__}, saved by {made_by}.", style="bold")
-    console.print(f"Classes {_classes(model)}; {counted(model.n_features_in_)} features.")
+    console.print(f"{summary.name}, saved by {made_by}.", style="bold")
+    console.print(f"Classes {_classes(summary)}; {counted(summary.n_features)} features.")
     changed = {name: value for name, value in model.get_params(deep=False).items() if value is not None}
     console.print(
         "Parameters: " + ", ".join(f"{k}={printable(repr(v), longest=60)}" for k, v in changed.items())
     )
-    if hasattr(model, "outcome_"):
-        console.print(f"The fit {model.outcome_} after {model.n_iter_} iterations.")
-    if hasattr(model, "loo_error_"):
-        console.print(f"Leave-one-out error {100 * model.loo_error_:.1f} %.")
-    if getattr(model, "kernel", None) is None:
-        names = getattr(model, "feature_names_in_", None)
-        shown = (
-            [str(j + 1) for j in range(model.n_features_in_)] if names is None else [str(n) for n in names]
-        )
-        console.print(_features(model, shown))
-    for flag in getattr(model, "flags_", []):
+    for sentence in (*summary.method, summary.columns):
+        console.print(printable(sentence.text, longest=600))
+    for share in summary.models if len(summary.models) > 1 else ():
+        console.print(f"  {100 * share.weight:3.0f} %  {share.name} (log loss {share.log_loss:.3f})")
+    for row in [] if summary.record is None else run_rows(summary.record):
+        unused = "" if row.used else ", not in the answer"
+        console.print(f"  {row.model}: {row.purpose}; {row.solver}, {row.runs} runs, {row.ended}{unused}")
+    if summary.outcome is not None:
+        console.print(f"The fit {summary.outcome} after {summary.n_iter} iterations.")
+    if summary.loo is not None:
+        console.print(f"Leave-one-out error {100 * summary.loo.error:.1f} %.")
+    if summary.kernel is None:
+        names = range(1, summary.n_features + 1) if summary.feature_names is None else summary.feature_names
+        console.print(_features(summary, [str(name) for name in names]))
+    for flag in summary.flags:
         console.print(f"Note: {printable(flag, longest=600)}")
 
 
@@ -129,21 +138,17 @@ def print_comparison(console: Console, table: Table, scores: Sequence[Score], fo
         console.print(Text(f"Results: {printable(folder.resolve(), longest=4096)}"), soft_wrap=True)
 
 
-def _features(model: Any, names: list[str]) -> Shown:
+def _features(summary: Summary, names: list[str]) -> Shown:
     """The surest features, selected or not: an empty list says less than a ranking."""
-    selected, kept = selected_and_kept(model)
-    selects = hasattr(model, "get_support")
-    coef = np.atleast_2d(model.coef_)
+    selected, coef, std = summary.selected(), summary.weights, summary.weight_std
     digits = 3 if coef.shape[0] == 1 else 2  # a column more must fit into the same 80
     largest = np.argmax(np.abs(coef), axis=0)
     weight = coef[largest, np.arange(coef.shape[1])]
-    inclusion = getattr(model, "inclusion_probability_", None)
-    surest = (
-        np.abs(weight) if inclusion is None else np.asarray(inclusion).reshape(-1, weight.size).max(axis=0)
-    )
+    inclusion = summary.inclusion
+    surest = np.abs(weight) if inclusion is None else inclusion
     order = np.lexsort((np.arange(weight.size), -np.abs(weight), -surest))[:N_SHOWN]
     headings = ["probability"] if inclusion is not None else []
-    headings += ["weight"] + (["90 % interval"] if hasattr(model, "coef_std_") else [])
+    headings += ["weight"] + (["90 % interval"] if std is not None else [])
     shown = _table("feature", *headings)
     if coef.shape[0] > 1:
         shown.add_column("for class", no_wrap=True)
@@ -153,13 +158,14 @@ def _features(model: Any, names: list[str]) -> Shown:
         if inclusion is not None:
             cells.append(Text(f"{surest[j]:.3f}"))
         cells.append(Text(f"{weight[j]:+.3g}"))
-        if hasattr(model, "coef_std_"):
-            reach = NORMAL_90 * np.atleast_2d(model.coef_std_)[largest[j], j]
+        if std is not None:
+            reach = NORMAL_90 * std[largest[j], j]
             lower, upper = f"{weight[j] - reach:+.{digits}g}", f"{weight[j] + reach:+.{digits}g}"
             cells.append(Text(f"{lower} to {upper}"))
         if coef.shape[0] > 1:
-            cells.append(Text(printable(model.classes_[largest[j]])))
-        shown.add_row(*cells, "kept" if j in kept else "selected" if j in selected and selects else "")
+            cells.append(Text(printable(summary.classes[largest[j]])))
+        chosen = "selected" if j in selected and summary.selects else ""
+        shown.add_row(*cells, "kept" if j in summary.kept else chosen)
     return shown
 
 
@@ -172,15 +178,15 @@ def _table(first: str, *numbers: str) -> Shown:
     return shown
 
 
-def _classes(model: Any) -> str:
+def _classes(summary: Summary) -> str:
     """All classes, or the first of many, as in a sentence."""
-    names = [repr(printable(label)) for label in model.classes_[:N_SHOWN]]
-    last = f"{model.classes_.size - N_SHOWN} more" if model.classes_.size > N_SHOWN else names.pop()
+    names = [repr(printable(label)) for label in summary.classes[:N_SHOWN]]
+    last = f"{summary.classes.size - N_SHOWN} more" if summary.classes.size > N_SHOWN else names.pop()
     return f"{', '.join(names)} and {last}"
 
 
-def _suspects(model: Any, samples: list[str]) -> str:
-    wrong = getattr(model, "mislabel_probability_", None)
+def _suspects(summary: Summary, samples: list[str]) -> str:
+    wrong = summary.mislabel_probability
     if wrong is None:
         return ""
     order = [int(i) for i in np.argsort(-wrong, kind="stable")[:N_SUSPECTS] if wrong[i] > 0.5]

@@ -17,11 +17,12 @@ import numpy as np
 
 import foldless
 from foldless.beliefs import Array
+from foldless.estimators._summary import Summary, summary_of
 from foldless.io.files import write_whole
 from foldless.io.table import BadTable, Table
 from foldless.io.tsv import write_tsv
 from foldless.runs.compare import Score
-from foldless.runs.fit import Run, selected_and_kept
+from foldless.runs.fit import Run
 from foldless.theory.learning_curve import LearningCurve
 
 MODEL, FEATURES, PREDICTIONS = "model.safetensors", "features.tsv", "predictions.tsv"
@@ -42,7 +43,7 @@ def write_results(
     """Write everything; the record comes last, so that a folder with one is complete."""
     folder.mkdir(parents=True, exist_ok=True)
     written = [run.model.save(folder / MODEL)]
-    write_tsv(folder / FEATURES, feature_columns(run.model, run.table.feature_names))
+    write_tsv(folder / FEATURES, feature_columns(run.summary, run.table.feature_names))
     write_tsv(folder / PREDICTIONS, left_out_columns(run))
     written += [folder / FEATURES, folder / PREDICTIONS]
     shown = {"seed": facts["seed"], "seconds to fit": f"{run.seconds:.2f}", "sha256": run.table.sha256}
@@ -77,7 +78,8 @@ def write_report(
 
 def report_again(path: Path, model: Any, table: Table) -> Path:
     """The report of a model that was saved, with the table it was fitted to."""
-    n_fitted = len(getattr(model, "loo_proba_", table.sample_names))
+    loo = summary_of(model).loo
+    n_fitted = len(table.sample_names if loo is None else loo.proba)
     if table.shape[0] != n_fitted:
         raise BadTable(
             table.path,
@@ -98,33 +100,30 @@ def write_comparison(
     return [folder / COMPARISON, folder / RECORD]
 
 
-def feature_columns(model: Any, names: Sequence[str]) -> list[Column]:
+def feature_columns(summary: Summary, names: Sequence[str]) -> list[Column]:
     """One row for each feature, the surest first; of several classes, a weight for each.
 
     What is kept by decree is no discovery, and is called kept instead of selected.
     """
-    coef = np.atleast_2d(model.coef_)
-    inclusion = getattr(model, "inclusion_probability_", None)
+    coef, inclusion, classes = summary.weights, summary.inclusion, summary.classes
     size = np.max(np.abs(coef), axis=0)
-    surest = size if inclusion is None else np.asarray(inclusion).reshape(-1, coef.shape[1]).max(axis=0)
+    surest = size if inclusion is None else inclusion
     order = np.lexsort((np.arange(size.size), -size, -surest))
     columns: list[Column] = [("feature", [names[j] for j in order]), ("column", order + 1)]
     if inclusion is not None:
-        columns += _by_class("inclusion_probability", inclusion, model.classes_, order)
-    columns += _by_class("weight", coef, model.classes_, order)
-    deviation = getattr(model, "coef_std_", None)
+        columns += _by_class("inclusion_probability", inclusion, classes, order)
+    columns += _by_class("weight", coef, classes, order)
+    deviation = summary.weight_std
     if deviation is not None:
-        deviation = np.atleast_2d(deviation)
-        columns += _by_class("weight_sd", deviation, model.classes_, order)
-        columns += _by_class("lower_90", coef - NORMAL_90 * deviation, model.classes_, order)
-        columns += _by_class("upper_90", coef + NORMAL_90 * deviation, model.classes_, order)
-    if hasattr(model, "get_support"):
-        selected, kept = selected_and_kept(model)
-        verdict = {**dict.fromkeys(selected, "yes"), **dict.fromkeys(kept, "kept")}
+        columns += _by_class("weight_sd", deviation, classes, order)
+        columns += _by_class("lower_90", coef - NORMAL_90 * deviation, classes, order)
+        columns += _by_class("upper_90", coef + NORMAL_90 * deviation, classes, order)
+    if summary.selects:
+        verdict = {int(j): "yes" for j in summary.selected()} | {int(j): "kept" for j in summary.kept}
         columns.append(("selected", [verdict.get(int(j), "no") for j in order]))
-    if hasattr(model, "credible_sets_"):
+    if summary.credible_sets is not None:
         member = np.zeros(size.size, dtype=int)
-        for number, found in enumerate(model.credible_sets_, start=1):
+        for number, found in enumerate(summary.credible_sets, start=1):
             member[found.columns] = number
         columns.append(("credible_set", [int(member[j]) or None for j in order]))
     return columns
@@ -132,15 +131,15 @@ def feature_columns(model: Any, names: Sequence[str]) -> list[Column]:
 
 def left_out_columns(run: Run) -> list[Column]:
     """What the fit says of each sample from all others, or, with groups, from all other groups."""
-    table, model = run.table, run.model
+    table, summary = run.table, run.summary
     columns: list[Column] = [("sample", table.sample_names)]
     if table.groups is not None:
         columns.append(("group", [str(group) for group in table.groups]))
     columns.append(("label", [str(label) for label in table.labels()]))
-    if hasattr(model, "loo_proba_"):
-        columns += prediction_columns(model.loo_proba_, model.classes_)
-    if hasattr(model, "mislabel_probability_"):
-        columns.append(("mislabel_probability", model.mislabel_probability_))
+    if summary.loo is not None:
+        columns += prediction_columns(summary.loo.proba, summary.classes)
+    if summary.mislabel_probability is not None:
+        columns.append(("mislabel_probability", summary.mislabel_probability))
     return columns
 
 
@@ -153,18 +152,21 @@ def prediction_columns(proba: Array, classes: Any) -> list[Column]:
 
 def run_record(run: Run, facts: Mapping[str, Any]) -> dict[str, Any]:
     """What somebody needs to know to do it again, and how it went."""
-    model, table = run.model, run.table
+    model, summary, table = run.model, run.summary, run.table
     labels, counts = np.unique(table.labels(), return_counts=True)
-    outcome = getattr(model, "outcome_", None)
+    outcome, loo, plan = summary.outcome, summary.loo, summary.plan
     found = {
         "outcome": None if outcome is None else str(outcome),
         "converged": run.converged,
         "advice": None if outcome is None else outcome.advice,
-        "iterations": getattr(model, "n_iter_", None),
-        "leave_one_out_error": getattr(model, "loo_error_", None),
-        "leave_one_out_log_loss": getattr(model, "loo_log_loss_", None),
-        "selected": len(selected_and_kept(model)[0]),
-        "flags": list(getattr(model, "flags_", [])),
+        "iterations": summary.n_iter,
+        "leave_one_out_error": None if loo is None else loo.error,
+        "leave_one_out_log_loss": None if loo is None else loo.log_loss,
+        "selected": len(summary.selected()),
+        "flags": [{"code": flag.code, "text": flag.text} for flag in summary.flags],
+        "method": [sentence.text for sentence in summary.method],
+        "models": [share._asdict() for share in summary.models],
+        "plan": None if plan is None else plan.as_dict(),
         "warnings": list(run.notes),
     }
     return {

@@ -3,7 +3,7 @@
 Correlated columns share what probability there is, so that none of them is selected on its own although one
 of them is in for certain. As in SuSiE [Wang et al. 2020], but with any likelihood that a solver can fit, a
 set is a few correlated columns at least one of which is in with a stated probability. It is read off the
-configurations of a cluster at its joint cavity (`solvers.configurations`); nothing is fitted again.
+configurations of a cluster at its joint cavity (`solvers.clusters`); nothing is fitted again.
 """
 
 from __future__ import annotations
@@ -18,11 +18,16 @@ from numpy.typing import NDArray
 from foldless.beliefs import Array
 from foldless.problem import Problem
 from foldless.registry import registered
-from foldless.solvers.cluster_sites import ClusterSite
-from foldless.solvers.clusters import correlated_clusters, correlations_within
-from foldless.solvers.configurations import Configurations, all_configurations, spikes_and_slabs
+from foldless.solvers.clusters import (
+    ClusterSite,
+    Configurations,
+    all_configurations,
+    correlated_clusters,
+    correlations_within,
+    spikes_and_slabs,
+)
 from foldless.solvers.gaussian_layer import Sites, Tiles
-from foldless.solvers.joint import JointCavities
+from foldless.solvers.sites import joint_cavities
 
 COVERAGE = 0.95
 PURITY = 0.5
@@ -69,7 +74,7 @@ def credible_sets(
     Parameters
     ----------
     problem : as tuned
-    sites : those of EP, or `solvers.joint.sites_at_cavities` of any solver's state
+    sites : those of EP, or `solvers.sites.sites_at_cavities` of any solver's state
     inclusion : inclusion probabilities of all weights, by which clusters are found
     joint : joint sites of clusters, if the solver has them (`ClusteredEP`)
     coverage : the least probability that at least one column of a set is in
@@ -85,10 +90,8 @@ def credible_sets(
     )
     if not clusters:
         return CredibleSets((), inclusion, 0.0)
-    cavities = JointCavities(tiles, sites, problem.sample_weight, np.concatenate(clusters), joint)
-    every = all_configurations(
-        [cavities.of(columns) for columns in clusters], [priors.at(columns) for columns in clusters]
-    )
+    cavities = joint_cavities(tiles, sites, problem.sample_weight, clusters, joint)
+    every = all_configurations(cavities, [priors.at(columns) for columns in clusters])
     sets: list[CredibleSet] = []
     for columns, found in zip(clusters, every, strict=True):
         inclusion[columns] = found.inclusion

@@ -1,11 +1,10 @@
 """Solvers turn a problem into a solution."""
 
-from foldless.solvers.clustered_ep import ClusteredEP
-from foldless.solvers.damping import AdaptiveDamping, ConstantDamping
 from foldless.solvers.edges import EdgeMessages
-from foldless.solvers.ep import EP
+from foldless.solvers.ep import EP, ClusteredEP
 from foldless.solvers.gamp import GAMP
 from foldless.solvers.hygamp import HyGAMP
+from foldless.solvers.message_passing import AdaptiveDamping, ConstantDamping
 from foldless.solvers.solve import Stopping, solve
 from foldless.solvers.vamp import VAMP
 

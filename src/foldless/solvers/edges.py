@@ -103,7 +103,9 @@ class EdgeMessages(GAMP):
             score_cavity_mean=cavity_mean,
             score_cavity_var=cavity_var,
             iteration=state.iteration + 1,
-            pace=self._pace_after(problem, state, state.weights, tilted.mean, step, state.norms.column),
+            pace=state.pace.after(
+                self.damping, state.weights, tilted.mean, step, state.norms.column, problem.n_samples
+            ),
             log_evidence=float(weight @ (log_z + 0.5 * cavity_var * slopes**2)) + of_weights,
             weight_evidence=of_weights,
             edge_weights=edge_weights,

@@ -21,8 +21,19 @@ become less certain labels say less, and a negative prior site that still answer
 leaves a weight next to no precision, which makes scores less certain. An iteration therefore moves the label
 sites and those of held weights, and then lets the free weights, whose sites are weak or negative, answer to
 what labels say now. That is cheap, because it happens in the free weights' own small Gaussians
-(`free_weights`), and its fixed points are those of any other order. Weights that compete for what
-labels say can still go round in circles at any step; `secants` finds what they go round.
+(`sites`), and its fixed points are those of any other order. Weights that compete for what labels say can
+still go round in circles at any step; `Secants` finds what they go round.
+
+**Correlated columns** of a spike-and-slab prior can have one prior site together: `ClusteredEP`.
+
+**Leave-one-group-out** comes from one fit. Taking the site of one label out leaves a belief that all other
+sites still agree with, all but exactly. A whole group has had more of a say: with a sparse prior, weights are
+in or out on its strength. So after a group is taken out, free weights answer, the labels of the others answer
+to that, and free weights to them. This happens in the M x M matrices that held weights leave, O(M³) for a
+group. Of one score, and unless groups are many, two ordinary iterations follow, in which held weights answer
+too. Measured against refits without each group, mean log loss differs by less than 0.001 with dense priors
+(visual objects by runs, simulations); with sparse priors by 0.002 to 0.004, without the iterations by 0.004
+to 0.017, and bare cavities by 0.02.
 """
 
 from __future__ import annotations
@@ -31,16 +42,25 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from foldless.beliefs import Array, Posterior
+from foldless.priors.base import SupportsInclusion
 from foldless.problem import Problem
-from foldless.solvers.cavities import Cavities, explaining_sites, label_sites, score_cavities, weight_cavities
-from foldless.solvers.cluster_sites import Cluster, ClusterSite, cavities_of
-from foldless.solvers.damping import AdaptiveDamping, Damping, Pace
-from foldless.solvers.free_weights import LARGEST_GROWTH, MAX_HALVINGS, Layers, free_weights
+from foldless.solvers.base import State
+from foldless.solvers.clusters import (
+    Cluster,
+    ClusterSite,
+    cavities_of,
+    correlated_clusters,
+    spikes_and_slabs,
+)
 from foldless.solvers.gaussian_layer import (
     Gaussian,
     NotPositiveDefinite,
+    Opened,
+    Positions,
+    Scores,
     Sites,
     Tiles,
     of_any_score,
@@ -48,14 +68,29 @@ from foldless.solvers.gaussian_layer import (
 )
 from foldless.solvers.message_passing import (
     VAGUEST_START,
+    AdaptiveDamping,
+    Damping,
     MessagePassing,
+    Pace,
     PacedState,
+    Secants,
     along_scores,
     for_scores,
     over_scores,
     psi,
 )
-from foldless.solvers.secants import Secants
+from foldless.solvers.sites import (
+    LARGEST_GROWTH,
+    MAX_HALVINGS,
+    Cavities,
+    FreeWeights,
+    free_weights,
+    label_sites,
+    opened_layers,
+    prior_sites,
+    score_cavities,
+    sites_at_cavities,
+)
 
 # Within a tenth of where they are going, sites leap: earlier they have not learnt enough and go astray. Those
 # of several scores go astray from further off. It takes this many proposals to learn from, besides the
@@ -65,6 +100,13 @@ FIRST_SECANTS = 2
 # The longest step of labels of several scores: what a label says of the difference of two scores, sites of
 # both would explain in full.
 LABEL_STEP = 0.5
+# Clusters are looked for after this many iterations, and again whenever these have doubled.
+FIRST_LOOK = 3
+# How often the labels of other samples answer to a group that was left out. Those of several scores go half
+# of their way, as in an iteration, and so twice.
+GROUP_ANSWERS, GROUP_ANSWERS_OF_SEVERAL = 1, 2
+# Iterations after a group has been taken out, and for all groups together: those of a few fits.
+GROUP_ITERATIONS, GROUP_ITERATIONS_IN_ALL = 2, 60
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,43 +173,22 @@ class EP(MessagePassing[EPState]):
             log_evidence=-np.inf,
         )
 
-    def from_beliefs(
-        self,
-        problem: Problem,
-        *,
-        weight_mean: Array,
-        weight_var: Array,
-        cavity_mean: Array,
-        cavity_var: Array,
-        score_cavity_mean: Array,
-        score_cavity_var: Array,
-    ) -> EPState:
+    def from_state(self, problem: Problem, state: State) -> EPState:
         """The state whose sites are those of another solver's answer, to be judged or continued from.
 
-        Sites explain the weights' moments at their cavities, and what the channel says at the scores'. If
-        that solver was right, one iteration hardly moves the scores: `change` of the next state is small.
+        If that solver was right, one iteration hardly moves the scores: `change` of the next state is small.
         Where its sites make no posterior, as much of them is taken as does.
         """
         start = self.init(problem)
-        weights = Cavities.believed(cavity_mean, cavity_var)
-        scores = Cavities.believed(score_cavity_mean, score_cavity_var)
-        of_labels, _ = label_sites(problem, scores, start.sites)
-        believed = Sites(
-            *explaining_sites(
-                np.asarray(weight_mean, dtype=np.float64),
-                np.asarray(weight_var, dtype=np.float64),
-                weights,
-                start.sites.prior_precision,
-                start.sites.prior_shift,
-            ),
-            *of_labels,
-        )
+        believed = sites_at_cavities(problem, state, start.sites)
         share = 1.0
         for _ in range(MAX_HALVINGS + 1):
             sites = start.sites.towards(believed, share)
-            free = np.flatnonzero(of_any_score(sites.prior_precision < 1.0 / weights.var))
+            free = np.flatnonzero(of_any_score(sites.prior_precision < 1.0 / state.cavity_var))
             try:
-                gaussian = Layers.open(start.tiles, sites, problem.sample_weight, free).gaussian()
+                opened = opened_layers(start.tiles, sites, problem.sample_weight, free)
+                pairs = zip(opened, sites.of_scores(), strict=True)
+                gaussian = Gaussian.of_scores([layer.closed(layer.block_of(own)) for layer, own in pairs])
             except NotPositiveDefinite:
                 share /= 2
                 continue
@@ -175,24 +196,74 @@ class EP(MessagePassing[EPState]):
         return start
 
     def step(self, problem: Problem, state: EPState) -> EPState:
+        """Labels and held weights go towards the wanted sites, free weights answer.
+
+        Close to a fixed point by a leap, to where the last proposals and what became of them point
+        (`Secants`); otherwise, and where that leaves no posterior or a vague one, a step of the way. Joint
+        sites do not leap.
+        """
         if state.tiles.operator is not problem.operator:
             state = replace(state, tiles=Tiles(problem.operator))
         wanted, log_evidence = wanted_sites(problem, state)
-        moved = _moved(problem, state, wanted)
-        before, after = state.gaussian.score_mean, moved.gaussian.score_mean
-        return state_of(
-            problem,
-            moved.sites,
-            moved.gaussian,
-            state,
-            iteration=state.iteration + 1,
-            pace=self._pace_after(problem, state, before, after, moved.step, problem.label_weight),
-            log_evidence=log_evidence,
-            proposed=moved.proposed,
-            secants=moved.secants,
-            cluster_sites=moved.cluster_sites,
-            clusters=moved.clusters,
-        )
+        now, joint, present = state.gaussian, state.cluster_sites, state.sites.as_vector()
+        (n_samples, n_weights), step = state.tiles.shape, state.next_step
+        is_free, towards = np.zeros(n_weights, dtype=bool), state.sites.towards(wanted, step)
+        is_free[free_weights(towards, state.sites, now.data_precision, joint)] = True
+        each = np.repeat(is_free, now.mean.size // n_weights)
+        answers = np.concatenate([each, each, np.zeros(2 * now.scores.mean.size, dtype=bool)])
+
+        proposed = present if state.proposed is None else state.proposed
+        # What became of the proposal: free weights have answered, the others are to go where they want.
+        residual = np.where(answers, present, wanted.as_vector()) - proposed
+        # A sample of weight 2 has two rows' say in where a leap goes.
+        score_var = now.scores.var
+        rows = np.sqrt(along_scores(problem.sample_weight, score_var))
+        scales = (now.var, np.sqrt(now.var), rows * score_var, rows * np.sqrt(score_var))
+        scale = np.concatenate([part.ravel() for part in scales])
+        secants = state.secants.of(problem).seen(proposed, residual, scale)
+
+        def reached(sites: Sites, gaussian: Gaussian, step: float | None, **rest: Any) -> EPState:
+            before, after = now.scores.mean, gaussian.scores.mean
+            weight, total = problem.label_weight, problem.n_samples
+            rest["pace"] = state.pace.after(self.damping, before, after, step, weight, total)
+            rest |= {"iteration": state.iteration + 1, "log_evidence": log_evidence}
+            return state_of(problem, sites, gaussian, state, **rest)
+
+        def moved(point: Array, step: float | None, secants: Secants) -> EPState:
+            sites = state.sites.from_vector(point)
+            free = np.flatnonzero(is_free | of_any_score(sites.prior_precision <= 0))
+            if free.size > 2 * n_samples:
+                raise NotPositiveDefinite("more prior sites are negative than labels could outweigh")
+            opened = opened_layers(state.tiles, sites, problem.sample_weight, free)
+            weights = FreeWeights.at(opened, sites, now.var, joint).answered(problem, state.weight_cavities)
+            return reached(
+                weights.sites,
+                weights.gaussian(),
+                step,
+                proposed=point,
+                secants=secants,
+                cluster_sites=weights.cluster_sites,
+                clusters=weights.clusters,
+            )
+
+        near = NEAR_OF_SEVERAL if problem.channel.score_shape else NEAR
+        if len(secants) > FIRST_SECANTS and state.change < near and not joint:
+            try:
+                leap = moved(secants.next_point(np.where(answers, 1.0, step), scale), None, secants)
+                if np.all(leap.gaussian.scores.var <= LARGEST_GROWTH**2 * score_var):
+                    return leap
+            except NotPositiveDefinite:
+                pass
+            secants = secants.last()
+        for _ in range(MAX_HALVINGS):
+            try:
+                return moved(proposed + np.where(answers, 1.0, step) * residual, step, secants)
+            except NotPositiveDefinite:
+                step /= 2
+        # Nothing on the way is proper: numbers that the loop takes for a divergence.
+        nowhere = now.scores._replace(mean=np.full_like(now.scores.mean, np.nan))
+        rest = {"proposed": proposed, "secants": secants, "clusters": state.clusters}
+        return reached(state.sites, now._replace(scores=nowhere), step, **rest)
 
     def for_new_data(self, problem: Problem, state: EPState) -> EPState:
         # Sites answer to the data they were made for; others start afresh.
@@ -223,7 +294,7 @@ def state_of(
     problem: Problem, sites: Sites, gaussian: Gaussian, before: EPState | None = None, **rest: Any
 ) -> EPState:
     """The state of these sites and their Gaussian, with its cavities; what is not named is as before."""
-    at = weight_cavities(gaussian)
+    at = Cavities.left(*gaussian[:4])
     if clusters := rest.get("clusters"):
         columns, mean, var = cavities_of(clusters)
         at.mean[columns], at.var[columns], at.proper[columns] = mean, var, True
@@ -244,7 +315,7 @@ def wanted_sites(problem: Problem, state: EPState) -> tuple[Sites, float]:
     old, now = state.sites, state.gaussian
     at, prior = state.score_cavities, state.weight_cavities
     tilted = problem.prior.tilted(prior.mean, prior.var)
-    of_prior = explaining_sites(tilted.mean, tilted.var, prior, old.prior_precision, old.prior_shift)
+    of_prior = prior_sites(tilted.mean, tilted.var, prior, old[:2])
     of_labels, label_log_z = label_sites(problem, at, old)
     # Each factor is Z / ∫ cavity·site times its site; weight counts how many there are of it.
     prior_factors = tilted.log_z + psi(prior.mean, prior.var) - psi(now.mean, now.var)
@@ -257,68 +328,107 @@ def wanted_sites(problem: Problem, state: EPState) -> tuple[Sites, float]:
     return Sites(*of_prior, *of_labels), log_evidence
 
 
-@dataclass(frozen=True, eq=False)
-class _Moved:
-    """Where an iteration has come to."""
+@dataclass(frozen=True)
+class ClusteredEP(EP):
+    """Expectation propagation with joint sites of correlated columns, for one score.
 
-    sites: Sites
-    gaussian: Gaussian
-    proposed: Array
-    secants: Secants
-    step: float | None  # None for a leap
-    cluster_sites: tuple[ClusterSite, ...]
-    clusters: tuple[Cluster, ...]
-
-
-def _moved(problem: Problem, state: EPState, wanted: Sites) -> _Moved:
-    """Labels and held weights go towards the wanted sites, free weights answer.
-
-    Close to a fixed point by a leap, to where the last proposals and what became of them point (`Secants`);
-    otherwise, and where that leaves no posterior or a vague one, a step of the way. Joint sites do not leap.
+    Joint are columns whose prior is `SpikeAndSlab` with a Gaussian slab of mean zero; where there are none,
+    this is `EP`.
     """
-    now, present = state.gaussian, state.sites.as_vector()
-    n_samples, n_weights = state.tiles.shape
-    step = state.next_step
-    is_free = np.zeros(n_weights, dtype=bool)
-    towards, joint = state.sites.towards(wanted, step), state.cluster_sites
-    is_free[free_weights(towards, state.sites, now.data_precision, joint)] = True
-    each = np.repeat(is_free, now.mean.size // n_weights)
-    answers = np.concatenate([each, each, np.zeros(2 * now.score_mean.size, dtype=bool)])
 
-    proposed = present if state.proposed is None else state.proposed
-    # What became of the proposal: free weights have answered already, the others are to go where they want.
-    residual = np.where(answers, present, wanted.as_vector()) - proposed
-    # A sample of weight 2 has two rows' say in where a leap goes.
-    rows = np.sqrt(along_scores(problem.sample_weight, now.score_var))
-    scales = (now.var, np.sqrt(now.var), rows * now.score_var, rows * np.sqrt(now.score_var))
-    scale = np.concatenate([part.ravel() for part in scales])
-    secants = state.secants.of(problem).seen(proposed, residual, scale)
+    def init(self, problem: Problem) -> EPState:
+        if problem.channel.score_shape:
+            raise ValueError(f"ClusteredEP is for channels of one score; got {problem.channel!r}. Use EP.")
+        return super().init(problem)
 
-    def arrived(point: Array, step: float | None, secants: Secants) -> _Moved:
-        sites = state.sites.from_vector(point)
-        free = np.flatnonzero(is_free | of_any_score(sites.prior_precision <= 0))
-        if free.size > 2 * n_samples:
-            raise NotPositiveDefinite("more prior sites are negative than labels could outweigh")
-        layers = Layers.open(state.tiles, sites, problem.sample_weight, free)
-        weights = layers.free_weights(now.var, joint).answered(problem, state.weight_cavities)
-        return _Moved(
-            weights.sites, weights.gaussian(), point, secants, step, weights.cluster_sites, weights.clusters
+    def step(self, problem: Problem, state: EPState) -> EPState:
+        state = super().step(problem, state)
+        looks = FIRST_LOOK * 2 ** np.arange(20)
+        if state.iteration not in looks or not isinstance(problem.prior, SupportsInclusion):
+            return state
+        priors, spiked = spikes_and_slabs(problem.prior, problem.operator.shape[1])
+        found = correlated_clusters(
+            state.tiles,
+            problem.label_weight,
+            problem.prior.inclusion_probability(state.cavity_mean, state.cavity_var),
+            priors.inclusion,
+            spiked & (priors.slab_mean == 0),
+            [site.columns for site in state.cluster_sites],
         )
+        return replace(state, cluster_sites=_gathered(state, found))
 
-    near = NEAR_OF_SEVERAL if problem.channel.score_shape else NEAR
-    if len(secants) > FIRST_SECANTS and state.change < near and not joint:
-        try:
-            leap = arrived(secants.next_point(np.where(answers, 1.0, step), scale), None, secants)
-            if np.all(leap.gaussian.score_var <= LARGEST_GROWTH**2 * now.score_var):
-                return leap
-        except NotPositiveDefinite:
-            pass
-        secants = secants.last()
-    for _ in range(MAX_HALVINGS):
-        try:
-            return arrived(proposed + np.where(answers, 1.0, step) * residual, step, secants)
-        except NotPositiveDefinite:
-            step /= 2
-    # Nothing on the way is proper: say so by numbers that the loop takes for a divergence.
-    broken = replace(now, score_mean=np.full_like(now.score_mean, np.nan))
-    return _Moved(state.sites, broken, proposed, secants, step, joint, state.clusters)
+
+def _gathered(state: EPState, found: tuple[Positions, ...]) -> tuple[ClusterSite, ...]:
+    """Joint sites of new clusters, made of the sites that their weights have: the Gaussian stays."""
+    sites, made = state.sites, []
+    for columns in (columns for columns in found if columns.size > 1):
+        precision = np.diag(sites.prior_precision[columns])
+        for site in state.cluster_sites:
+            if site.columns[0] in columns:  # and so all of them: clusters only grow
+                inside = np.searchsorted(columns, site.columns)
+                precision[np.ix_(inside, inside)] = site.precision
+        made.append(ClusterSite(columns, precision, sites.prior_shift[columns]))
+    return tuple(made)
+
+
+def left_out_groups(problem: Problem, state: EPState, group: NDArray[np.intp]) -> tuple[Array, Array]:
+    """Mean and variance of every score from the samples of other groups; groups are numbered from 0.
+
+    Samples that are a group of their own have their ordinary cavities, and so have those of a group without
+    which there is no posterior.
+    """
+    alone = score_cavities(state.gaussian.scores, state.sites, problem.sample_weight, problem.sample_weight)
+    mean, var = alone.mean.copy(), alone.var.copy()
+    several = np.flatnonzero(np.bincount(group) > 1)
+    if several.size == 0:
+        return mean, var
+    precision, joint = state.gaussian.data_precision, state.cluster_sites
+    free = free_weights(state.sites, state.sites, precision, joint)
+    whole = opened_layers(state.tiles, state.sites, problem.sample_weight, free)
+    iterations = min(GROUP_ITERATIONS, GROUP_ITERATIONS_IN_ALL // several.size)
+    for number in several:
+        inside = group == number
+        without = problem.but(sample_weight=np.where(inside, 0.0, problem.sample_weight))
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # as in the loop of `solve`
+            scores = _without_group(without, state, whole, iterations)
+        if scores is not None:
+            mean[inside], var[inside] = scores.mean[inside], scores.var[inside]
+    return mean, var
+
+
+def _without_group(problem: Problem, state: EPState, whole: list[Opened], iterations: int) -> Scores | None:
+    """Scores in a problem in which a group has no weight, from the state of one in which it has."""
+    several = bool(problem.channel.score_shape)
+    step, answers = (LABEL_STEP, GROUP_ANSWERS_OF_SEVERAL) if several else (1.0, GROUP_ANSWERS)
+
+    def answered(sites: Sites) -> FreeWeights:
+        pairs = zip(whole, sites.of_scores(), strict=True)
+        opened = [layer.relabelled(own, problem.sample_weight) for layer, own in pairs]
+        weights = FreeWeights.at(opened, sites, state.gaussian.var, state.cluster_sites)
+        return weights.answered(problem, state.weight_cavities)
+
+    try:
+        weights = answered(state.sites)
+        for _ in range(answers):
+            sites = weights.sites
+            at = score_cavities(weights.scores(), sites, problem.sample_weight)
+            of_labels = label_sites(problem, at, sites)[0]
+            weights = answered(sites.towards(Sites(*sites[:2], *of_labels), step))
+        scores = weights.scores()
+        if iterations and not several:
+            solver = EP()
+            now = state_of(
+                problem,
+                weights.sites,
+                weights.gaussian(),
+                solver.as_start(state),
+                proposed=None,
+                cluster_sites=weights.cluster_sites,
+                clusters=weights.clusters,
+            )
+            for _ in range(iterations):
+                now = solver.step(problem, now)
+            scores = now.gaussian.scores
+    except NotPositiveDefinite:
+        return None
+    return scores if np.isfinite(scores.mean).all() and np.isfinite(scores.var).all() else None

@@ -37,7 +37,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from copy import copy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -113,8 +113,7 @@ def of_any_score(which: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return which if which.ndim == 1 else np.asarray(which.any(axis=1))
 
 
-@dataclass(frozen=True, eq=False)
-class Sites:
+class Sites(NamedTuple):
     """Gaussian factors exp(shift x - precision x²/2), one for each weight and one for each sample.
 
     Of several scores side by side. A sample of weight 2 has two equal factors; what is here is one of them.
@@ -125,39 +124,28 @@ class Sites:
     label_precision: Array
     label_shift: Array
 
-    def _parts(self) -> tuple[Array, Array, Array, Array]:
-        return self.prior_precision, self.prior_shift, self.label_precision, self.label_shift
-
     def of_scores(self) -> list[Sites]:
         """The sites of each score."""
-        return [Sites(*parts) for parts in zip(*map(columns_of, self._parts()), strict=True)]
+        return [Sites(*parts) for parts in zip(*map(columns_of, self), strict=True)]
 
     def towards(self, other: Sites, step: float) -> Sites:
         """Part of the way to other sites."""
-        pairs = zip(self._parts(), other._parts(), strict=True)
-        return Sites(*(own + step * (its - own) for own, its in pairs))
+        return Sites(*(own + step * (its - own) for own, its in zip(self, other, strict=True)))
 
     def as_vector(self) -> Array:
-        return np.concatenate([part.ravel() for part in self._parts()])
+        return np.concatenate([part.ravel() for part in self])
 
     def from_vector(self, vector: Array) -> Sites:
-        """Other sites, as `as_vector` has them; label sites that are not positive say nothing."""
-        ends = np.cumsum([part.size for part in self._parts()])[:-1]
-        pairs = zip(np.split(vector, ends), self._parts(), strict=True)
-        prior_precision, prior_shift, label_precision, label_shift = (
-            part.reshape(like.shape) for part, like in pairs
-        )
-        return Sites(prior_precision, prior_shift, np.maximum(label_precision, 0.0), label_shift)
+        """Other sites, as `as_vector` has them; label sites that are not positive are void."""
+        parts = np.split(vector, np.cumsum([part.size for part in self])[:-1])
+        found = Sites(*(part.reshape(like.shape) for part, like in zip(parts, self, strict=True)))
+        return found._replace(label_precision=np.maximum(found.label_precision, 0.0))
 
-    def with_prior(self, positions: Positions, precision: Array, shift: Array) -> Sites:
+    def with_prior(self, positions: Positions, precision: Array | float, shift: Array) -> Sites:
         """With other prior sites of some weights."""
         prior_precision, prior_shift = self.prior_precision.copy(), self.prior_shift.copy()
         prior_precision[positions], prior_shift[positions] = precision, shift
-        return Sites(prior_precision, prior_shift, self.label_precision, self.label_shift)
-
-    def with_labels(self, precision: Array, shift: Array) -> Sites:
-        """With other label sites."""
-        return Sites(self.prior_precision, self.prior_shift, precision, shift)
+        return self._replace(prior_precision=prior_precision, prior_shift=prior_shift)
 
 
 class Scores(NamedTuple):
@@ -167,34 +155,42 @@ class Scores(NamedTuple):
     var: Array
     rest_precision: Array
 
+    @classmethod
+    def side_by_side(cls, parts: Sequence[Scores]) -> Scores:
+        return cls(*map(side_by_side, zip(*parts, strict=True)))
 
-@dataclass(frozen=True, eq=False)
-class Gaussian:
+
+class Gaussian(NamedTuple):
     """Marginals of weights and scores, and log ∫ of the product of all sites."""
 
     mean: Array
     var: Array
-    score_mean: Array
-    score_var: Array
-    log_normaliser: float
     # What labels alone say to a weight: precision a and Xᵀ ρ, the slope of their log density at its mean.
     data_precision: Array
     data_slope: Array
-    # The precision c of a score without any of its sample's sites.
-    rest_precision: Array
+    scores: Scores
+    log_normaliser: float
 
-    @property
-    def scores(self) -> Scores:
-        return Scores(self.score_mean, self.score_var, self.rest_precision)
+    @classmethod
+    def of_moments(
+        cls, mean: Array, var: Array, precision: Array, slope: Array, scores: Scores, exponent: float
+    ) -> Gaussian:
+        """The Gaussian of these moments, in the order of its fields, if there is one.
+
+        Its log normaliser is ½ (exponent + N log 2π), with the exponent γᵀ μ + νᵀ X μ - log|Λ|.
+        """
+        finite = (mean, scores.mean, precision, slope)
+        if not (np.all(var > 0) and all(np.all(np.isfinite(values)) for values in finite)):
+            raise NotPositiveDefinite("a marginal variance is not positive")
+        log_normaliser = 0.5 * (exponent + mean.size * float(np.log(2 * np.pi)))
+        return cls(mean, var, precision, slope, scores, log_normaliser)
 
     @classmethod
     def of_scores(cls, parts: Sequence[Gaussian]) -> Gaussian:
         """The Gaussians of all scores, side by side."""
-        if len(parts) == 1:
-            return parts[0]
-        names = [field.name for field in fields(cls) if field.name != "log_normaliser"]
-        arrays = {name: side_by_side([getattr(part, name) for part in parts]) for name in names}
-        return cls(**arrays, log_normaliser=sum(part.log_normaliser for part in parts))
+        mean, var, precision, slope = map(side_by_side, zip(*(part[:4] for part in parts), strict=True))
+        scores = Scores.side_by_side([part.scores for part in parts])
+        return cls(mean, var, precision, slope, scores, sum(part.log_normaliser for part in parts))
 
 
 def opened_layer(tiles: Tiles, sites: Sites, sample_weight: Array, free: Positions) -> Opened:
@@ -203,7 +199,7 @@ def opened_layer(tiles: Tiles, sites: Sites, sample_weight: Array, free: Positio
     With more samples than weights all weights are free, whatever is asked for.
     """
     if tiles.by_columns:
-        return _HeldIntegrated(_Held(tiles, sites, free), sites, sample_weight)
+        return _HeldIntegrated(tiles, sites, sample_weight, free)
     return _AllFree(tiles, sites, sample_weight)
 
 
@@ -213,8 +209,8 @@ def without_labels(operator: Operator, prior_precision: Array, prior_shift: Arra
     mean = var * prior_shift
     score_var = _floored(operator.score_variances(var))
     scores = Scores(operator.scores(mean), score_var, 1.0 / score_var)
-    nothing = np.zeros_like(var)
-    return _gaussian(mean, var, scores, nothing, nothing, float(np.sum(prior_shift * mean + np.log(var))))
+    nothing, exponent = np.zeros_like(var), float(np.sum(prior_shift * mean + np.log(var)))
+    return Gaussian.of_moments(mean, var, nothing, nothing, scores, exponent)
 
 
 class JointCavity(NamedTuple):
@@ -256,6 +252,11 @@ class Block:
             self.data_slope = np.where(self._sure, slope, self.data_slope)
 
     @property
+    def moments(self) -> tuple[Array, Array, Array, Array]:
+        """As a `Gaussian` begins: marginals, and what labels say."""
+        return self.mean, self.var, self.data_precision, self.data_slope
+
+    @property
     def own_precision(self) -> Array:
         """The diagonal of the sites' precision."""
         return self.site_precision if self.site_precision.ndim == 1 else self.site_precision.diagonal()
@@ -295,12 +296,9 @@ class Opened(ABC):
     precision: Array  # H
     shift: Array  # h
 
-    def block(self, site_precision: Array, site_shift: Array) -> Block:
-        """The free weights with these sites; raises NotPositiveDefinite if there is no such Gaussian."""
-        return Block(self, site_precision, site_shift)
-
     def block_of(self, sites: Sites) -> Block:
-        return self.block(sites.prior_precision[self.free], sites.prior_shift[self.free])
+        """The free weights with these sites; raises NotPositiveDefinite if there is no such Gaussian."""
+        return Block(self, sites.prior_precision[self.free], sites.prior_shift[self.free])
 
     @abstractmethod
     def relabelled(self, sites: Sites, sample_weight: Array) -> Opened:
@@ -315,76 +313,71 @@ class Opened(ABC):
         """The Gaussian of all sites, with these of the free weights."""
 
 
-class _Held:
-    """What the prior sites of held weights make of scores: mean and covariance, and the columns left open."""
+class _HeldIntegrated(Opened):
+    """Held weights integrated in M x M matrices, for N > M."""
 
-    def __init__(self, tiles: Tiles, sites: Sites, free: Positions) -> None:
-        self.tiles, self.free = tiles, free
+    def __init__(self, tiles: Tiles, sites: Sites, sample_weight: Array, free: Positions) -> None:
+        self.tiles, self.free, self.free_columns = tiles, free, tiles.columns(free)
         precision = sites.prior_precision.copy()
         precision[free] = np.inf
         self.spread = 1.0 / precision
         prior_mean, root_spread = self.spread * sites.prior_shift, np.sqrt(self.spread)
         n_samples = tiles.shape[0]
-        self.kernel, self.scores = np.zeros((n_samples, n_samples)), np.zeros(n_samples)
+        # What the prior sites of held weights make of scores: covariance and mean.
+        self.kernel, self.held_scores = np.zeros((n_samples, n_samples)), np.zeros(n_samples)
         for columns, tile in tiles:
-            self.scores += tile @ prior_mean[columns]
+            self.held_scores += tile @ prior_mean[columns]
             scaled = tile * root_spread[columns]
             # Of one array with itself only a triangle is computed.
             self.kernel += scaled @ scaled.T
-        self.free_columns = tiles.columns(free)
+        self._hear_labels(sites, sample_weight)
 
-
-class _HeldIntegrated(Opened):
-    """Held weights integrated in M x M matrices, for N > M."""
-
-    def __init__(self, held: _Held, sites: Sites, sample_weight: Array) -> None:
-        self.held, self.sites, self.free = held, sites, held.free
+    def _hear_labels(self, sites: Sites, sample_weight: Array) -> None:
+        self.sites = sites
         self.label_precision = sample_weight * sites.label_precision
         self.label_shift = sample_weight * sites.label_shift
-        kernel, root = held.kernel, np.sqrt(self.label_precision)
-        matrix = root[:, np.newaxis] * kernel * root
+        self.label_root = root = np.sqrt(self.label_precision)
+        matrix = root[:, np.newaxis] * self.kernel * root
         matrix.flat[:: root.size + 1] += 1.0
         self.lower, self.log_determinant = _cholesky(matrix)
-        before = held.scores + kernel @ self.label_shift
-        self.residual = self.label_shift - root * _solve(self.lower, root * before)
-        self.label_root = root
+        before = self.held_scores + self.kernel @ self.label_shift
+        half = blas.dtrsv(self.lower, root * before, lower=1)
+        self.residual = self.label_shift - root * _back(self.lower, half)
         # P_F, in Fortran's order as LAPACK leaves it.
-        self.free_half = _half(self.lower, root[:, np.newaxis] * held.free_columns)
+        self.free_half = _half(self.lower, root[:, np.newaxis] * self.free_columns)
         self.precision = self.free_half.T @ self.free_half
-        self.shift = self.residual @ held.free_columns
+        self.shift = self.residual @ self.free_columns
 
     def relabelled(self, sites: Sites, sample_weight: Array) -> Opened:
-        return _HeldIntegrated(self.held, sites, sample_weight)
+        other = copy(self)
+        other._hear_labels(sites, sample_weight)
+        return other
 
     def scores(self, block: Block) -> Scores:
-        held = self.held
-        mean = held.scores + held.kernel @ self._residual(block) + held.free_columns @ block.mean
+        mean = self.held_scores + self.kernel @ self._residual(block) + self.free_columns @ block.mean
         return Scores(mean, *self._score_variances(block))
 
     def closed(self, block: Block) -> Gaussian:
-        sites, held, free = self.sites, self.held, self.free
+        sites, free, spread = self.sites, self.free, self.spread
         residual, explained_by_free = self._residual(block), self._explained_by(block)
-        n_weights = held.tiles.shape[1]
-        data_slope, explained = np.empty(n_weights), np.empty(n_weights)
-        for columns, tile in held.tiles:
+        data_slope, explained = np.empty(spread.size), np.empty(spread.size)
+        for columns, tile in self.tiles:
             data_slope[columns] = residual @ tile
             half = _half(self.lower, self.label_root[:, np.newaxis] * tile, overwrite=True)
             explained[columns] = _squares(half) - _squares(explained_by_free @ half)
-        mean = held.spread * (sites.prior_shift + data_slope)
-        retained = np.maximum(1.0 - held.spread * explained, LEAST_RETAINED)
-        var = held.spread * retained
+        mean = spread * (sites.prior_shift + data_slope)
+        retained = np.maximum(1.0 - spread * explained, LEAST_RETAINED)
+        var = spread * retained
         data_precision = explained / retained
         mean[free], var[free] = block.mean, block.var
         data_precision[free], data_slope[free] = block.data_precision, block.data_slope
 
         scores = self.scores(block)
-        held_precision = sites.prior_precision.copy()
-        held_precision[free] = 1.0
-        log_determinant = float(np.sum(np.log(held_precision))) + self.log_determinant + block.log_determinant
-        shift = sites.prior_shift.copy()
-        shift[free] = block.site_shift
-        square = float(shift @ mean + self.label_shift @ scores.mean)
-        return _gaussian(mean, var, scores, data_precision, data_slope, square - log_determinant)
+        held = sites.with_prior(free, 1.0, block.site_shift)
+        of_held = float(np.sum(np.log(held.prior_precision)))
+        square = float(held.prior_shift @ mean + self.label_shift @ scores.mean)
+        exponent = square - (of_held + self.log_determinant + block.log_determinant)
+        return Gaussian.of_moments(mean, var, data_precision, data_slope, scores, exponent)
 
     def _residual(self, block: Block) -> Array:
         """ρ, the slope of the labels' log density in the scores, at their mean."""
@@ -396,7 +389,7 @@ class _HeldIntegrated(Opened):
 
     def _score_variances(self, block: Block) -> tuple[Array, Array]:
         """Variances of scores, and their precisions without their own labels."""
-        kernel = self.held.kernel
+        kernel = self.kernel
         inverse = lapack.dtrtri(self.lower, lower=1)[0]
         retained = _squares(inverse) - _squares(self._explained_by(block) @ inverse)
         diagonal, label_precision = kernel.diagonal(), self.label_precision
@@ -407,7 +400,7 @@ class _HeldIntegrated(Opened):
             # 1 - b would cancel: K - K W K and what free weights add, both without it.
             half = _half(self.lower, self.label_root[:, np.newaxis] * kernel[:, weak])
             held_var = np.maximum(diagonal[weak] - _squares(half), LEAST_RETAINED * diagonal[weak])
-            columns = self.held.free_columns[weak] - half.T @ self.free_half
+            columns = self.free_columns[weak] - half.T @ self.free_half
             score_var[weak] = held_var + _squares(_half(block.root, columns.T))
         score_var = _floored(score_var)
         rest_precision = np.where(weak, 1.0 / score_var - label_precision, retained / score_var)
@@ -445,24 +438,7 @@ class _AllFree(Opened):
     def closed(self, block: Block) -> Gaussian:
         scores = self.scores(block)
         square = float(block.site_shift @ block.mean + self.label_shift @ scores.mean)
-        own = block.mean, block.var, scores, block.data_precision, block.data_slope
-        return _gaussian(*own, square - block.log_determinant)
-
-
-def _gaussian(
-    mean: Array, var: Array, scores: Scores, data_precision: Array, data_slope: Array, exponent: float
-) -> Gaussian:
-    """The Gaussian of these moments, if there is one.
-
-    Its log normaliser is ½ (exponent + N log 2π), with the exponent γᵀ μ + νᵀ X μ - log|Λ|.
-    """
-    finite = (mean, scores.mean, data_precision, data_slope)
-    if not (np.all(var > 0) and all(np.all(np.isfinite(values)) for values in finite)):
-        raise NotPositiveDefinite("a marginal variance is not positive")
-    log_normaliser = 0.5 * (exponent + mean.size * float(np.log(2 * np.pi)))
-    return Gaussian(
-        mean, var, scores.mean, scores.var, log_normaliser, data_precision, data_slope, scores.rest_precision
-    )
+        return Gaussian.of_moments(*block.moments, scores, square - block.log_determinant)
 
 
 def _floored(score_var: Array) -> Array:
@@ -500,11 +476,6 @@ def _half(lower: Array, columns: Array, *, overwrite: bool = False) -> Array:
 def _back(lower: Array, vector: Array) -> Array:
     """L⁻ᵀ vector."""
     return blas.dtrsv(lower, vector, lower=1, trans=1)
-
-
-def _solve(lower: Array, vector: Array) -> Array:
-    """(L Lᵀ)⁻¹ vector."""
-    return _back(lower, blas.dtrsv(lower, vector, lower=1))
 
 
 def _inverse_of(lower: Array) -> Array:

@@ -23,7 +23,7 @@ from scipy.special import expit, logit
 from foldless.beliefs import Array
 from foldless.channels import Blended, Channel, FlippedLabels, Logistic
 from foldless.priors import Gaussian, HyperPrior, SpikeAndSlab
-from foldless.solvers.secants import Secants
+from foldless.solvers.message_passing import Secants
 from foldless.theory.cases import FINE_NODES, LEAST, Cases, samples_of
 from foldless.theory.columns import Cavities, CorrelatedColumns, Evidence, IndependentColumns
 from foldless.theory.study import Study

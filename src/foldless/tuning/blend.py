@@ -63,11 +63,10 @@ AMPLE = 4.0
 
 def can_blend(channel: Channel) -> bool:
     """Whether a channel has a generative counterpart: logistic ones do, also under label noise."""
-    if isinstance(channel, FlippedLabels | Pinned):
-        return can_blend(channel.base)
-    if isinstance(channel, Multinomial):
-        return channel.estimator == "gumbel"
-    return isinstance(channel, Logistic) and channel.integral == "exponential-sums"
+    inner = _innermost(channel)
+    if isinstance(inner, Multinomial):
+        return inner.estimator == "gumbel"
+    return isinstance(inner, Logistic) and inner.integral == "exponential-sums"
 
 
 def blended(problem: Problem, weight: float, means: ClassMeans) -> Problem:
@@ -79,7 +78,13 @@ def blended(problem: Problem, weight: float, means: ClassMeans) -> Problem:
         ridge = weight * np.multiply.outer(means.within_var, means.class_weight)
         channel: Channel = BlendedMultinomial(problem.channel, weight)
         return with_prior(problem, Ridged(base, ridge)).but(channel=channel)
-    channel = _blended_channel(problem.channel, weight, means.label_mean)
+    logistic = _innermost(problem.channel)
+    if not isinstance(logistic, Logistic):
+        raise ValueError(
+            f"A generative weight above 0 needs a logistic channel, alone or in FlippedLabels; got "
+            f"{logistic!r}. Use channel='logistic', or generative_weight=0."
+        )
+    channel = _with_innermost(problem.channel, Blended(logistic, weight, means.label_mean))
     problem = with_prior(problem, Ridged(base, 0.0)).but(channel=channel)
     return _with_ridge(problem, means, _noise_of(channel))
 
@@ -89,7 +94,10 @@ def unblended(problem: Problem) -> Problem:
     base = blocks_of(problem).base
     if isinstance(base, Ridged):
         problem = with_prior(problem, base.base)
-    return problem.but(channel=_unblended_channel(problem.channel))
+    blend = _innermost(problem.channel)
+    if isinstance(blend, Blended | BlendedMultinomial):
+        problem = problem.but(channel=_with_innermost(problem.channel, blend.base))
+    return problem
 
 
 @dataclass(frozen=True)
@@ -215,8 +223,9 @@ def _with_ridge(problem: Problem, means: ClassMeans, flipped: Array | float) -> 
     label_mean = float(np.clip(weight @ (labels * (1 - 2 * flipped)) / weight.sum(), -1.0, 1.0))
     spread = (1 - flipped) * (labels - label_mean) ** 2 + flipped * (labels + label_mean) ** 2
     information = float(weight @ spread) / 4
-    channel = _with_label_mean(problem.channel, label_mean)
-    blend = _blend_in(channel)
+    blend = _innermost(problem.channel)
+    assert isinstance(blend, Blended)
+    channel = _with_innermost(problem.channel, replace(blend, label_mean=label_mean))
     ridge = blend.generative_weight * information * blend.base.scale**2 * means.within_var
     ridged = blocks_of(problem).base
     assert isinstance(ridged, Ridged)
@@ -229,37 +238,16 @@ def _without_pins(channel: Channel) -> Channel:
 
 def _noise_of(channel: Channel) -> float:
     """The flip probability before any sample is looked at."""
-    if isinstance(channel, Pinned):
-        return _noise_of(channel.base)
-    return channel.flip_prob if isinstance(channel, FlippedLabels) else 0.0
+    inner = _without_pins(channel)
+    return inner.flip_prob if isinstance(inner, FlippedLabels) else 0.0
 
 
-def _blend_in(channel: Channel) -> Blended:
+def _innermost(channel: Channel) -> Channel:
+    return _innermost(channel.base) if isinstance(channel, FlippedLabels | Pinned) else channel
+
+
+def _with_innermost(channel: Channel, changed: Channel) -> Channel:
+    """The same wrappers around another channel."""
     if isinstance(channel, FlippedLabels | Pinned):
-        return _blend_in(channel.base)
-    assert isinstance(channel, Blended)
-    return channel
-
-
-def _with_label_mean(channel: Channel, label_mean: float) -> Channel:
-    if isinstance(channel, FlippedLabels | Pinned):
-        return replace(channel, base=_with_label_mean(channel.base, label_mean))
-    assert isinstance(channel, Blended)
-    return replace(channel, label_mean=label_mean)
-
-
-def _blended_channel(channel: Channel, weight: float, label_mean: float) -> Channel:
-    if isinstance(channel, FlippedLabels | Pinned):
-        return replace(channel, base=_blended_channel(channel.base, weight, label_mean))
-    if not isinstance(channel, Logistic):
-        raise ValueError(
-            f"A generative weight above 0 needs a logistic channel, alone or in FlippedLabels; got "
-            f"{channel!r}. Use channel='logistic', or generative_weight=0."
-        )
-    return Blended(channel, weight, label_mean)
-
-
-def _unblended_channel(channel: Channel) -> Channel:
-    if isinstance(channel, FlippedLabels | Pinned):
-        return replace(channel, base=_unblended_channel(channel.base))
-    return channel.base if isinstance(channel, Blended | BlendedMultinomial) else channel
+        return replace(channel, base=_with_innermost(channel.base, changed))
+    return changed

@@ -152,13 +152,18 @@ def tunable_names(problem: Problem) -> frozenset[str]:
     return frozenset(prior | channel)
 
 
-def checked_names(problem: Problem, names: frozenset[str]) -> frozenset[str]:
-    """Names a user asked for, if they exist and do not learn the same scale twice."""
+def checked_names(problem: Problem, asked: frozenset[str]) -> frozenset[str]:
+    """Names a user asked for, ``prior__inclusion``, in the nesting of an assembled problem.
+
+    They must exist, and not learn the same scale twice.
+    """
     known = {f"prior__{n}" for n in problem.prior.tunable_params(on_request=True)}
     known |= {f"channel__{n}" for n in problem.channel.tunable_params(on_request=True)}
-    unknown = sorted(names - known)
+    names = {n for n in known if without_base(n) in {without_base(name) for name in asked}}
+    unknown = sorted(asked - names - {without_base(n) for n in names})
     if unknown:
-        raise ValueError(f"tune names {unknown}, which cannot be learnt here. What can be: {sorted(known)}.")
+        possible = sorted(map(without_base, known))
+        raise ValueError(f"tune names {unknown}, which cannot be learnt here. What can be: {possible}.")
     channel_scales = sorted(n for n in names if n.startswith("channel__") and is_scale(n))
     prior_scales = sorted(n for n in names if n.startswith("prior__") and is_scale(n))
     if channel_scales and prior_scales:
@@ -172,7 +177,12 @@ def checked_names(problem: Problem, names: frozenset[str]) -> frozenset[str]:
             f"tune names {prior_scales}, but {problem.channel!r} only sees the sign of a score and says "
             "nothing about the size of weights. Leave the scale out."
         )
-    return names
+    return frozenset(names)
+
+
+def without_base(name: str) -> str:
+    """A parameter's name without the wrappers of an assembled problem, which are all called `base`."""
+    return "__".join(part for part in name.split("__") if part != "base")
 
 
 def is_scale(name: str) -> bool:

@@ -233,7 +233,8 @@ class _Search:
             watch=self.recorder.watch,
         )
         name = f"{solver_name(solver)}, screened"
-        self.recorder.note(solution, name, model=SPARSE, purpose=purpose, detail=detail)
+        tuner = self.tuner_for(problem)
+        self.recorder.note(problem, solution, name, tuner, model=SPARSE, purpose=purpose, detail=detail)
         return solution
 
     def tuner_for(
@@ -247,8 +248,10 @@ class _Search:
         """What tunes a problem, or one that has some of its columns only."""
         if self.choices.tuning == "sure":
             return SureRate()
+        asked = self.choices.tune
+        names = tunable_names(problem) if asked is None else checked_names(problem, asked)
         em = EM(
-            _names(self.choices.tune, problem) if learn else frozenset(),
+            names if learn else frozenset(),
             hyper=self.choices.hyper,
             delay=delay,
             every=MAX_SUM_EM_PERIOD if self.choices.max_sum else 1,
@@ -257,31 +260,3 @@ class _Search:
         if columns is not None:
             means = replace(means, within_var=means.within_var[columns])
         return BlendTuner(em, means)
-
-
-def _names(tune: frozenset[str] | None, problem: Problem) -> frozenset[str]:
-    """Names as a user gives them, ``prior__inclusion``, in the nesting of the assembled problem."""
-    known = tunable_names(problem)
-    if tune is None:
-        return known
-    everything = {f"prior__{n}" for n in problem.prior.tunable_params(on_request=True)}
-    everything |= {f"channel__{n}" for n in problem.channel.tunable_params(on_request=True)}
-    # Wrappers put there by the assembly are all called `base`, so names are compared without it.
-    found = set()
-    for name in tune:
-        part = name.partition("__")[0]
-        matches = [
-            n for n in everything if n.startswith(part + "__") and without_base(n) == without_base(name)
-        ]
-        if not matches:
-            raise ValueError(
-                f"tune names {name!r}, which cannot be learnt here. What can be: "
-                f"{sorted(map(without_base, everything))}."
-            )
-        found.update(matches)
-    return checked_names(problem, frozenset(found))
-
-
-def without_base(name: str) -> str:
-    """A parameter's name without the wrappers of an assembled problem."""
-    return "__".join(part for part in name.split("__") if part != "base")

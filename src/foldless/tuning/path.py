@@ -101,6 +101,7 @@ class _Path:
             found = self._from_some_rows()
             if found is not None:
                 return found
+            self.recorder.reject(slice(None))
         fits = fit_sparse(self.table, sparse, self.choices, self.recorder, warm=self.warm)
         return fits, self._worthwhile(fits)
 

@@ -114,6 +114,7 @@ class SparsePlan:
     starts: tuple[str, ...] = ("class means",)
     judged_by_left_out: bool = False
     variances: str = "rank-one"
+    tuning: str = "em"  # or "sure": how parameters are learnt
     em_iterations: int = 0  # from plain parameters
     tolerance: float = 0.0  # at least, from plain parameters
     blend_tolerance: float = 0.0  # at least, from class means
@@ -190,14 +191,21 @@ def plan(
 
 
 def requested(
-    prior: str, solver: str, n_samples: int, *, searched: bool, budget: Budget | None = None
+    prior: str,
+    solver: str,
+    n_samples: int,
+    *,
+    searched: bool,
+    tuning: str = "em",
+    groups: bool = False,
+    budget: Budget | None = None,
 ) -> Plan:
     """The plan of an estimator whose user has made the choices."""
     budget = budget or Budget()
     rows = budget.search_rows if searched and n_samples * budget.search_share >= budget.search_rows else 0
     reasons = (Reason("requested", "Prior, channel and solver are those that were asked for."),)
-    sparse = SparsePlan(prior, solver, starts=("class means",), search_rows=rows)
-    return Plan("requested", sparse, None, "samples", reasons)
+    sparse = SparsePlan(prior, solver, starts=("class means",), tuning=tuning, search_rows=rows)
+    return Plan("requested", sparse, None, "groups" if groups else "samples", reasons)
 
 
 class _Planning:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from foldless.problem import Problem
 from foldless.registry import registered
 from foldless.solution import Outcome, Solution
@@ -87,10 +89,15 @@ class Record:
     """The runs of a fit, in order."""
 
     runs: tuple[Run, ...] = ()
+    earlier: tuple[Run, ...] = ()  # of the fit of the same data that this one went on from
+
+    @property
+    def all(self) -> tuple[Run, ...]:
+        return self.earlier + self.runs
 
     def of(self, model: str, *purposes: str) -> tuple[Run, ...]:
         """Runs of a model, of all purposes or of some."""
-        return tuple(r for r in self.runs if r.model == model and (not purposes or r.purpose in purposes))
+        return tuple(r for r in self.all if r.model == model and (not purposes or r.purpose in purposes))
 
     def used(self, model: str) -> tuple[Run, ...]:
         return tuple(r for r in self.of(model) if r.used)
@@ -98,7 +105,7 @@ class Record:
     @property
     def n_iter(self) -> int:
         """Iterations of the sparse model, over all of its runs."""
-        return sum(run.n_iter for run in self.of("sparse"))
+        return sum(run.n_iter for run in self.runs if run.model == "sparse")
 
     @property
     def learnt(self) -> frozenset[str]:
@@ -112,6 +119,7 @@ class Recorder:
 
     watch: Watch | None = None
     runs: list[Run] = field(default_factory=list)
+    earlier: tuple[Run, ...] = ()
 
     def solve(
         self,
@@ -128,20 +136,32 @@ class Recorder:
         """`solvers.solve`, on the record."""
         watch = self.watch if model == "sparse" else None
         solution = solve(problem, solver, stopping=stopping, tuner=tuner, state=state, watch=watch)
-        self.note(solution, solver_name(solver), model=model, purpose=purpose, detail=detail)
+        self.note(problem, solution, solver_name(solver), tuner, model=model, purpose=purpose, detail=detail)
         return solution
 
-    def note(self, solution: Solution, solver: str, *, model: str, purpose: str, detail: str = "") -> None:
-        lines = solution.history.iterations
-        learnt = tuple(sorted({name for line in lines for name in line.tuned}))
-        self.runs.append(Run(model, purpose, solver, solution.outcome, len(lines), learnt, detail))
+    def note(
+        self,
+        begun: Problem,
+        solution: Solution,
+        solver: str,
+        tuner: Tuner | None,
+        *,
+        model: str,
+        purpose: str,
+        detail: str = "",
+    ) -> None:
+        """A run from one problem to another; what its tuner could have moved and has not is not learnt."""
+        before, after = ({} if tuner is None else tuner.tuned(p) for p in (begun, solution.problem))
+        learnt = tuple(sorted(name for name in after if not np.array_equal(after[name], before[name])))
+        n_iter = len(solution.history.iterations)
+        self.runs.append(Run(model, purpose, solver, solution.outcome, n_iter, learnt, detail))
 
     def reject(self, runs: slice) -> None:
         """The answer does not go back to these runs."""
         self.runs[runs] = [replace(run, used=False) for run in self.runs[runs]]
 
     def record(self) -> Record:
-        return Record(tuple(self.runs))
+        return Record(tuple(self.runs), self.earlier)
 
 
 def solver_name(solver: Solver[Any]) -> str:

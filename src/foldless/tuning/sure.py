@@ -121,4 +121,4 @@ class SureRate:
         prior: Any = problem.prior
         while not isinstance(prior, Laplace):
             prior = prior.base
-        return {"rate": prior.rate}
+        return {"prior__rate": prior.rate}

@@ -13,7 +13,7 @@ from foldless.channels import Channel
 from foldless.operators import Operator
 from foldless.registry import registered
 from foldless.solution import Solution
-from foldless.solvers.groups import left_out_groups
+from foldless.solvers.ep import left_out_groups
 from foldless.tuning.table import Table
 
 

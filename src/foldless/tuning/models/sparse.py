@@ -206,16 +206,8 @@ def finished(fit: Fit, sparse: SparsePlan, choices: Choices, recorder: Recorder)
     solution = fit.solution
     if not sparse.polish or fit.generative_weight > 0 or not fit.outcome.trustworthy:
         return fit
-    solver, posterior, state = EP(), solution.posterior, solution.state
-    start = solver.from_beliefs(
-        solution.problem,
-        weight_mean=posterior.mean,
-        weight_var=posterior.var,
-        cavity_mean=posterior.cavity_mean,
-        cavity_var=posterior.cavity_var,
-        score_cavity_mean=state.score_cavity_mean,
-        score_cavity_var=state.score_cavity_var,
-    )
+    solver = EP()
+    start = solver.from_state(solution.problem, solution.state)
     begun = len(recorder.runs)
     exact = recorder.solve(
         solution.problem, solver, model=SPARSE, purpose="polish", stopping=POLISH_STOPPING, state=start

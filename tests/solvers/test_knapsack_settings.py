@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from foldless.solution import Outcome
 from foldless.solvers.knapsack import Machine
-from foldless.tuning.bayes_point import (
+from foldless.solvers.knapsack.settings import (
     Choices,
     Setting,
     averaged,

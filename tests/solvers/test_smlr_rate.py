@@ -10,7 +10,7 @@ from foldless.datasets import make_class_means
 from foldless.operators import Standardized, operator_from
 from foldless.solvers.smlr import L1, Columns, Labels, Regression, Ridge, Stop, path
 from foldless.solvers.smlr.newton_loo import NewtonLOO
-from foldless.tuning.rate import WORTH_REFITS, Task, by_leave_one_out, rate_grid
+from foldless.solvers.smlr.rate import WORTH_REFITS, Task, by_leave_one_out, rate_grid
 
 
 def problem_of(X, y, *, intercept=True, standardized=True):

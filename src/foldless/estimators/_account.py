@@ -1,0 +1,347 @@
+"""What a fit by message passing did, in sentences made of its plan and its record, each with its claims."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from foldless.channels import Channel, FlippedLabels
+from foldless.component import Component
+from foldless.estimators._summary import Parameter, Sentence
+from foldless.priors import Prior
+from foldless.tuning.em import without_base
+from foldless.tuning.plan import Plan
+from foldless.tuning.portfolio import ModelShare
+from foldless.tuning.record import Record, Run
+
+SOLVERS = {
+    "GAMP": "generalised approximate message passing (Rangan 2011; Ziniel et al. 2015)",
+    "HyGAMP": "hybrid generalised approximate message passing (Byrne 2015)",
+    "VAMP": "vector approximate message passing (Schniter et al. 2016)",
+    "EP": "expectation propagation with exact covariances (Minka 2001; Hernández-Lobato et al. 2015)",
+    "EdgeMessages": "belief propagation with a message on every edge",
+    "kernel EP": "expectation propagation in kernels of samples (Minka 2001)",
+    "Newton": "Newton's method",
+}
+# With the scores of several classes.
+SHYGAMP = "simplified hybrid generalised approximate message passing (Byrne 2015)"
+VARIANTS = {
+    " (max-sum)": ", in its max-sum form, which finds the regularised maximum",
+    ", screened": ", over the features that may matter, with visits to all of them",
+}
+PRIORS = {
+    "SpikeAndSlab": "a spike-and-slab prior on the weights",
+    "RowSparse": "a spike-and-slab prior by which a feature matters for all classes or for none",
+    "Gaussian": "a Gaussian prior on the weights",
+    "Laplace": "a Laplace prior on the weights",
+    "ElasticNet": "an elastic-net prior on the weights",
+    "GaussianMixture": "a mixture of Gaussians as the prior of the weights",
+    "Pruned": "a prior under which a fixed share of the features is on and the squares of their weights have "
+    "a fixed sum (Uda and Kabashima 2005)",
+}
+LIKELIHOODS = {
+    "Logistic": "a logistic likelihood",
+    "Probit": "a probit likelihood",
+    "Hinge": "the hinge loss as the likelihood",
+    "Step": "a likelihood by which labels are signs of scores, a share of them wrong",
+    "Multinomial": "a multinomial logistic likelihood",
+}
+TUNINGS = {"em": "expectation maximisation within the fit", "sure": "Stein's unbiased risk estimate"}
+PARAMETERS = {
+    "prior__inclusion": "share of features that matter, before seeing any",
+    "prior__slab__variance": "variance of the weights of those that do",
+    "prior__rate": "rate of the prior",
+    "prior__variance": "variance of the weights",
+    "prior__density": "share of features that are on",
+    "channel__flip_prob": "share of labels that are wrong",
+    "channel__noise": "share of labels that are wrong",
+}
+DENSE = {
+    "ridge": "ridges, which know nothing of class means",
+    "informed": "informed ridges, in which a feature has the more the further apart its class means are",
+    "strongly-informed": "strongly informed ridges, in which these differences count squared",
+}
+# Runs that end with an answer, rather than compare, start or refine one.
+ANSWERS = ("fit", "fallback", "tune", "settle")
+
+
+def solver_words(name: str, n_classes: int) -> str:
+    for ending, words in VARIANTS.items():
+        if name.endswith(ending):
+            return solver_words(name.removesuffix(ending), n_classes) + words
+    return SHYGAMP if name == "GAMP" and n_classes > 2 else SOLVERS.get(name, name)
+
+
+def component_name(component: Component) -> str:
+    """With what it is wrapped around: ``FlippedLabels(Logistic)``."""
+    base = component.base if isinstance(component, FlippedLabels) else None
+    name = type(component).__name__
+    return name if base is None else f"{name}({component_name(base)})"
+
+
+def meaning(name: str) -> str:
+    """Of a parameter such as ``prior__inclusion``, in words."""
+    part, _, rest = name.partition("__")
+    what = "prior" if part == "prior" else "likelihood"
+    return PARAMETERS.get(name, f"{rest.replace('__', ' ').replace('_', ' ')} of the {what}")
+
+
+def parameters(prior: Prior, channel: Channel, learnt: frozenset[str]) -> tuple[Parameter, ...]:
+    """Numbers that were learnt, or that have a meaning of their own."""
+    learnt = frozenset(without_base(name) for name in learnt)
+    found = []
+    for part, component in (("prior", prior), ("channel", channel)):
+        for key, value in component.get_params().items():
+            name = without_base(f"{part}__{key}")
+            if isinstance(value, int | float) and (name in learnt or name in PARAMETERS):
+                found.append(Parameter(meaning(name), float(value), name in learnt))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Account:
+    """A fit by message passing, as far as words need it."""
+
+    plan: Plan
+    record: Record
+    models: Sequence[ModelShare]
+    prior: Prior
+    channel: Channel
+    generative_weight: float | None  # None where there is no such thing
+    n_weights_tried: int  # generative weights
+    n_classes: int
+
+    def sentences(self) -> tuple[Sentence, ...]:
+        return tuple(
+            sentence
+            for of in (
+                self._model,
+                self._reasons,
+                self._solved,
+                self._blended,
+                self._learnt,
+                self._refined,
+                self._dense,
+                self._averaged,
+            )
+            for sentence in of()
+        )
+
+    @property
+    def _used(self) -> tuple[Run, ...]:
+        return self.record.used("sparse")
+
+    def _for(self, *purposes: str) -> list[Run]:
+        return [run for run in self._used if run.purpose in purposes]
+
+    @property
+    def _answer(self) -> Run:
+        """The run that others lead to, or refine."""
+        return (self._for(*ANSWERS) or list(self._used))[-1]
+
+    def _words(self, solver: str) -> str:
+        return solver_words(solver, self.n_classes)
+
+    def _model(self) -> Iterator[Sentence]:
+        prior, channel = type(self.prior).__name__, component_name(self.channel)
+        flips = isinstance(self.channel, FlippedLabels)
+        plain = component_name(self.channel.base if isinstance(self.channel, FlippedLabels) else self.channel)
+        likelihood = LIKELIHOODS.get(plain, f"the likelihood {plain}")
+        likelihood += " in which a share of labels may be wrong" if flips else ""
+        which = "model" if self.plan.dense is None else "sparse model"
+        yield Sentence(
+            f"The {which} has {PRIORS.get(prior, f'the prior {prior}')} and {likelihood}.",
+            (("prior", prior), ("channel", channel)),
+        )
+
+    def _reasons(self) -> Iterator[Sentence]:
+        for reason in self.plan.reasons:
+            yield Sentence(reason.text, (("reason", reason.code),))
+
+    def _solved(self) -> Iterator[Sentence]:
+        if self._for("sample"):
+            yield Sentence(
+                "Some of the rows were fitted first, and all of them from there.", (("some rows", "used"),)
+            )
+        elif self.record.of("sparse", "sample"):
+            yield Sentence(
+                "A fit of some of the rows did not hold for others, and was not used.",
+                (("some rows", "rejected"),),
+            )
+        answer = self._answer
+        rejected = [run for run in self.record.of("sparse", "fit", "fallback") if not run.used]
+        words = self._words(answer.solver)
+        other = next((run for run in rejected if run.solver != answer.solver), None)
+        if other is None:
+            yield Sentence(f"The model was solved by {words}.", (("solver", answer.solver),))
+        else:
+            claims = (("did not settle", other.solver), ("solver", answer.solver))
+            other_words = self._words(other.solver)
+            if other.purpose == "fit":
+                said = f"The model did not settle by {other_words}, and was solved by {words} instead."
+            else:
+                said = f"The model was solved by {words}; {other_words} was tried and did not settle either."
+            yield Sentence(said, claims)
+        alike = [run for run in rejected if run.solver == answer.solver]
+        # One of them may be a fit of all rows that began at some of them.
+        if len(alike) > bool(self.record.of("sparse", "sample")):
+            start = "class means" if self._for("search") else "plain parameters"
+            yield Sentence(
+                "Fits from class means and from plain parameters were compared by left-out labels, and the "
+                f"one from {start} taken.",
+                (("start", start),),
+            )
+
+    def _blended(self) -> Iterator[Sentence]:
+        weight, compared = self.generative_weight, self.n_weights_tried > 1 or bool(self._for("search"))
+        if weight is None:
+            return
+        claims = (("generative weight", weight), ("weights compared", compared))
+        if weight:
+            how = "chosen by leave-one-out log loss" if compared else "as asked for"
+            yield Sentence(
+                "The likelihood was blended with one of the features given the class, with the generative "
+                f"weight {weight:g}, {how}.",
+                claims,
+            )
+        elif compared:
+            yield Sentence(
+                "Blends of the likelihood with one of the features given the class were tried and do not "
+                "predict left-out labels better (generative weight 0).",
+                claims,
+            )
+
+    def _learnt(self) -> Iterator[Sentence]:
+        names = sorted({without_base(name) for name in self.record.learnt})
+        if names:
+            plural = "was" if len(names) == 1 else "were"
+            yield Sentence(
+                f"Learnt by {TUNINGS[self.plan.sparse.tuning]} {plural}: "
+                f"{'; '.join(meaning(name) for name in names)}.",
+                (*(("learnt", name) for name in names), ("learnt by", self.plan.sparse.tuning)),
+            )
+            return
+        if self.generative_weight is None:
+            return
+        tried = [run for run in self.record.of("sparse", "tune") if not run.used]
+        sparse = self.plan.sparse
+        why = "."
+        if tried:
+            why = ": expectation maximisation from there did not settle at a larger evidence."
+        elif sparse.em_iterations:
+            why = ": there was nothing to learn them from."
+        values = "as given" if self.plan.path == "requested" else "left at plain values"
+        yield Sentence(
+            f"Parameters of the prior and the likelihood were {values}{why}",
+            (("learnt", None), ("tuning tried", bool(tried))),
+        )
+
+    def _refined(self) -> Iterator[Sentence]:
+        exact = self._words("EP")
+        for run in self.record.of("sparse", "polish"):
+            if run.used:
+                yield Sentence(
+                    f"From there it was finished by {exact}, at the same parameters.",
+                    (("polished", run.solver),),
+                )
+            else:
+                yield Sentence(
+                    f"Finishing it by {exact} was tried and did not settle.",
+                    (("did not settle", run.solver),),
+                )
+        around = [run for run in self._for("integrate") if run.outcome.trustworthy]
+        if around:
+            yield Sentence(
+                f"The posterior was integrated over these parameters and {len(around)} neighbours of them, "
+                "weighted by their evidence.",
+                (("integrated", len(around)),),
+            )
+
+    def _dense(self) -> Iterator[Sentence]:
+        dense, runs = self.plan.dense, [run for run in self.record.all if run.model in DENSE and run.used]
+        if dense is None or not runs:
+            return
+        codes = [code for code in DENSE if any(run.model == code for run in runs)]
+        fitted = {(run.model, run.detail) for run in runs}
+        settled = {(run.model, run.detail) for run in runs if run.outcome.trustworthy}
+        lost = f"; {len(fitted) - len(settled)} of them did not settle" if fitted != settled else ""
+        yield Sentence(
+            f"Beside it stand {len(fitted)} models with Gaussian priors on all weights, fitted by "
+            f"{self._words(runs[0].solver)}: {', and '.join(DENSE[code] for code in codes)}{lost}.",
+            (
+                *(("dense", code) for code in codes),
+                ("dense solver", runs[0].solver),
+                ("dense fits", len(fitted)),
+                ("dense settled", len(settled)),
+            ),
+        )
+        if dense.per_occurrence:
+            yield Sentence(
+                "Prior variances of their weights are in proportion to how often a feature is not zero.",
+                (("per occurrence", True),),
+            )
+
+    def _averaged(self) -> Iterator[Sentence]:
+        if self.plan.dense is None:
+            yield Sentence("Classes are predicted by this model alone.", (("averaged", 1),))
+            return
+        weight = sum(model.weight for model in self.models if model.code == "sparse")
+        yield Sentence(
+            f"Features are selected by the sparse model. Classes are predicted by an average over "
+            f"{len(self.models)} models, class frequencies among them, weighted by stacking of what they "
+            f"predict for left-out labels (Yao et al. 2018); the sparse one has {100 * weight:.0f} % of the "
+            "weight.",
+            (("averaged", len(self.models)), ("weight of the sparse model", round(weight, 2))),
+        )
+        if self._for("tune") and weight:
+            yield Sentence(
+                "There it stands with the plain parameters, which have seen no labels.",
+                (("average at", "plain"),),
+            )
+        elif self._for("polish") and weight:
+            yield Sentence(
+                "There it stands as message passing has left it.", (("average at", "message passing"),)
+            )
+
+
+def planned(plan: Plan) -> tuple[str, ...]:
+    """What a plan is about to do, and why."""
+    sparse, dense = plan.sparse, plan.dense
+    n_classes = 2 if plan.facts is None else plan.facts.n_classes
+    said = [reason.text for reason in plan.reasons]
+    starts = " or ".join(sparse.starts)
+    line = f"A sparse model is fitted by {solver_words(sparse.solver, n_classes)}, from {starts}"
+    line += ", finished with exact covariances" if sparse.polish else ""
+    line += " and integrated over its parameters" if sparse.integrate else ""
+    said.append(f"{line}.")
+    if dense is not None:
+        kinds = " and ".join(dict.fromkeys(f"{recipe.code} models" for recipe in dense.recipes))
+        more = ", if they are worth it" if dense.if_worthwhile else ""
+        said.append(
+            f"Beside it up to {len(dense.recipes)} dense models are fitted by "
+            f"{solver_words(dense.solver, n_classes)}: {kinds.replace('-', ' ')}{more}. Classes are "
+            "predicted by the average of all."
+        )
+    said.append(f"Left out at a time: {'a group' if plan.left_out == 'groups' else 'a sample'}.")
+    return tuple(said)
+
+
+CAVITIES = "read off the cavity distributions of the same fit (Opper and Winther 2000)"
+FROM_CAVITIES = Sentence(f"leave-one-out, {CAVITIES}", (("left out", "samples"), ("left out by", "cavities")))
+
+
+def left_out_words(plan: Plan) -> Sentence:
+    """How left-out labels were predicted, from the middle of a sentence on."""
+    of, dense = plan.left_out, plan.dense
+    one = "leaving out one group at a time" if of == "groups" else "leave-one-out"
+    how, claims = f"{one}, {CAVITIES}", [("left out", of), ("left out by", "cavities")]
+    if dense is not None and dense.solver == "Newton":
+        parts = f"{dense.n_parts} parts of the samples in turn" if dense.n_parts else "each group"
+        one_by_one = of == "samples" and not dense.n_parts
+        how += " and, of ridges, "
+        how += "by taking out a sample's own quadratic" if one_by_one else f"by refits without {parts}"
+        claims.append(("ridges left out", f"{dense.n_parts} parts" if dense.n_parts else of))
+    elif dense is not None and dense.solver == "kernel EP":
+        how += ", the variances of informed ridges being made without what is left out"
+        claims.append(("informed without", of))
+    return Sentence(how, tuple(claims))

@@ -1,0 +1,145 @@
+"""What a fitted estimator has found and how: one form for pages, notebooks, tables and pictures.
+
+Every estimator fills in a `Summary`. Whoever shows a model reads that, never its attributes or parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foldless.beliefs import Array
+
+if TYPE_CHECKING:
+    from foldless.selection import CredibleSet
+    from foldless.solution import History, Outcome
+    from foldless.tuning.plan import Plan
+    from foldless.tuning.portfolio import ModelShare
+    from foldless.tuning.record import Flag, Record
+
+
+class Sentence(NamedTuple):
+    """What was done, in words, and the claims in them, which can be compared with what ran."""
+
+    text: str
+    claims: tuple[tuple[str, Any], ...]
+
+
+STANDARDISED = Sentence(
+    "Columns were centred and scaled to unit variance inside the fit, without a copy; predictions do not "
+    "depend on their units.",
+    (("columns", "standardised"),),
+)
+AS_THEY_ARE = Sentence(
+    "Columns were used as they are, without centring or scaling.", (("columns", "as they are"),)
+)
+
+
+BASIS_STANDARDISED = Sentence(
+    "Basis functions were centred and scaled to unit variance inside the fit.", (("columns", "standardised"),)
+)
+
+
+class LeaveOneOut(NamedTuple):
+    """What all other samples, or groups, predict for each sample of the fit."""
+
+    proba: Array  # (samples, classes); NaN where an approximation breaks down
+    error: float
+    log_loss: float
+    how: Sentence  # begins in the middle of a sentence: "leave-one-out, ..."
+    of: str = "samples"  # or "groups"
+
+
+class KernelBasis(NamedTuple):
+    """Weights are those of basis functions, not of features."""
+
+    name: object  # as given: a name, or a function
+    around: NDArray[np.intp] | None = None  # the sample of each basis function, if it has one
+
+
+class Parameter(NamedTuple):
+    """A number in a prior or a likelihood, as fitted."""
+
+    meaning: str
+    value: float
+    learnt: bool
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Summary:
+    """What was found and how; None, or nothing, for what an estimator does not have."""
+
+    described: str  # the estimator, as it could be typed
+    classes: NDArray[Any]
+    n_features: int  # columns of the table
+    feature_names: NDArray[Any] | None
+    weights: Array  # `coef_`, (scores, features), or basis functions instead of features
+    method: tuple[Sentence, ...]
+    columns: Sentence  # what was done to them
+    weight_std: Array | None = None
+    scale: Array | None = None  # standard deviations: what weights are multiplied by to be compared
+    kernel: KernelBasis | None = None
+    selects: bool = True  # or whether all that has a weight is merely in use
+    inclusion: Array | None = None
+    select: Callable[[float | None], NDArray[np.bool_]] | None = None  # at a false discovery rate
+    fdr: float | None = None
+    kept: Sequence[int] | NDArray[np.intp] = ()  # columns that stay whatever the data say
+    credible_sets: Sequence[CredibleSet] | None = None
+    loo: LeaveOneOut | None = None
+    mislabel_probability: Array | None = None
+    outcome: Outcome | None = None
+    n_iter: int | None = None
+    history: History | None = None
+    tolerance: float | None = None
+    flags: tuple[Flag, ...] = ()
+    class_weight: object = None
+    plan: Plan | None = None
+    record: Record | None = None
+    models: tuple[ModelShare, ...] = ()
+    generative_path: tuple[tuple[float, float, bool], ...] = ()  # weight, loss of left-out labels, taken
+    parts: tuple[tuple[str, str], ...] = ()  # prior and likelihood, by name
+    parameters: tuple[Parameter, ...] = ()  # of these
+    measures: tuple[tuple[str, str], ...] = ()  # how good the fit is: log evidence, duality gap
+
+    @property
+    def name(self) -> str:
+        return self.described.partition("(")[0]
+
+    def selected(self, fdr: float | None = None) -> NDArray[np.intp]:
+        """Positions of what is selected or, without probabilities, in use; what is kept is no discovery."""
+        mask = np.any(self.weights != 0, axis=0) if self.select is None else self.select(fdr).copy()
+        mask[list(self.kept)] = False
+        return np.flatnonzero(mask)
+
+
+class Summarised:
+    """An estimator that says what it has found."""
+
+    def _summary(self) -> Summary:
+        """Of a fitted estimator; see `summary_of`."""
+        raise NotImplementedError
+
+
+def summary_of(model: Any) -> Summary:
+    """What a fitted estimator of foldless has found; an error if it is another, or not fitted."""
+    if not isinstance(model, Summarised):
+        raise ValueError(f"A fitted classifier of foldless is needed; got {type(model).__name__}.")
+    if "coef_" not in vars(model):
+        raise ValueError(f"This {type(model).__name__} is not fitted. Call fit first.")
+    return model._summary()
+
+
+def basics(model: Any) -> dict[str, Any]:
+    """What every estimator has."""
+    return {
+        "described": " ".join(repr(model).split()),
+        "classes": model.classes_,
+        "n_features": int(model.n_features_in_),
+        # scikit-learn sets it where columns have names.
+        "feature_names": vars(model).get("feature_names_in_"),
+        "weights": np.atleast_2d(np.asarray(model.coef_, dtype=np.float64)),
+    }

@@ -1,0 +1,317 @@
+"""Sites: Gaussian factors that explain what priors and channels answer at cavities.
+
+A cavity is a marginal with one factor taken out. Of weights and samples with several scores, cavities and
+sites are side by side, (weights or samples, scores).
+
+What labels and held weights say of the free weights is a Gaussian of few dimensions, one for each score
+(`gaussian_layer.Opened`). There the priors of free weights answer, all scores of a weight together and all
+weights of a cluster together (`clusters`), and the sites move towards what explains the answers. Sites may be
+negative; here it is seen to that a posterior remains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from foldless.beliefs import Array
+from foldless.operators.base import column_positions
+from foldless.problem import Problem
+from foldless.solvers.base import State
+from foldless.solvers.clusters import Cluster, ClusterSite, JointSites
+from foldless.solvers.gaussian_layer import (
+    Block,
+    Gaussian,
+    JointCavity,
+    NotPositiveDefinite,
+    Opened,
+    Positions,
+    Scores,
+    Sites,
+    Tiles,
+    columns_of,
+    of_any_score,
+    opened_layer,
+    side_by_side,
+)
+from foldless.solvers.message_passing import along_scores
+
+# A cavity without precision, or with less than this share of its marginal's, says nothing: its site waits.
+# The share may be very small, since a prior can be all but certain that a weight is zero.
+LEAST_CAVITY_SHARE = 1e-200
+# The share that such a cavity is shown with: wide enough to say nothing.
+WIDE_CAVITY_SHARE = 1e-9
+# Label sites take at most this share of what a label and its cavity say together, so that 1 - v c > 0.
+LARGEST_LABEL_SHARE = 1 - 1e-12
+# Site precisions are differences of precisions. A site that moves by less than so many units in the last
+# place of those stays: a Gaussian prior keeps its own precision, however small beside the labels'.
+ROUNDING = 32 * np.finfo(np.float64).eps
+# Free weights answer this often to the labels of an iteration: once is for the labels, once for each other.
+ANSWERS = 2
+ANSWER_STEP = 0.8
+# A step is halved this often to keep the posterior positive definite before it is given up.
+MAX_HALVINGS = 12
+# No answer makes a weight's variance so many times larger than it was or is to be: that is the way in which a
+# posterior ceases to be one.
+LARGEST_GROWTH = 2.0
+# Where labels have become so vague that negative sites leave nothing, these shares of them are tried.
+WEAKER_SITES = (1.0, 0.5, 0.25, 0.125, -0.125)
+
+
+@dataclass(frozen=True, eq=False)
+class Cavities:
+    """Means and variances with one factor taken out each; `proper` is where that leaves a distribution."""
+
+    mean: Array
+    var: Array
+    proper: NDArray[np.bool_]
+
+    @classmethod
+    def left(cls, mean: Array, var: Array, precision: Array, slope: Array) -> Cavities:
+        """What is left of marginals: this precision, and a mean moved by the factor's slope over it.
+
+        The factor's slope at the marginal mean is balanced by that of all others, `slope`. Where nothing is
+        left the cavity is wide and the mean stays.
+        """
+        proper = precision > LEAST_CAVITY_SHARE / var
+        precision = np.where(proper, precision, WIDE_CAVITY_SHARE / var)
+        return cls(np.where(proper, mean + slope / precision, mean), 1.0 / precision, proper)
+
+    @classmethod
+    def believed(cls, mean: Array, var: Array) -> Cavities:
+        """Cavities of another solver; exact covariances are made in double precision."""
+        mean, var = np.asarray(mean, dtype=np.float64), np.asarray(var, dtype=np.float64)
+        return cls(mean, var, np.ones(mean.shape, dtype=bool))
+
+
+def score_cavities(scores: Scores, sites: Sites, sample_weight: Array, lost: Array | None = None) -> Cavities:
+    """Scores without one label: a sample of weight 2 keeps the other, one of weight ½ had half to lose."""
+    lost = np.minimum(sample_weight, 1.0) if lost is None else lost
+    remaining, lost = (along_scores(weight, scores.mean) for weight in (sample_weight - lost, lost))
+    precision = scores.rest_precision + remaining * sites.label_precision
+    slope = lost * (sites.label_precision * scores.mean - sites.label_shift)
+    return Cavities.left(scores.mean, scores.var, precision, slope)
+
+
+def label_sites(problem: Problem, at: Cavities, old: Sites) -> tuple[tuple[Array, Array], Array]:
+    """Precisions and shifts of sites that explain labels at these cavities, and the log normalisers there.
+
+    With slope s and curvature c of log Z at N(p, v): c / (1 - v c) and p · precision + s (1 + v · precision).
+    Label sites stay non-negative, and improper cavities keep theirs.
+    """
+    response = problem.channel.respond(at.mean, at.var, problem.labels)
+    curvature = np.clip(response.curvature, 0.0, LARGEST_LABEL_SHARE / at.var)
+    precision = curvature / (1 - at.var * curvature)
+    shift = at.mean * precision + response.slope * (1 + at.var * precision)
+    known = at.proper & np.isfinite(precision) & np.isfinite(shift)
+    sites = np.where(known, precision, old.label_precision), np.where(known, shift, old.label_shift)
+    return sites, response.log_z
+
+
+def prior_sites(mean: Array, var: Array, at: Cavities, old: tuple[Array, Array]) -> tuple[Array, Array]:
+    """Precisions and shifts of sites that make these moments of cavities; improper cavities keep theirs."""
+    tilted_precision = 1.0 / np.maximum(var, np.finfo(float).tiny)
+    tilted_shift = mean * tilted_precision
+    cavity_precision = 1.0 / at.var
+    precision = _settled(tilted_precision - cavity_precision, old[0], tilted_precision)
+    shift = _settled(tilted_shift - at.mean * cavity_precision, old[1], np.abs(tilted_shift))
+    known = at.proper & np.isfinite(precision) & np.isfinite(shift)
+    return np.where(known, precision, old[0]), np.where(known, shift, old[1])
+
+
+def _settled(wanted: Array, old: Array, size: Array) -> Array:
+    """The wanted values, but the old ones where the difference is rounding error of numbers of this size."""
+    return np.where(np.abs(wanted - old) <= ROUNDING * size, old, wanted)
+
+
+def sites_at_cavities(problem: Problem, state: State, old: Sites | None = None) -> Sites:
+    """Sites that explain what prior and channel answer at a state's cavities, of whatever solver.
+
+    At a fixed point of `EP` these are its sites; of GAMP and VAMP they are what its messages stand for.
+    """
+    old = Sites(*np.zeros((4, 1))) if old is None else old
+    weights = Cavities.believed(state.cavity_mean, state.cavity_var)
+    scores = Cavities.believed(state.score_cavity_mean, state.score_cavity_var)
+    mean, var, _ = problem.prior.tilted(weights.mean, weights.var)
+    return Sites(*prior_sites(mean, var, weights, old[:2]), *label_sites(problem, scores, old)[0])
+
+
+def free_weights(
+    proposed: Sites, present: Sites, data_precision: Array, clusters: Sequence[ClusterSite] = ()
+) -> Positions:
+    """Weights of which labels say more than the prior, or whose sites are not positive, or have been.
+
+    There can be at most twice as many of the first as there are samples, and at most as many of the second
+    [Σ (1 - λ var) <= M]. Half as many of the first are taken as there are samples: with a prior that is weak
+    for all weights it matters little which are free. With several scores, those that one of them makes free.
+    Weights that share a site are free always.
+    """
+    n_samples, precision = proposed.label_precision.shape[0], proposed.prior_precision
+    negative = of_any_score(present.prior_precision <= 0)
+    # More negative sites than labels make no posterior: such a proposal is not followed that far.
+    if np.all(np.count_nonzero(precision <= 0, axis=0) <= n_samples):
+        negative = negative | of_any_score(precision <= 0)
+    free = negative | of_any_score(precision < data_precision)
+    most = n_samples // 2
+    if np.count_nonzero(free) > most:
+        with np.errstate(over="ignore"):
+            share = precision / np.maximum(data_precision, np.finfo(float).tiny)
+        least = np.min(columns_of(share), axis=0)
+        weakest = np.argsort(np.where(free, least, np.inf), kind="stable")[:most]
+        free = negative.copy()
+        free[weakest] = True
+    for cluster in clusters:
+        free[cluster.columns] = True
+    return np.flatnonzero(free)
+
+
+@dataclass(frozen=True, eq=False)
+class FreeWeights:
+    """The free weights of every score under their sites, and the clusters among them as judged last."""
+
+    opened: Sequence[Opened]
+    held: Sites  # all sites, of which those of free weights no longer count
+    blocks: Sequence[Block]
+    joint: JointSites | None = None
+    clusters: tuple[Cluster, ...] = ()
+
+    @classmethod
+    def at(
+        cls, opened: Sequence[Opened], sites: Sites, var: Array, clusters: Sequence[ClusterSite] = ()
+    ) -> FreeWeights:
+        """At their present sites, with weaker ones instead of negative ones if need be.
+
+        Variances are to be compared with `var`, those of the iteration before. Clusters are among the free
+        weights and have joint sites.
+        """
+        joint = JointSites(clusters, opened[0].free) if clusters else None
+        parts = zip(opened, sites.of_scores(), columns_of(var), strict=True)
+        return cls(opened, sites, [_weakened(*part, joint) for part in parts], joint)
+
+    def answered(self, problem: Problem, cavities: Cavities) -> FreeWeights:
+        """After their priors have answered to what labels and held weights say of them.
+
+        The cavities are those of all weights: a prior may differ between columns, so it is shown all of them.
+        """
+        free, blocks, clusters = self.opened[0].free, self.blocks, self.clusters
+        if free.size == 0:
+            return self
+        cavity_mean, cavity_var = cavities.mean.copy(), cavities.var.copy()
+        # With several scores and no weight held, an answer costs as much as an iteration.
+        once = len(blocks) > 1 and free.size == cavity_mean.shape[0]
+        for _ in range(1 if once else ANSWERS):
+            moments = zip(*(block.moments for block in blocks), strict=True)
+            at = Cavities.left(*map(side_by_side, moments))
+            cavity_mean[free], cavity_var[free] = at.mean, at.var
+            mean, var, _ = problem.prior.tilted(cavity_mean, cavity_var)
+            mean, var = mean[free], var[free]
+            precision, shift = prior_sites(mean, var, at, _sites(blocks))
+            wanted = list(zip(*map(columns_of, (precision, shift, var)), strict=True))
+            if self.joint is not None:
+                clusters = self.joint.judged(problem, blocks[0])
+                wanted = [self.joint.wanted(clusters, *wanted[0])]
+            blocks = [_towards(block, *site) for block, site in zip(blocks, wanted, strict=True)]
+        return replace(self, blocks=blocks, clusters=clusters)
+
+    @property
+    def sites(self) -> Sites:
+        """The sites of all weights and labels."""
+        return self.held.with_prior(self.opened[0].free, *_sites(self.blocks))
+
+    @property
+    def cluster_sites(self) -> tuple[ClusterSite, ...]:
+        return () if self.joint is None else self.joint.read(self.blocks[0])
+
+    def gaussian(self) -> Gaussian:
+        """The Gaussian of all sites; raises NotPositiveDefinite if there is none."""
+        pairs = zip(self.opened, self.blocks, strict=True)
+        return Gaussian.of_scores([layer.closed(block) for layer, block in pairs])
+
+    def scores(self) -> Scores:
+        pairs = zip(self.opened, self.blocks, strict=True)
+        return Scores.side_by_side([layer.scores(block) for layer, block in pairs])
+
+
+def opened_layers(tiles: Tiles, sites: Sites, sample_weight: Array, free: Positions) -> list[Opened]:
+    """The layers of all scores, opened for the same free weights."""
+    return [opened_layer(tiles, own, sample_weight, free) for own in sites.of_scores()]
+
+
+def _sites(blocks: Sequence[Block]) -> tuple[Array, Array]:
+    precision = side_by_side([block.own_precision for block in blocks])
+    return precision, side_by_side([block.site_shift for block in blocks])
+
+
+def _weakened(opened: Opened, sites: Sites, var: Array, joint: JointSites | None) -> Block:
+    """The free weights of a score with so much of their negative sites as keeps variances in bounds."""
+    precision, shift = sites.prior_precision[opened.free], sites.prior_shift[opened.free]
+    negative, largest = precision < 0, LARGEST_GROWTH**2 * var[opened.free]
+    block: Block | None = None
+    for share in WEAKER_SITES:
+        weaker = np.where(negative, share * precision, precision)
+        try:
+            block = Block(opened, weaker if joint is None else joint.put_into(weaker, share), shift)
+        except NotPositiveDefinite:
+            continue
+        if (joint is None and not negative.any()) or np.all(block.var <= largest):
+            return block
+    if block is None:
+        raise NotPositiveDefinite("prior sites of negative precision outweigh the labels")
+    return block
+
+
+def _towards(block: Block, precision: Array, shift: Array, var: Array) -> Block:
+    """A step towards these sites, which make this variance, shortened until no variance grows too much."""
+    largest, step = LARGEST_GROWTH * np.maximum(block.var, var), ANSWER_STEP
+    for _ in range(MAX_HALVINGS):
+        try:
+            found = Block(
+                block.opened,
+                block.site_precision + step * (precision - block.site_precision),
+                block.site_shift + step * (shift - block.site_shift),
+            )
+            if np.all(found.var <= largest):
+                return found
+        except NotPositiveDefinite:
+            pass
+        step /= 2
+    return block
+
+
+def joint_cavities(
+    tiles: Tiles,
+    sites: Sites,
+    sample_weight: Array,
+    sets: Sequence[ArrayLike],
+    clusters: Sequence[ClusterSite] = (),
+) -> list[JointCavity]:
+    """What labels and all other weights say about the weights of each set of columns together.
+
+    With the prior sites of a set C taken out at once and the other weights integrated, the Gaussian of sites
+    leaves a function exp(-½ wᵀ P w + hᵀ w) of the weights in C, which are free there (`Block.cavity`).
+
+    Sites may come from any solver. Those of negative precision may not go together if they do not come from
+    one Gaussian, as GAMP's do not, and then are weakened. A label site is that of one sample, which counts as
+    often as `sample_weight` has it. Columns of a cluster have its site.
+    """
+    n_weights = tiles.shape[1]
+    asked, joint = [column_positions(columns, n_weights) for columns in sets], [c.columns for c in clusters]
+    for positions in asked:
+        for cluster in joint:
+            inside = np.isin(cluster, positions)
+            if inside.any() and not inside.all():
+                raise ValueError(
+                    f"columns {positions.tolist()} are a part of the cluster {cluster.tolist()}, whose one "
+                    "site cannot be divided. Ask for all of its columns."
+                )
+    # What is not positive, or joint, cannot be integrated weight by weight.
+    free = np.unique(np.concatenate([*asked, *joint, np.flatnonzero(sites.prior_precision <= 0)]))
+    for site in clusters:
+        sites = sites.with_prior(site.columns, site.precision.diagonal(), site.shift)
+    opened = opened_layers(tiles, sites, sample_weight, free)
+    (block,) = FreeWeights.at(opened, sites, np.full(n_weights, np.inf), clusters).blocks
+    # With more samples than weights all are free.
+    return [block.cavity(np.searchsorted(block.opened.free, positions)) for positions in asked]
