@@ -266,7 +266,9 @@ class GAMPClassifier(WarmStart, MessagePassingClassifier):
         if self.solver not in SOLVERS:
             raise ValueError(f"solver must be one of {SOLVERS}, or a solver; got {self.solver!r}.")
         if self.rule != "sum-product":
-            raise ValueError(f"solver={self.solver!r} has rule='sum-product' only; got {self.rule!r}.")
+            raise ValueError(
+                f"solver={self.solver!r} has rule='sum-product' only; got {self.rule!r}. Use solver='gamp'."
+            )
         if self.solver == "vamp" and n_classes > 2:
             raise ValueError("solver='vamp' is for two classes. Use 'gamp', 'ep' or 'hygamp'.")
         return EP() if self.solver == "ep" else VAMP(damping)
