@@ -172,9 +172,7 @@ def _samples_position(schema: Any, roles: Roles) -> int | None:
     """The column that names rows: pandas' index, or a first column of text that is for nothing else."""
     if INDEX in schema.names:
         return int(schema.names.index(INDEX))
-    first = schema.names[0]
-    named = (roles.target, roles.groups, *roles.covariates, *roles.ignore, *(roles.features or ()))
-    return 0 if first not in named and _is_text(schema.field(0).type) else None
+    return 0 if schema.names[0] not in roles.named and _is_text(schema.field(0).type) else None
 
 
 def _is_text(kind: Any) -> bool:
