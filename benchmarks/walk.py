@@ -35,7 +35,9 @@ def tables(folder: Path) -> dict[str, tuple[Any, Any]]:
     genes = rng.normal(size=(60, 2000)) + factors @ loadings
     y_genes = (genes[:, 0] + factors[:, 0] + rng.normal(size=60) > 0).astype(int)
     y_four = rng.integers(0, 4, 100)
-    four = rng.normal(size=(100, 1000)) + (np.arange(1000) % 4 == y_four[:, None]) * (np.arange(1000) < 12) * 2.0
+    four = (
+        rng.normal(size=(100, 1000)) + (np.arange(1000) % 4 == y_four[:, None]) * (np.arange(1000) < 12) * 2.0
+    )
     words = sp.random(600, 3000, density=0.02, random_state=0, format="csr")
     y_words = (np.asarray(words[:, :200].sum(axis=1))[:, 0] > 1.9).astype(int)
     on_disk = folder / "genes.npy"

@@ -16,6 +16,7 @@ from sklearn.datasets import load_iris
 
 from foldless import SMLRClassifier, SparseClassifier
 from foldless.datasets import make_class_means
+from foldless.estimators._summary import summary_of
 from foldless.estimators.baselines import OneBitCS
 from foldless.io import printable
 from foldless.plots import (
@@ -27,7 +28,6 @@ from foldless.plots import (
     WeightDisplay,
     save,
 )
-from foldless.estimators._summary import summary_of
 from foldless.plots.readings import ranking, weights_of
 
 matplotlib.use("Agg")

@@ -71,8 +71,8 @@ class SparseClassifier(WarmStart, MessagePassingClassifier):
     tol : float, default=1e-4
     max_iter : int, default=1000
     warm_start : bool, default=False
-        Go on from where the last fit ended, if data and parameters are the same but for `max_iter`. The
-        answer does not depend on it.
+        Go on from where the last fit ended, if it settled in less than `max_iter` iterations, and data and
+        parameters are the same. The answer does not depend on it.
     verbose : int, default=0
     n_jobs : int, optional
         How many threads a fit may use; -1 for all cores. By default one, but for compiled loops over sparse
@@ -159,12 +159,11 @@ class SparseClassifier(WarmStart, MessagePassingClassifier):
         """What `fit` would do with these data, and why: `Plan.reasons`. Nothing is fitted."""
         reader = clone(self)  # reading leaves attributes behind
         operator, targets = training_data(reader, X, y)
-        reader._encoded(targets)
-        weight, _, _ = sample_weights(targets, sample_weight, self.class_weight, reader.classes_)
+        classes, _ = reader._encoded(targets)
+        weight, *_ = sample_weights(targets, sample_weight, self.class_weight, classes)
         standardized, kept = Standardized.fit(operator, weight), reader._kept_positions(operator.shape[1])
-        codes = np.searchsorted(reader.classes_, targets)
-        found = survey(standardized, codes, weight, reader.classes_.size, kept)
-        return self._planned(found, reader._choices(reader.classes_.size), groups is not None)
+        found = survey(standardized, np.searchsorted(classes, targets), weight, classes.size, kept)
+        return self._planned(found, reader._choices(classes.size), groups is not None)
 
     def _planned(self, found: Survey, choices: Choices, groups: bool) -> Plan:
         return plan(found.facts, self._budget, groups=groups, generative_weight=choices.generative_weight)

@@ -43,7 +43,7 @@ from foldless.beliefs import Array
 from foldless.component import Component
 from foldless.operators import Dense, Operator
 from foldless.operators.partly_visited import PartlyVisited
-from foldless.operators.tiled import Tiled
+from foldless.operators.dense import Tiled
 from foldless.priors import Blocks, Prior
 from foldless.priors.with_screened_out import WithScreenedOut, around_innermost, innermost, innermost_cavity
 from foldless.problem import Problem, ScreenedOut
