@@ -36,6 +36,9 @@ from foldless.tuning.record import GROUPS_NOT_LEFT_OUT, Recorder
 from foldless.tuning.survey import Survey, survey
 from foldless.tuning.table import Table
 
+# Where the plan has none of its own.
+SOLVER = GAMP()
+
 
 @registered("estimator/sparse")
 class SparseClassifier(WarmStart, MessagePassingClassifier):
@@ -145,7 +148,7 @@ class SparseClassifier(WarmStart, MessagePassingClassifier):
         return Choices(
             prior="spike-and-slab" if n_classes == 2 else "row-sparse",
             channel=channel,
-            solver=GAMP(),
+            solver=SOLVER,
             stopping=checked_stopping(self.tol, self.max_iter),
             generative_weight=checked_generative_weight(self.generative_weight, channel),
             screening=Screening(self._budget.screened),

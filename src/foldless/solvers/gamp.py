@@ -88,7 +88,7 @@ class SquaredNorms:
 
 @dataclass(frozen=True, eq=False)
 class LabelEvidence:
-    """Slopes and curvatures, damped, of labels' log normalisers at the cavities of scores, and these."""
+    """Log normalisers of labels at the cavities of scores, and their slopes and curvatures, damped."""
 
     slopes: Array
     curvatures: Array

@@ -205,10 +205,7 @@ class TiedLayer(ABC):
 
     def _slopes(self, row_vector: Array) -> Array:
         """(X/norm)ᵀ row_vector for the tied columns."""
-        sweep = self.operator.sweep(
-            np.zeros(self.n_weights), None, lambda rows, scores, score_var: (row_vector[rows], None)
-        )
-        return sweep.slopes[self.tied] / self.norm
+        return self.operator.adjoint(row_vector)[self.tied] / self.norm
 
 
 class _BySamples(TiedLayer):
@@ -386,14 +383,8 @@ class VAMP(MessagePassing[VAMPState]):
                 kept_shift=vagueness * sites.kept_shift,
             )
             belief = layer.belief(sites)
-        return _state(
-            layer,
-            sites,
-            belief,
-            iteration=0,
-            pace=Pace.first(self.damping, problem.labels.size),
-            log_evidence=-np.inf,
-        )
+        pace = Pace.first(self.damping, problem.labels.size)
+        return _state(layer, sites, belief, iteration=0, pace=pace, log_evidence=-np.inf)
 
     def step(self, problem: Problem, state: VAMPState) -> VAMPState:
         if not state.layer.serves(problem):
@@ -420,14 +411,8 @@ class VAMP(MessagePassing[VAMPState]):
             sites = sites._replace(
                 kept_precision=fresh.sites.kept_precision, kept_shift=fresh.sites.kept_shift
             )
-        return _state(
-            layer,
-            sites,
-            layer.belief(sites),
-            iteration=state.iteration,
-            pace=fresh.pace,
-            log_evidence=-np.inf,
-        )
+        rest = {"iteration": state.iteration, "pace": fresh.pace, "log_evidence": -np.inf}
+        return _state(layer, sites, layer.belief(sites), **rest)
 
     def posterior(self, problem: Problem, state: VAMPState) -> Posterior:
         """Moments of the prior at the cavities: their means are the Gaussian's at a fixed point, and their
