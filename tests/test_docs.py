@@ -38,6 +38,7 @@ HOMES = {
     "Prior": "foldless.priors.base",
     "Channel": "foldless.channels.base",
     "Operator": "foldless.operators.base",
+    "Storage": "foldless.operators.base",
     "Solver": "foldless.solvers.base",
     "Tuner": "foldless.solvers.base",
 }
@@ -296,7 +297,7 @@ def test_the_operator_of_the_page_keeps_the_contract(taught, rows_at_once):
     contract.test_squared_norms_count_rows_by_their_weight(pair)
     contract.test_adjoint_matches_the_explicit_matrix(pair)
     contract.test_weights_and_variances_may_differ_in_width(pair)
-    contract.test_nonzero_fraction_is_the_share_of_rows_that_are_not_zero(pair)
+    contract.test_nonzero_weight_is_that_of_rows_that_are_not_zero(pair)
     contract.test_some_rows_are_an_operator_of_their_own(pair, "some")
 
 

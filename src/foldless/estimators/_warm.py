@@ -21,6 +21,7 @@ class WarmStart:
     """For estimators with a parameter `warm_start`."""
 
     warm_start: bool
+    max_iter: int
     record_: Record
     _warm: tuple[str, SparseFits] | None = None
 
@@ -34,7 +35,9 @@ class WarmStart:
             # What was learnt then is behind this answer, too.
             warm, recorder.earlier = self._warm[1], self.record_.all
         result = fit(warm)
-        self._warm = known, result.unfinished.without_data()
+        # What max_iter has cut short may have decided too early, between weights of class means or parameters.
+        cut_short = any(run.n_iter >= self.max_iter for run in result.record.of("sparse"))
+        self._warm = None if cut_short else (known, result.unfinished.without_data())
         return result
 
 

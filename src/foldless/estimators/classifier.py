@@ -68,8 +68,8 @@ class SparseClassifier(WarmStart, MessagePassingClassifier):
     tol : float, default=1e-4
     max_iter : int, default=1000
     warm_start : bool, default=False
-        Go on from where the last fit ended, if data and parameters are the same but for `max_iter`. The
-        answer does not depend on it.
+        Go on from where the last fit ended, if it settled in less than `max_iter` iterations, and data and
+        parameters are the same. The answer does not depend on it.
     verbose : int, default=0
     n_jobs : int, optional
         How many threads a fit may use; -1 for all cores. By default one, but for compiled loops over sparse

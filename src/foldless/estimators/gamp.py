@@ -104,8 +104,8 @@ class GAMPClassifier(WarmStart, MessagePassingClassifier):
         Of each run; comparing generative weights takes several short ones, all counted in `n_iter_`. With a
         million features and more, of iterations that visit all of them; `n_iter_` counts the others, too.
     warm_start : bool, default=False
-        Go on from where the last fit ended, if data and parameters are the same but for `max_iter`. The
-        answer does not depend on it.
+        Go on from where the last fit ended, if it settled in less than `max_iter` iterations, and data and
+        parameters are the same. The answer does not depend on it.
     verbose : int, default=0
         Print each iteration.
     n_jobs : int, optional

@@ -96,7 +96,8 @@ class _Path:
     def run(self) -> tuple[SparseFits, list[Model]]:
         """The sparse model, and dense ones beside it."""
         sparse = self.plan.sparse
-        if sparse.search_rows and self.warm is None:
+        # Which dense models are worth fitting to all rows, some of them decide every time.
+        if sparse.search_rows and (self.warm is None or self.plan.dense is not None):
             found = self._from_some_rows()
             if found is not None:
                 return found
