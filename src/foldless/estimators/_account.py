@@ -57,7 +57,7 @@ PARAMETERS = {
     "channel__noise": "share of labels that are wrong",
 }
 DENSE = {
-    "ridge": "ridges, which know nothing of class means",
+    "ridge": "ridges, whose priors do not depend on the labels",
     "informed": "informed ridges, in which a feature has the more the further apart its class means are",
     "strongly-informed": "strongly informed ridges, in which these differences count squared",
 }
@@ -295,7 +295,7 @@ class Account:
         )
         if self._for("tune") and weight:
             yield Sentence(
-                "There it stands with the plain parameters, which have seen no labels.",
+                "There it stands with the plain parameters, which do not depend on the labels.",
                 (("average at", "plain"),),
             )
         elif self._for("polish") and weight:

@@ -211,7 +211,7 @@ class BayesPointBase(Saved, NotebookSummary, ClassifierMixin, BaseEstimator, ABC
         self.loo_log_loss_ = -float(share @ log_proba[np.arange(code.size), code])
         self.loo_proba_ = np.exp(log_proba).astype(dtype)
 
-    # ------------------------------------------------------------------ what is said of it
+    # ------------------------------------------------------------------ the summary
 
     @abstractmethod
     def _account(self) -> tuple[Sentence, ...]:

@@ -117,7 +117,7 @@ class Summary:
 
 
 class Summarised:
-    """An estimator that says what it has found."""
+    """An estimator with a summary of what it has found."""
 
     def _summary(self) -> Summary:
         """Of a fitted estimator; see `summary_of`."""
