@@ -42,8 +42,8 @@ from numpy.typing import NDArray
 from foldless.beliefs import Array
 from foldless.component import Component
 from foldless.operators import Dense, Operator
-from foldless.operators.partly_visited import PartlyVisited
 from foldless.operators.dense import Tiled
+from foldless.operators.partly_visited import PartlyVisited
 from foldless.priors import Blocks, Prior
 from foldless.priors.with_screened_out import WithScreenedOut, around_innermost, innermost, innermost_cavity
 from foldless.problem import Problem, ScreenedOut
