@@ -128,10 +128,7 @@ def _matrix(path: Path, stored: Any, shapes: dict[str, Any], taken: set[str | No
 
 def _vector(path: Path, vector: NDArray[Any], length: int, what: str, lines: str) -> NDArray[Any]:
     if vector.shape != (length,):
-        remedy = (
-            "One value for each sample is needed."
-            if lines == "rows"
-            else "One name for each column is needed."
-        )
-        raise BadTable(path, f"{what} has shape {vector.shape}; X has {length} {lines}.", remedy)
+        needed = "value for each sample" if lines == "rows" else "name for each column"
+        problem = f"{what} has shape {vector.shape}; X has {length} {lines}."
+        raise BadTable(path, problem, f"One {needed} is needed.")
     return vector

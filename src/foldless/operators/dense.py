@@ -222,11 +222,11 @@ class Tiled(Storage):
         loses at most the factor 1 / p₁, of the order of the number of rows. If squares over- or underflow in
         some column, all are taken of d / Σ p |d|, in another two passes.
         """
-        absent = self._absent_share(share)  # entries of zero
+        absent = self._absent_share(share)
 
         def sums(*steps: TileStep) -> tuple[Array, ...]:
-            at_zero = -shift[np.newaxis]
             found = self._column_sums(shift, share, *steps)
+            at_zero = -shift[np.newaxis]  # the deviation of an entry that is not stored
             for step, total in zip(steps, found, strict=True):
                 step(at_zero, lambda vector: vector)
                 total += absent * at_zero[0]
