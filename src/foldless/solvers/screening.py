@@ -47,7 +47,7 @@ from foldless.operators.partly_visited import PartlyVisited
 from foldless.priors import Blocks, Prior
 from foldless.priors.with_screened_out import WithScreenedOut, around_innermost, innermost, innermost_cavity
 from foldless.problem import Problem, ScreenedOut
-from foldless.solution import History, Iteration, Outcome, Solution
+from foldless.solution import History, Outcome, Solution
 from foldless.solvers import GAMP, Stopping, solve
 from foldless.solvers.base import Solver, State, Tuner
 from foldless.solvers.gamp import GAMPState, weight_evidence
@@ -247,51 +247,44 @@ class _Rounds:
 
     def _whole(self, state: GAMPState | None, max_iter: int) -> Solution:
         """So many iterations over all weights, as without a screen."""
-        solution = solve(
-            self.problem,
-            self.solver,
-            stopping=replace(self.stopping, max_iter=min(max_iter, self.stopping.max_iter)),
-            tuner=self.tuner_for(self.problem, delay=1 if state is None else 0),
-            state=state,
-            watch=self._told(),
-        )
-        self._note(solution.history.iterations, whole=True)
-        return solution
+        stopping = replace(self.stopping, max_iter=min(max_iter, self.stopping.max_iter))
+        tuner = self.tuner_for(self.problem, delay=1 if state is None else 0)
+        return self._solve(self.problem, stopping, tuner, state)
 
     def _small(self, state: GAMPState, gathered: _Gathered, scores: Array) -> Solution:
         """The problem of the gathered columns, solved and tuned."""
-        problem = _small_problem(self.problem, state, gathered, scores)
-        columns = gathered.columns
-        visited = columns.size
-        solution = solve(
-            problem,
-            self.solver,
-            stopping=replace(
-                self.small_stopping, max_iter=min(SMALL_ITERATIONS, self.small_stopping.max_iter)
-            ),
-            tuner=_Following.of(problem, self.tuner_for(problem, columns)),
-            state=state.of_columns(columns),
-            watch=self._told(visited),
-        )
-        self._note([line._replace(visited=visited) for line in solution.history.iterations])
-        return solution
+        problem, columns = _small_problem(self.problem, state, gathered, scores), gathered.columns
+        stopping = replace(self.small_stopping, max_iter=min(SMALL_ITERATIONS, self.small_stopping.max_iter))
+        tuner = _Following.of(problem, self.tuner_for(problem, columns))
+        return self._solve(problem, stopping, tuner, state.of_columns(columns), visited=columns.size)
 
     def _visit(self, state: GAMPState, gathered: _Gathered, screened_out: ScreenedOut) -> Solution:
         """One iteration over all weights, after one over the gathered ones."""
         operator = self.problem.operator
         # What the correction takes out again.
         rest = screened_out.cavity_mean + screened_out.cavity_var * state.slopes
-        visit = solve(
-            self.problem.but(operator=PartlyVisited(operator, *gathered, rest)),
-            self.solver,
-            stopping=replace(self.stopping, max_iter=1, min_iter=1),
-            tuner=_Resting(self.tuner_for(self.problem, learn=False), self.tuner_for(self.problem)),
-            state=state,
-            watch=self._told(),
-        )
-        self._note(visit.history.iterations, whole=True)
+        problem = self.problem.but(operator=PartlyVisited(operator, *gathered, rest))
+        tuner = _Resting(self.tuner_for(self.problem, learn=False), self.tuner_for(self.problem))
+        visit = self._solve(problem, replace(self.stopping, max_iter=1, min_iter=1), tuner, state)
         self.problem = visit.problem.but(operator=operator)
         return replace(visit, problem=self.problem)
+
+    def _solve(
+        self,
+        problem: Problem,
+        stopping: Stopping,
+        tuner: Tuner,
+        state: GAMPState | None,
+        visited: int | None = None,
+    ) -> Solution:
+        """As `solve`, with iterations noted that visit all weights, or so many."""
+        watch, begun = self.watch, len(self.history)
+        told = None if watch is None else lambda n, line: watch(begun + n, line._replace(visited=visited))
+        solution = solve(problem, self.solver, stopping=stopping, tuner=tuner, state=state, watch=told)
+        lines = [line._replace(visited=visited) for line in solution.history.iterations]
+        self.history.iterations.extend(lines)
+        self.n_whole += len(lines) if visited is None else 0
+        return solution
 
     def _learn_from(self, small: Solution) -> None:
         """The parameters that a small problem was tuned to."""
@@ -303,16 +296,6 @@ class _Rounds:
         )
         # Some of what tuning does is not learnt but follows from the state: the ridge of a blend.
         self.problem = self.tuner_for(self.problem, learn=False).update(self.problem, small.state, 0)
-
-    def _told(self, visited: int | None = None) -> Watch | None:
-        watch, begun = self.watch, len(self.history)
-        if watch is None:
-            return None
-        return lambda n, line: watch(begun + n, line._replace(visited=visited))
-
-    def _note(self, lines: list[Iteration], *, whole: bool = False) -> None:
-        self.history.iterations.extend(lines)
-        self.n_whole += len(lines) if whole else 0
 
     def _interrupted(self, state: GAMPState) -> Solution:
         posterior = self.solver.posterior(self.problem, state)
