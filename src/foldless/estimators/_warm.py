@@ -35,7 +35,7 @@ class WarmStart:
             # What was learnt then is behind this answer, too.
             warm, recorder.earlier = self._warm[1], self.record_.all
         result = fit(warm)
-        # What max_iter has cut short may have decided too early, between weights of class means or parameters.
+        # What max_iter has cut short may have decided too early, as between weights of class means.
         cut_short = any(run.n_iter >= self.max_iter for run in result.record.of("sparse"))
         self._warm = None if cut_short else (known, result.unfinished.without_data())
         return result
