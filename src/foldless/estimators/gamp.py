@@ -251,17 +251,19 @@ class GAMPClassifier(WarmStart, MessagePassingClassifier):
         return "spike-and-slab" if isinstance(self.prior, str) else SpikeAndSlab(prior.slab, prior.inclusion)
 
     def _solver(self, n_classes: int) -> Solver[Any]:
+        if n_classes == 2 and (self.solver == "hygamp" or isinstance(self.solver, HyGAMP)):
+            raise ValueError(
+                "solver='hygamp' has full covariances of the scores of a sample, and two classes have "
+                "one score. Use solver='gamp'."
+            )
+        if n_classes > 2 and (self.solver == "vamp" or isinstance(self.solver, VAMP)):
+            raise ValueError("solver='vamp' is for two classes. Use 'gamp', 'ep' or 'hygamp'.")
         if isinstance(self.solver, Solver):
             return self.solver
         damping = damping_from(self.damping)
         if self.solver == "gamp":
             return GAMP(self.rule, self.variances, damping)
         if self.solver == "hygamp":
-            if n_classes == 2:
-                raise ValueError(
-                    "solver='hygamp' has full covariances of the scores of a sample, and two classes have "
-                    "one score. Use solver='gamp'."
-                )
             return HyGAMP(self.rule, self.variances, damping)
         if self.solver not in SOLVERS:
             raise ValueError(f"solver must be one of {SOLVERS}, or a solver; got {self.solver!r}.")
@@ -269,8 +271,6 @@ class GAMPClassifier(WarmStart, MessagePassingClassifier):
             raise ValueError(
                 f"solver={self.solver!r} has rule='sum-product' only; got {self.rule!r}. Use solver='gamp'."
             )
-        if self.solver == "vamp" and n_classes > 2:
-            raise ValueError("solver='vamp' is for two classes. Use 'gamp', 'ep' or 'hygamp'.")
         return EP() if self.solver == "ep" else VAMP(damping)
 
     def _layout(self, n_features: int, always_keep: tuple[int, ...], n_classes: int) -> Layout:

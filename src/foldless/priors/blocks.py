@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Self, cast
 
 import numpy as np
@@ -104,12 +105,20 @@ class Blocks(Learner):
         others = [proximal_of(prior, self) for _, prior in self.others]
         return lambda cavity_mean, cavity_var: self._scatter(inner, others, cavity_mean, cavity_var)
 
-    def tilted_rows(self, shift: Array, precision: Array) -> TiltedRows:
-        """Each prior's answer on its own rows, under full covariances."""
-        return self._scatter_rows("tilted_rows", shift, precision)
+    @property
+    def tilted_rows(self) -> Callable[[Array, Array], TiltedRows]:
+        """Each prior's answer on its own rows, under full covariances, if all priors have it."""
+        return self._of_rows("tilted_rows")
 
-    def proximal_rows(self, shift: Array, precision: Array) -> TiltedRows:
-        return self._scatter_rows("proximal_rows", shift, precision)
+    @property
+    def proximal_rows(self) -> Callable[[Array, Array], TiltedRows]:
+        return self._of_rows("proximal_rows")
+
+    def _of_rows(self, rule: str) -> Callable[[Array, Array], TiltedRows]:
+        for prior in (self.base, *(prior for _, prior in self.others)):
+            if not hasattr(prior, rule):
+                raise AttributeError(f"{type(prior).__name__} has no {rule}.")
+        return partial(self._scatter_rows, rule)
 
     def _scatter_rows(self, rule: str, shift: Array, precision: Array) -> TiltedRows:
         answer: TiltedRows = getattr(self.base, rule)(shift, precision)
