@@ -175,9 +175,9 @@ def _spectral_excess(
 def _edge(weight: Array, n_columns: int, n_classes: int) -> float:
     """Where the eigenvalues of independent columns end, for samples of these weights.
 
-    It is the smallest value of  α (1 + Σ w / (α - w) / N)  beyond the largest weight [Bai and Silverstein
-    2010, section 6.2], which for equal weights is at α = 1 + √(M/N). Taking out class means leaves M - K directions, and
-    columns of unit variance there are larger by as much.
+    It is the smallest value of  α (1 + Σ w / (α - w) / N)  beyond the largest weight
+    [Bai and Silverstein 2010, section 6.2], which for equal weights is at α = 1 + √(M/N). Taking out class
+    means leaves M - K directions, and columns of unit variance there are larger by as much.
     """
     effective = float(weight.sum() ** 2 / np.sum(weight**2))
     left, largest = 1.0 - n_classes / weight.size, float(weight.max())
