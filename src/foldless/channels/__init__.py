@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from foldless.channels.base import Channel, SupportsEM, SupportsMaxSum
-from foldless.channels.blended import Blended
 from foldless.channels.flipped_labels import FlippedLabels
 from foldless.channels.hinge import Hinge
-from foldless.channels.logistic import Logistic
+from foldless.channels.logistic import Blended, Logistic
 from foldless.channels.multinomial import BlendedMultinomial, Multinomial
 from foldless.channels.pinned import Pinned
 from foldless.channels.probit import Probit

@@ -10,9 +10,18 @@ from typing import cast as cast_to
 import numpy as np
 
 from foldless.beliefs import Array, Response
-from foldless.channels.base import Channel, Learner, SupportsEM, SupportsMaxSum, Weight, doubles
-from foldless.channels.margin import SMALLEST_VAR, cast, require_between, score_dtype
-from foldless.component import Names, inner_names, wants
+from foldless.channels.base import (
+    SMALLEST_VAR,
+    Channel,
+    Learner,
+    SupportsEM,
+    SupportsMaxSum,
+    Weight,
+    cast,
+    doubles,
+    score_dtype,
+)
+from foldless.component import Names, inner_names, require_between, wants
 from foldless.registry import registered
 
 # Hyper-prior of a flip probability in EM, Beta(2, 20): it counts like one flip in twenty more samples.
@@ -130,12 +139,7 @@ class FlippedLabels(Learner):
         return flipped
 
     def em_by_flips(
-        self,
-        flipped: Array,
-        labels: Array,
-        *,
-        weight: Weight = 1.0,
-        names: Names = None,
+        self, flipped: Array, labels: Array, *, weight: Weight = 1.0, names: Names = None
     ) -> Self | None:
         base_names = inner_names(names, "base")
         if (base_names is None or base_names) and isinstance(self.base, SupportsEM):
@@ -283,16 +287,11 @@ def flip_prob_update(flipped: Array, weight: Array | float) -> float:
 
 
 def require_flip_prob(owner: object, name: str, value: Any) -> None:
-    require_between(
-        owner,
-        name,
-        value,
-        0.0,
-        0.5,
-        high_open=True,
-        advice="It is the share of wrong labels: at 0.5 they would say nothing, and above it the classes "
-        "should be exchanged.",
+    advice = (
+        "It is the share of wrong labels: at 0.5 they would say nothing, and above it the classes should be "
+        "exchanged."
     )
+    require_between(owner, name, value, 0.0, 0.5, high_open=True, advice=advice)
 
 
 def _log_or_minus_inf(probability: float) -> float:

@@ -14,13 +14,11 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import log_softmax, logsumexp, ndtri, softmax
+from scipy.special import log_softmax, logsumexp, ndtri, softmax, wrightomega
 
 from foldless.beliefs import Array, Response
-from foldless.channels.base import Channel
+from foldless.channels.base import SMALLEST_VAR, Channel, cast, score_dtype
 from foldless.channels.gumbel import gumbel_log_proba, gumbel_response, gumbel_responses
-from foldless.channels.lambert import balance_level, pulls_at
-from foldless.channels.margin import SMALLEST_VAR, cast, require_between, score_dtype
 from foldless.channels.softmax_estimators import (
     gaussian_response,
     grid_response,
@@ -28,6 +26,7 @@ from foldless.channels.softmax_estimators import (
     mixture_response,
     taylor_response,
 )
+from foldless.component import require_between
 from foldless.registry import registered
 
 ESTIMATORS: dict[str, Callable[[Array, Array, NDArray[np.intp]], Response]] = {
@@ -154,14 +153,8 @@ class BlendedMultinomial(Channel):
                 f"BlendedMultinomial(base={self.base!r}): powers of the softmax are integrated by 'gumbel' "
                 "only. Use BlendedMultinomial(Multinomial(n_classes))."
             )
-        require_between(
-            self,
-            "generative_weight",
-            self.generative_weight,
-            0.0,
-            1.0,
-            advice="0 is purely discriminative (the softmax), 1 purely generative (class means).",
-        )
+        advice = "0 is purely discriminative (the softmax), 1 purely generative (class means)."
+        require_between(self, "generative_weight", self.generative_weight, 0.0, 1.0, advice=advice)
 
     @property
     def normalised(self) -> bool:
@@ -208,13 +201,18 @@ def softmax_proximal(mean: Array, var: Array, classes: NDArray[np.intp], power: 
 
     At the maximum z_k = p_k + q_k ([k = y] - e_k) with e = power softmax(z). Given the level
     u = LSE(z) - log power, this says e_k = W(q_k e^(p'_k - u))/q_k with p'_k = p_k + q_k [k = y], and u is
-    where the e_k sum to power. With ρ = e/(1 + q e), by Sherman and Morrison:  curvature = ρ (1 - ρ/Σρ).
+    where the e_k sum to power: log Σ e_k is concave in u, so Newton's method comes from the right without
+    overshooting. With ρ = e/(1 + q e), by Sherman and Morrison:  curvature = ρ (1 - ρ/Σρ).
     """
     rows = np.arange(classes.size)
-    log_var = np.log(var)
     shifted = mean.copy()
     shifted[rows, classes] += var[rows, classes]
-    pull = pulls_at(balance_level(shifted, log_var, power, LEVEL_STEPS), shifted, log_var)
+    level = np.logaddexp.reduce(shifted, axis=1) - np.log(power)
+    for _ in range(LEVEL_STEPS):
+        pull, w = _pulls(shifted - level[:, np.newaxis], var)
+        total, bend = pull.sum(axis=1), (pull / (1.0 + w)).sum(axis=1)
+        level = level + np.log(total / power) * total / bend
+    pull, _ = _pulls(shifted - level[:, np.newaxis], var)
     slope = -pull
     # Slopes sum to 1 - power; 1 - e_y would cancel for samples that are classified well.
     slope[rows, classes] = 0.0
@@ -225,6 +223,15 @@ def softmax_proximal(mean: Array, var: Array, classes: NDArray[np.intp], power: 
     scores = mean + var * slope
     log_z = scores[rows, classes] - power * logsumexp(scores, axis=1) - 0.5 * np.sum(var * slope**2, axis=1)
     return Response(log_z, slope, rho * others / total)
+
+
+def _pulls(excess: Array, var: Array) -> tuple[Array, Array]:
+    """e = W(q e^x)/q for scores an excess x above the level, W the Lambert function; and W.
+
+    W(e^y) = ω(y), Wright's function, with log ω = y - ω. That is exact for small W, where e would underflow.
+    """
+    w = wrightomega(excess + np.log(var))
+    return np.where(w > 1.0, w / var, np.exp(excess - w)), w
 
 
 def _component_wise(mean: Array, var: Array, classes: NDArray[np.intp]) -> Response:

@@ -68,12 +68,7 @@ class Pinned(Learner):
         return self.base.flipped_by_evidence(log_z) if isinstance(self.base, SupportsEMByFlips) else None
 
     def em_by_flips(
-        self,
-        flipped: Array,
-        labels: Array,
-        *,
-        weight: Weight = 1.0,
-        names: Names = None,
+        self, flipped: Array, labels: Array, *, weight: Weight = 1.0, names: Names = None
     ) -> Self | None:
         if not isinstance(self.base, SupportsEMByFlips):
             return None

@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from foldless.beliefs import Array, Response
-from foldless.channels.margin import MarginChannel, ScaleLearner, through_margin
+from foldless.channels.base import MarginChannel, ScaleLearner, through_margin
 from foldless.component import require_positive
 from foldless.registry import registered
 from foldless.special import mills

@@ -8,14 +8,8 @@ from typing import ClassVar, Self
 import numpy as np
 
 from foldless.beliefs import Array, Response
-from foldless.channels.base import Learner, Weight
-from foldless.channels.flipped_labels import (
-    flip_posterior,
-    flip_prob_update,
-    require_flip_prob,
-    with_floor,
-)
-from foldless.channels.margin import MarginChannel
+from foldless.channels.base import Learner, MarginChannel, Weight
+from foldless.channels.flipped_labels import flip_posterior, flip_prob_update, require_flip_prob, with_floor
 from foldless.channels.probit import sign_response
 from foldless.component import Names, wants
 from foldless.registry import registered

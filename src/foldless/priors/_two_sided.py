@@ -60,9 +60,7 @@ def two_sided(r: Array, tau: Array, rate: float, ridge: float) -> TwoSided:
     # log of Φ(c) exp(c²/2) at both; the branch not taken is evaluated at zero, where it is harmless.
     log_scaled_away = np.log(0.5 * erfcx(-SQRT_HALF * b))
     log_scaled_toward = np.where(
-        positive,
-        0.5 * a * a + toward.log_cdf,
-        np.log(0.5 * erfcx(SQRT_HALF * np.where(positive, 0.0, -a))),
+        positive, 0.5 * a * a + toward.log_cdf, np.log(0.5 * erfcx(SQRT_HALF * np.where(positive, 0.0, -a)))
     )
     log_odds_away = log_scaled_away - log_scaled_toward
     log_mass_toward = np.where(
@@ -100,9 +98,7 @@ def soft_threshold(r: Array, tau: Array, rate: float, ridge: float) -> Tilted:
         mean=np.copysign(np.where(active, excess, 0.0) / widening, r),
         var=np.where(active, tau / widening, 0.0).astype(r.dtype, copy=False),
         log_z=np.where(
-            active,
-            (rate * (0.5 * rate * tau - size) - ridge * r * r) / widening,
-            -0.5 * r * r / tau,
+            active, (rate * (0.5 * rate * tau - size) - ridge * r * r) / widening, -0.5 * r * r / tau
         ),
     )
 

@@ -13,10 +13,7 @@ from scipy.special import erfcx
 
 from foldless.beliefs import Array
 from foldless.component import Names, require_positive, wants
-from foldless.priors._common import (
-    total_weight,
-    weighted_sum,
-)
+from foldless.priors._common import total_weight, weighted_sum
 from foldless.priors._two_sided import TwoSidedPrior, two_sided
 from foldless.priors.base import HyperPrior, Weight
 from foldless.registry import registered

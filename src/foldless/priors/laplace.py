@@ -10,10 +10,7 @@ import numpy as np
 
 from foldless.beliefs import Array
 from foldless.component import Names, require_positive, wants
-from foldless.priors._common import (
-    total_weight,
-    weighted_sum,
-)
+from foldless.priors._common import total_weight, weighted_sum
 from foldless.priors._rows import TiltedRows, l1_rows
 from foldless.priors._two_sided import TwoSidedPrior, two_sided
 from foldless.priors.base import HyperPrior, Weight

@@ -265,11 +265,7 @@ class _TeacherWeights:
         self.reach = self._find_reach()
 
     def averages(
-        self,
-        denoise: Callable[[Array, Array], Tilted],
-        cavity_var: float,
-        gain: float,
-        noise_var: float,
+        self, denoise: Callable[[Array, Array], Tilted], cavity_var: float, gain: float, noise_var: float
     ) -> tuple[float, float, float]:
         """E[w ŵ], E[ŵ²] and E[τw] for r = a w + N(0, ξ).
 
