@@ -24,8 +24,7 @@ from scipy.special import expit, logit
 
 from foldless.beliefs import Array, Tilted
 from foldless.component import require_positive
-from foldless.priors._common import as_cavity
-from foldless.priors.base import Prior
+from foldless.priors.base import Prior, as_cavity
 from foldless.registry import registered
 from foldless.special import LOG_SQRT_2PI
 

@@ -45,7 +45,7 @@ from foldless.operators import Dense, Operator
 from foldless.operators.partly_visited import PartlyVisited
 from foldless.operators.tiled import Tiled
 from foldless.priors import Blocks, Prior
-from foldless.priors.accompanied import Accompanied, around_innermost, innermost, innermost_cavity
+from foldless.priors.wrappers import Accompanied, around_innermost, innermost, innermost_cavity
 from foldless.problem import AbsentWeights, Problem
 from foldless.solution import History, Iteration, Outcome, Solution
 from foldless.solvers import GAMP, Stopping, solve
