@@ -136,6 +136,35 @@ class Learner(Channel):
         """The step at cavities and labels in float64, of one shape."""
 
 
+@dataclass(frozen=True)
+class Wrapper(Learner):
+    """A channel around another one, its base."""
+
+    base: Channel
+
+    @property
+    def normalised(self) -> bool:
+        return self.base.normalised
+
+    @property
+    def scale_free(self) -> bool:
+        return self.base.scale_free
+
+    @property
+    def proximal(self) -> Callable[[Array, Array, Array], Response]:
+        """Max-sum, if the base has it; a property, so that `hasattr` is true of what is inside."""
+        if not hasattr(self.base, "proximal"):
+            raise AttributeError(
+                f"{type(self).__name__} has `proximal` only if its base does; {type(self.base).__name__} has "
+                "only `respond`. Use rule='sum-product', or a base such as Logistic(), Probit() or Hinge()."
+            )
+        return self._proximal
+
+    @abstractmethod
+    def _proximal(self, cavity_mean: Array, cavity_var: Array, labels: Array) -> Response:
+        """`proximal`, for a base that has it."""
+
+
 @runtime_checkable
 class SupportsEMByFlips(Protocol):
     """EM without asking for any integral again, where it is about flipped labels only."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 from typing import cast as cast_to
@@ -13,10 +12,10 @@ from foldless.beliefs import Array, Response
 from foldless.channels.base import (
     SMALLEST_VAR,
     Channel,
-    Learner,
     SupportsEM,
     SupportsMaxSum,
     Weight,
+    Wrapper,
     cast,
     doubles,
     score_dtype,
@@ -42,10 +41,9 @@ EPS = float(np.finfo(np.float64).eps)
 
 @registered("channel/flipped-labels")
 @dataclass(frozen=True)
-class FlippedLabels(Learner):
+class FlippedLabels(Wrapper):
     """(1 - flip_prob) p(y | z) + flip_prob p(-y | z), with p the ``base`` channel."""
 
-    base: Channel
     flip_prob: float = 0.01
 
     tunable: ClassVar[tuple[str, ...]] = ("flip_prob",)
@@ -57,14 +55,6 @@ class FlippedLabels(Learner):
                 "for example Logistic()."
             )
         require_flip_prob(self, "flip_prob", self.flip_prob)
-
-    @property
-    def normalised(self) -> bool:
-        return self.base.normalised
-
-    @property
-    def scale_free(self) -> bool:
-        return self.base.scale_free
 
     def respond(self, cavity_mean: Array, cavity_var: Array, labels: Array) -> Response:
         mean, var, y = doubles(cavity_mean, cavity_var, labels)
@@ -147,16 +137,6 @@ class FlippedLabels(Learner):
         if not wants(names, "flip_prob"):
             return self
         return self.with_params(flip_prob=flip_prob_update(flipped, weight))
-
-    @property
-    def proximal(self) -> Callable[[Array, Array, Array], Response]:
-        """Max-sum, if the base has it; a property, so that `hasattr` tells the truth about what is inside."""
-        if not hasattr(self.base, "proximal"):
-            raise AttributeError(
-                f"FlippedLabels has `proximal` only if its base does; {type(self.base).__name__} has only "
-                "`respond`. Use rule='sum-product', or a base such as Logistic(), Probit() or Hinge()."
-            )
-        return self._proximal
 
     def _proximal(self, cavity_mean: Array, cavity_var: Array, labels: Array) -> Response:
         """The best of all local maxima: the mixture is not log-concave and has up to three of them.

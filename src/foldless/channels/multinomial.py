@@ -212,17 +212,21 @@ def softmax_proximal(mean: Array, var: Array, classes: NDArray[np.intp], power: 
         pull, w = _pulls(shifted - level[:, np.newaxis], var)
         total, bend = pull.sum(axis=1), (pull / (1.0 + w)).sum(axis=1)
         level = level + np.log(total / power) * total / bend
-    pull, _ = _pulls(shifted - level[:, np.newaxis], var)
+    return _at_maximum(mean, var, classes, power, _pulls(shifted - level[:, np.newaxis], var)[0])
+
+
+def _at_maximum(mean: Array, var: Array, classes: NDArray[np.intp], power: float, pull: Array) -> Response:
+    """The response from the pulls e = power softmax(z) at the maximum."""
+    rows = np.arange(classes.size)
     slope = -pull
     # Slopes sum to 1 - power; 1 - e_y would cancel for samples that are classified well.
     slope[rows, classes] = 0.0
     slope[rows, classes] = (1.0 - power) - slope.sum(axis=1)
     rho = pull / (1.0 + var * pull)
     total = rho.sum(axis=1, keepdims=True)
-    others = total - rho
     scores = mean + var * slope
     log_z = scores[rows, classes] - power * logsumexp(scores, axis=1) - 0.5 * np.sum(var * slope**2, axis=1)
-    return Response(log_z, slope, rho * others / total)
+    return Response(log_z, slope, rho * (total - rho) / total)
 
 
 def _pulls(excess: Array, var: Array) -> tuple[Array, Array]:
@@ -236,7 +240,6 @@ def _pulls(excess: Array, var: Array) -> tuple[Array, Array]:
 
 def _component_wise(mean: Array, var: Array, classes: NDArray[np.intp]) -> Response:
     """The same maximum by Newton steps of one score at a time, as in simplified HyGAMP."""
-    rows = np.arange(classes.size)
     scores = mean.copy()
     for _ in range(COMPONENT_STEPS):
         before = scores.copy()
@@ -248,15 +251,7 @@ def _component_wise(mean: Array, var: Array, classes: NDArray[np.intp]) -> Respo
             scores[:, k] += np.clip(step, -1.0, 1.0)
         if np.max(np.abs(scores - before), initial=0.0) <= FULL_TOLERANCE * (1.0 + np.abs(scores).max()):
             break
-    pull = softmax(scores, axis=1)
-    slope = -pull
-    slope[rows, classes] += 1.0
-    rho = pull / (1.0 + var * pull)
-    total = rho.sum(axis=1, keepdims=True)
-    log_z = (
-        scores[rows, classes] - logsumexp(scores, axis=1) - 0.5 * np.sum((scores - mean) ** 2 / var, axis=1)
-    )
-    return Response(log_z, slope, rho * (total - rho) / total)
+    return _at_maximum(mean, var, classes, 1.0, softmax(scores, axis=1))
 
 
 def _at_score(scores: Array, classes: NDArray[np.intp], power: float) -> Response:

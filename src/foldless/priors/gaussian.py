@@ -191,7 +191,7 @@ class MultivariateGaussian(HoldsArrays):
         of_row = np.broadcast_to(np.asarray(weight, dtype=np.float64), r.shape)[:, 0]
         if not wants(names, "covariance") or of_row.sum() <= 0:
             return self
-        found = self._rows(r / tau, _diagonal(1.0 / tau), maximum=False)
+        found = self._rows(r / tau, np.eye(r.shape[1]) / tau[:, np.newaxis], maximum=False)
         square = found.cov + found.mean[:, :, np.newaxis] * found.mean[:, np.newaxis, :]
         pseudo = hyper.scale_count * hyper.scale**2 * np.eye(r.shape[1])
         cov = (np.einsum("n,nij->ij", of_row, square) + pseudo) / (of_row.sum() + hyper.scale_count)
@@ -204,7 +204,7 @@ class MultivariateGaussian(HoldsArrays):
     def _marginals(self, cavity_mean: Array, cavity_var: Array, *, maximum: bool) -> Tilted:
         r, tau = as_cavity(cavity_mean, cavity_var)
         tau = np.broadcast_to(tau, r.shape)
-        found = self._rows(r / tau, _diagonal(1.0 / tau), maximum=maximum)
+        found = self._rows(r / tau, np.eye(r.shape[1]) / tau[:, np.newaxis], maximum=maximum)
         # N(w; r, τ) is exp(η'w - ½ w'Λw) and this; under max-sum there is no normaliser.
         of_cavity = -0.5 * np.sum(r * r / tau, axis=1)
         if not maximum:
@@ -212,12 +212,6 @@ class MultivariateGaussian(HoldsArrays):
         log_z = np.broadcast_to(((found.log_z + of_cavity) / r.shape[1])[:, np.newaxis], r.shape)
         var = np.einsum("nii->ni", found.cov)
         return Tilted(*(np.array(part, dtype=r.dtype) for part in (found.mean, var, log_z)))
-
-
-def _diagonal(values: Array) -> Array:
-    out = np.zeros((*values.shape, values.shape[1]))
-    out[:, np.arange(values.shape[1]), np.arange(values.shape[1])] = values
-    return out
 
 
 def _gaussian_rows(shift: Array, precision: Array, mean: Array, cov: Array, *, maximum: bool) -> TiltedRows:

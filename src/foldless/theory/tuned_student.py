@@ -3,7 +3,7 @@
 `state_evolution` follows GAMP with a prior and a channel that stay as they are, in the limit of large tables.
 Here the student is the classifier as it is used: a spike and slab and a label-noise channel, both tuned by EM
 as it goes, on columns it standardises, with an intercept, and with the generative part of its likelihood
-(`channels.logistic.Blended`). The teacher is a `Study`. The vocabulary is that of `state_evolution`: scores of
+(`Blended`). The teacher is a `Study`. The vocabulary is that of `state_evolution`: scores of
 samples have an overlap wᵀΣŵ and a power ŵᵀΣŵ, weights are seen as r = (gain w + noise). What differs:
 
 Samples come as cases, columns as nodes of an integral (`population`); between them go the student's channel

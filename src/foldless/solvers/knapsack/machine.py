@@ -11,7 +11,8 @@ A visit to weight i averages what the factors say of it [Heskes et al. 2003, the
 
 with u_i = log p_i / S. With w_i at its points a visit never raises the bound, since a mean of maxima is no
 less than the maximum of the mean; so nothing oscillates and nothing needs damping. Over a whole sweep, other
-weights between their points and hulls anew, the bound falls as long as there is much to gain, and close to a fixed point may rise again a little. The max-marginals are  ν_i = log p_i + Σ_f m_{f,i}.
+weights between their points and hulls anew, the bound falls as long as there is much to gain, and close to
+a fixed point may rise again a little. The max-marginals are  ν_i = log p_i + Σ_f m_{f,i}.
 
 The paper has an outer loop that moves u_i towards log b_i, which would make ν the max-marginals of ordinary
 belief propagation. With it messages do not settle on real data and errors are higher (docs/decisions),
