@@ -10,8 +10,7 @@ from foldless.channels.hinge import Hinge
 from foldless.channels.logistic import Blended, Logistic
 from foldless.channels.multinomial import BlendedMultinomial, Multinomial
 from foldless.channels.pinned import Pinned
-from foldless.channels.probit import Probit
-from foldless.channels.step import Step
+from foldless.channels.probit import Probit, Step
 
 __all__ = [
     "CHANNELS",

@@ -88,7 +88,6 @@ class Multipliers(Prior):
         return Tilted(*(np.asarray(a, dtype=dtype) for a in (mean, var, log_z)))
 
     def inclusion_probability(self, cavity_mean: Array, cavity_var: Array) -> Array:
-        """Posterior probability that the weight is not exactly zero."""
         r, tau = as_cavity(cavity_mean, cavity_var)
         log_odds = self._slab(r.astype(np.float64, copy=False), tau.astype(np.float64, copy=False))[2]
         return np.asarray(expit(log_odds), dtype=r.dtype)
@@ -191,7 +190,6 @@ class Pruned(Prior):
         return self.constrained(cavity_mean, cavity_var).tilted(cavity_mean, cavity_var)
 
     def inclusion_probability(self, cavity_mean: Array, cavity_var: Array) -> Array:
-        """Posterior probability that the weight is not exactly zero."""
         return self.constrained(cavity_mean, cavity_var).inclusion_probability(cavity_mean, cavity_var)
 
     def moments(self) -> tuple[float, float]:

@@ -151,7 +151,6 @@ class SpikeAndSlab(Spiked):
         return replace(self, slab=self.slab.of_columns(columns, n_weights))
 
     def inclusion_probability(self, cavity_mean: Array, cavity_var: Array) -> Array:
-        """Posterior probability that the weight is not exactly zero."""
         r, tau = as_cavity(cavity_mean, cavity_var)
         if not isinstance(self.slab, Continuous) or r.ndim != 1:
             return self._inclusion(r, tau)
