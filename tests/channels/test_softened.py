@@ -146,7 +146,7 @@ def test_no_rows_and_broken_rows_are_answered():
     empty = multinomial.gumbel_response(np.empty((0, 3)), np.empty((0, 3)), np.empty(0, dtype=np.intp))
     assert empty.log_z.shape == (0,)
     assert empty.slope.shape == (0, 3)
-    assert gumbel.gumbel_log_proba(np.empty((0, 3)), np.empty((0, 3))).shape == (0, 3)
+    assert multinomial.gumbel_log_proba(np.empty((0, 3)), np.empty((0, 3))).shape == (0, 3)
 
 
 @pytest.fixture
@@ -165,14 +165,14 @@ def test_compiled_rows_are_those_of_numpy(monkeypatch, power):
     rows = rows_of_all_kinds(400, 6)
     monkeypatch.setattr(multinomial, "LEAST_SCORES_COMPILED", 10**9)
     expected = multinomial.gumbel_response(*rows, power)
-    of_classes = gumbel.gumbel_log_proba(*rows[:2])
+    of_classes = multinomial.gumbel_log_proba(*rows[:2])
     monkeypatch.setattr(multinomial, "LEAST_SCORES_COMPILED", 0)
     monkeypatch.setattr(multinomial, "SCORES_PER_THREAD", 300)
     found = multinomial.gumbel_response(*rows, power)
     assert_allclose(found.log_z, expected.log_z, rtol=1e-11, atol=1e-11)
     assert_allclose(found.slope, expected.slope, rtol=1e-9, atol=1e-12)
     assert_allclose(found.curvature, expected.curvature, rtol=1e-8, atol=1e-12)
-    assert_allclose(gumbel.gumbel_log_proba(*rows[:2]), of_classes, rtol=1e-10, atol=1e-10)
+    assert_allclose(multinomial.gumbel_log_proba(*rows[:2]), of_classes, rtol=1e-10, atol=1e-10)
     with kernels.at_most(1):
         for alone, together in zip(multinomial.gumbel_response(*rows, power), found, strict=True):
             assert_array_equal(alone, together)
@@ -196,7 +196,7 @@ def test_a_part_is_compiled_if_the_whole_is_worth_it(monkeypatch):
     rows = rows_of_all_kinds(10, 3)
     multinomial.gumbel_response(*rows)
     assert not asked
-    with kernels.part_of(gumbel.LEAST_SCORES_COMPILED):
+    with kernels.part_of(multinomial.LEAST_SCORES_COMPILED):
         multinomial.gumbel_response(*rows)
     assert asked == ["gumbel"]
     multinomial.gumbel_response(*rows)
