@@ -432,14 +432,12 @@ def _integrated(mean: Array, cov: Array, classes: NDArray[np.intp]) -> Response:
     mode = _maximised(mean, cov, classes)
     # Where variances between classes vanish, the Cholesky factor needs a breath of width.
     floor = 1e-12 * np.trace(cov, axis1=1, axis2=2) / n_classes + SMALLEST_VAR
+    breath = floor[:, np.newaxis, np.newaxis] * np.eye(n_classes)
     at_mode = cov - cov @ mode.curvature @ cov
-    at_mode = 0.5 * (at_mode + at_mode.transpose(0, 2, 1)) + floor[:, np.newaxis, np.newaxis] * np.eye(
-        n_classes
-    )
-    factor = WIDER * np.linalg.cholesky(at_mode)
+    factor = WIDER * np.linalg.cholesky(0.5 * (at_mode + at_mode.transpose(0, 2, 1)) + breath)
     points = _normal_points(FULL_POINTS, n_classes)
     indicator = np.eye(n_classes)[classes]
-    cavity_factor = np.linalg.cholesky(cov + floor[:, np.newaxis, np.newaxis] * np.eye(n_classes))
+    cavity_factor = np.linalg.cholesky(cov + breath)
     log_size = np.sum(np.log(np.einsum("mii->mi", factor) / np.einsum("mii->mi", cavity_factor)), axis=1)
     # In units of the cavity, the points are A ξ + b.
     spread = np.linalg.solve(cavity_factor, factor)

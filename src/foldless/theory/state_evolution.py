@@ -30,6 +30,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import isfinite, log2, sqrt
+from typing import Any
 
 import numpy as np
 
@@ -150,7 +151,7 @@ def state_evolution(
         raise ValueError(
             f"max_iter must be at least 1 and step in (0, 1]; got max_iter={max_iter!r}, step={step!r}."
         )
-    respond = _respond(student.channel, rule)
+    respond = _asked(student.channel, rule)
     weights = _TeacherWeights(teacher.prior)
     score_power = weights.power / ratio
 
@@ -165,7 +166,7 @@ def state_evolution(
         scores = Scores(score_power, overlap, estimate_power)
         cavity_var, gain, noise_var = _weight_cavity(teacher.channel, respond, scores, score_cavity_var)
         prior = weights.constrained(student.prior, cavity_var, gain, noise_var)
-        product, square, weight_var = weights.averages(_denoise(prior, rule), cavity_var, gain, noise_var)
+        product, square, weight_var = weights.averages(_asked(prior, rule), cavity_var, gain, noise_var)
         new = Iterate(
             score_cavity_var=score_cavity_var,
             cavity_var=cavity_var,
@@ -341,28 +342,17 @@ def _panels(scale: float, reach: float, halvings: int) -> Array:
     return halved(np.concatenate([-positive[::-1], [0.0], positive]), halvings)
 
 
-def _denoise(prior: Prior, rule: Rule) -> Callable[[Array, Array], Tilted]:
-    """What the student's prior is asked for under the rule."""
-    if rule == "sum-product":
-        return prior.tilted
-    if not hasattr(prior, "proximal"):
+def _asked(part: Prior | Channel, rule: Rule) -> Callable[..., Any]:
+    """What the student's prior or channel is asked for under the rule."""
+    kind, answer, examples = "channel", "respond", "Logistic, Probit or Hinge"
+    if isinstance(part, Prior):
+        kind, answer, examples = "prior", "tilted", "Laplace or ElasticNet"
+    if rule == "max-sum" and not hasattr(part, "proximal"):
         raise ValueError(
-            f"rule='max-sum' needs a student's prior with `proximal`; {prior!r} has only `tilted`. "
-            "Use rule='sum-product', or a prior such as Laplace or ElasticNet."
+            f"rule='max-sum' needs a student's {kind} with `proximal`; {part!r} has only `{answer}`. "
+            f"Use rule='sum-product', or a {kind} such as {examples}."
         )
-    return prior.proximal
-
-
-def _respond(channel: Channel, rule: Rule) -> Callable[[Array, Array, Array], Response]:
-    """What the student's channel is asked for under the rule."""
-    if rule == "sum-product":
-        return channel.respond
-    if not hasattr(channel, "proximal"):
-        raise ValueError(
-            f"rule='max-sum' needs a student's channel with `proximal`; {channel!r} has only "
-            "`respond`. Use rule='sum-product', or a channel such as Logistic, Probit or Hinge."
-        )
-    return channel.proximal
+    return getattr(part, "proximal" if rule == "max-sum" else answer)  # type: ignore[no-any-return]
 
 
 def _require_usable(ratio: float, teacher: Model, student: Model, rule: str) -> None:
