@@ -101,3 +101,15 @@ def require_positive(owner: object, field: str, value: Any, advice: str) -> None
         raise ValueError(
             f"{type(owner).__name__}({field}=...) must be a finite number > 0; got {value!r}. {advice}"
         )
+
+
+def require_between(
+    owner: object, name: str, value: Any, low: float, high: float, *, advice: str, high_open: bool = False
+) -> None:
+    """Raise if a parameter is not a number of the interval; the message says what to do."""
+    is_number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    if not (is_number and low <= value and (value < high if high_open else value <= high)):
+        interval = f"[{low:g}, {high:g}{')' if high_open else ']'}"
+        raise ValueError(
+            f"{type(owner).__name__}({name}={value!r}): {name} must be a number in {interval}. {advice}"
+        )

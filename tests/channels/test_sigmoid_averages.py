@@ -9,9 +9,14 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from foldless import kernels
 from foldless.channels import sigmoid_averages
-from foldless.channels.exponential_sums import exponential_sums_response
-from foldless.channels.sigmoid_averages import sigmoid_power_response
-from foldless.channels.trapezoidal_sums import LARGEST_MEAN, LOGISTIC_RULES, POWER_RULES, rules_of
+from foldless.channels.sigmoid_averages import (
+    LARGEST_MEAN,
+    LOGISTIC_RULES,
+    POWER_RULES,
+    exponential_sums_response,
+    rules_of,
+    sigmoid_power_response,
+)
 from foldless.kernels.sigmoids import Rule, logistic_sums, power_sums
 
 CASES = [(1.0, number) for number in range(len(LOGISTIC_RULES))]

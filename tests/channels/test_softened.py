@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from foldless import kernels
-from foldless.channels import gumbel
+from foldless.channels import multinomial
 from foldless.kernels import gumbel as gumbel_kernels
 from foldless.kernels.softened import (
     LEFT_END,
@@ -111,11 +111,11 @@ FINE = {
 def test_the_sum_over_levels_is_as_accurate_as_it_says(monkeypatch, n_classes, power):
     rows = rows_of_all_kinds(150, n_classes)
     std = np.sqrt(rows[1])
-    found = gumbel.gumbel_response(*rows, power)
-    monkeypatch.setattr(gumbel, "LEAST_SCORES_COMPILED", 10**9)  # loops have constants built in
+    found = multinomial.gumbel_response(*rows, power)
+    monkeypatch.setattr(multinomial, "LEAST_SCORES_COMPILED", 10**9)  # loops have constants built in
     for name, value in FINE.items():
         monkeypatch.setattr(gumbel_kernels, name, value)
-    truth = gumbel.gumbel_response(*rows, power)
+    truth = multinomial.gumbel_response(*rows, power)
     assert_allclose(found.log_z, truth.log_z, atol=2e-4, rtol=1e-9)
     assert_allclose(found.slope * std, truth.slope * std, atol=1e-3)
     assert_allclose(found.curvature * std**2, truth.curvature * std**2, atol=2e-3)
@@ -126,8 +126,8 @@ def test_powers_that_share_factors_are_those_summed_alone(n_classes):
     """Also where scores are so wide that one integrand lies many of its widths beside the other."""
     rows = rows_of_all_kinds(150, n_classes)
     std = np.sqrt(rows[1])
-    for power, found in zip((0.2, 1.0), gumbel.gumbel_responses(*rows, (0.2, 1.0)), strict=True):
-        alone = gumbel.gumbel_response(*rows, power)
+    for power, found in zip((0.2, 1.0), multinomial.gumbel_responses(*rows, (0.2, 1.0)), strict=True):
+        alone = multinomial.gumbel_response(*rows, power)
         assert_allclose(found.log_z, alone.log_z, atol=2e-4, rtol=1e-9)
         assert_allclose(found.slope * std, alone.slope * std, atol=1e-3)
         assert_allclose(found.curvature * std**2, alone.curvature * std**2, atol=2e-3)
@@ -135,18 +135,18 @@ def test_powers_that_share_factors_are_those_summed_alone(n_classes):
 
 def test_rows_do_not_depend_on_their_company_beyond_rounding():
     mean, var, classes = rows_of_all_kinds(300, 7)
-    together = gumbel.gumbel_response(mean, var, classes, 0.6)
+    together = multinomial.gumbel_response(mean, var, classes, 0.6)
     for half in (slice(None, None, 2), slice(1, None, 2)):
-        alone = gumbel.gumbel_response(mean[half], var[half], classes[half], 0.6)
+        alone = multinomial.gumbel_response(mean[half], var[half], classes[half], 0.6)
         for got, expected in zip(alone, together, strict=True):
             assert_allclose(got, expected[half], rtol=1e-10, atol=1e-14)
 
 
 def test_no_rows_and_broken_rows_are_answered():
-    empty = gumbel.gumbel_response(np.empty((0, 3)), np.empty((0, 3)), np.empty(0, dtype=np.intp))
+    empty = multinomial.gumbel_response(np.empty((0, 3)), np.empty((0, 3)), np.empty(0, dtype=np.intp))
     assert empty.log_z.shape == (0,)
     assert empty.slope.shape == (0, 3)
-    assert gumbel.gumbel_log_proba(np.empty((0, 3)), np.empty((0, 3))).shape == (0, 3)
+    assert multinomial.gumbel_log_proba(np.empty((0, 3)), np.empty((0, 3))).shape == (0, 3)
 
 
 @pytest.fixture
@@ -163,28 +163,28 @@ def compiled(monkeypatch):
 def test_compiled_rows_are_those_of_numpy(monkeypatch, power):
     """To rounding, for rows of all kinds; and the same bits for any number of threads."""
     rows = rows_of_all_kinds(400, 6)
-    monkeypatch.setattr(gumbel, "LEAST_SCORES_COMPILED", 10**9)
-    expected = gumbel.gumbel_response(*rows, power)
-    of_classes = gumbel.gumbel_log_proba(*rows[:2])
-    monkeypatch.setattr(gumbel, "LEAST_SCORES_COMPILED", 0)
-    monkeypatch.setattr(gumbel, "SCORES_PER_THREAD", 300)
-    found = gumbel.gumbel_response(*rows, power)
+    monkeypatch.setattr(multinomial, "LEAST_SCORES_COMPILED", 10**9)
+    expected = multinomial.gumbel_response(*rows, power)
+    of_classes = multinomial.gumbel_log_proba(*rows[:2])
+    monkeypatch.setattr(multinomial, "LEAST_SCORES_COMPILED", 0)
+    monkeypatch.setattr(multinomial, "SCORES_PER_THREAD", 300)
+    found = multinomial.gumbel_response(*rows, power)
     assert_allclose(found.log_z, expected.log_z, rtol=1e-11, atol=1e-11)
     assert_allclose(found.slope, expected.slope, rtol=1e-9, atol=1e-12)
     assert_allclose(found.curvature, expected.curvature, rtol=1e-8, atol=1e-12)
-    assert_allclose(gumbel.gumbel_log_proba(*rows[:2]), of_classes, rtol=1e-10, atol=1e-10)
+    assert_allclose(multinomial.gumbel_log_proba(*rows[:2]), of_classes, rtol=1e-10, atol=1e-10)
     with kernels.at_most(1):
-        for alone, together in zip(gumbel.gumbel_response(*rows, power), found, strict=True):
+        for alone, together in zip(multinomial.gumbel_response(*rows, power), found, strict=True):
             assert_array_equal(alone, together)
 
 
 @pytest.mark.usefixtures("compiled")
 def test_compiled_rows_of_several_powers_are_those_of_numpy(monkeypatch):
     rows = rows_of_all_kinds(200, 6)
-    monkeypatch.setattr(gumbel, "LEAST_SCORES_COMPILED", 10**9)
-    expected = gumbel.gumbel_responses(*rows, (0.3, 1.0))
-    monkeypatch.setattr(gumbel, "LEAST_SCORES_COMPILED", 0)
-    for got, true in zip(gumbel.gumbel_responses(*rows, (0.3, 1.0)), expected, strict=True):
+    monkeypatch.setattr(multinomial, "LEAST_SCORES_COMPILED", 10**9)
+    expected = multinomial.gumbel_responses(*rows, (0.3, 1.0))
+    monkeypatch.setattr(multinomial, "LEAST_SCORES_COMPILED", 0)
+    for got, true in zip(multinomial.gumbel_responses(*rows, (0.3, 1.0)), expected, strict=True):
         assert_allclose(got.log_z, true.log_z, rtol=1e-11, atol=1e-11)
         assert_allclose(got.slope, true.slope, rtol=1e-9, atol=1e-12)
         assert_allclose(got.curvature, true.curvature, rtol=1e-8, atol=1e-12)
@@ -194,24 +194,24 @@ def test_a_part_is_compiled_if_the_whole_is_worth_it(monkeypatch):
     asked = []
     monkeypatch.setattr(kernels, "compiled", asked.append)
     rows = rows_of_all_kinds(10, 3)
-    gumbel.gumbel_response(*rows)
+    multinomial.gumbel_response(*rows)
     assert not asked
-    with kernels.part_of(gumbel.LEAST_SCORES_COMPILED):
-        gumbel.gumbel_response(*rows)
+    with kernels.part_of(multinomial.LEAST_SCORES_COMPILED):
+        multinomial.gumbel_response(*rows)
     assert asked == ["gumbel"]
-    gumbel.gumbel_response(*rows)
+    multinomial.gumbel_response(*rows)
     assert len(asked) == 1
 
 
 @pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize("least", [0, 10**9])
 def test_what_is_not_a_number_stays_in_its_row(monkeypatch, least):
-    monkeypatch.setattr(gumbel, "LEAST_SCORES_COMPILED", least)
+    monkeypatch.setattr(multinomial, "LEAST_SCORES_COMPILED", least)
     mean, var, classes = rows_of_all_kinds(4, 3)
-    expected = gumbel.gumbel_response(mean, var, classes)
+    expected = multinomial.gumbel_response(mean, var, classes)
     mean[1, 2], var[2, 0] = np.nan, np.nan
     with np.errstate(invalid="ignore"):
-        found = gumbel.gumbel_response(mean, var, classes)
+        found = multinomial.gumbel_response(mean, var, classes)
     assert np.isnan(found.slope[1:3]).all(axis=1).all()
     for got, true in zip(found, expected, strict=True):
         assert_allclose(got[[0, 3]], true[[0, 3]], rtol=1e-12)

@@ -34,8 +34,8 @@ from foldless.priors import (
     SupportsInclusion,
     prior_from,
 )
-from foldless.priors._common import PIECE
-from foldless.priors.with_screened_out import WithScreenedOut
+from foldless.priors.base import PIECE
+from foldless.priors.wrappers import WithScreenedOut
 
 ONE_SIDED = GaussianMixture(weights=(0.6, 0.3, 0.1), variances=(0.05, 1.0, 9.0), means=(-1.0, 0.5, 2.0))
 INTERCEPT = (slice(-1, None), Gaussian(variance=100.0))

@@ -17,8 +17,7 @@ from foldless.estimators.planning import (
     within_spectrum,
 )
 from foldless.operators import Standardized, operator_from
-from foldless.theory.spectra import Spectrum
-from foldless.theory.study import Study
+from foldless.theory.study import Spectrum, Study
 from foldless.theory.tuned_student import expected_fit
 
 

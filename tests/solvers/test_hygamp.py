@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from foldless.channels import Logistic, Multinomial
 from foldless.operators import operator_from
 from foldless.priors import Blocks, Gaussian, GaussianMixture, Laplace, MultivariateGaussian, RowSparse
-from foldless.priors._rows import l1_rows
+from foldless.priors.laplace import l1_rows
 from foldless.problem import Problem
 from foldless.solution import Outcome
 from foldless.solvers import GAMP, HyGAMP, Stopping, solve

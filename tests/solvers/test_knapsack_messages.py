@@ -8,9 +8,8 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.optimize import linprog
 
-from foldless.solvers.knapsack.factors import CompiledFactors, ExactFactors, LinearFactors
+from foldless.solvers.knapsack.factors import CompiledFactors, ExactFactors, LinearFactors, increments
 from foldless.solvers.knapsack.histograms import grid
-from foldless.solvers.knapsack.increments import increments
 from foldless.solvers.knapsack.piecewise import Piecewise
 
 TOLERANCE = 1e-10

@@ -18,8 +18,7 @@ from foldless.theory.learning_curve import (
     recorded_error,
     with_error,
 )
-from foldless.theory.spectra import Spectrum
-from foldless.theory.study import Study
+from foldless.theory.study import Spectrum, Study
 from foldless.theory.tuned_student import expected_fit
 
 TRUTH = Study(1000, 15, 0.9)

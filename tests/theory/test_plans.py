@@ -16,8 +16,7 @@ from foldless.datasets import make_class_means
 from foldless.priors import Gaussian, SpikeAndSlab
 from foldless.theory import Model, state_evolution
 from foldless.theory.planning import plan
-from foldless.theory.spectra import Spectrum
-from foldless.theory.study import Study
+from foldless.theory.study import Spectrum, Study
 from foldless.theory.tuned_student import expected_fit
 
 

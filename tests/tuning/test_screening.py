@@ -16,7 +16,7 @@ from foldless.channels import Logistic, Multinomial
 from foldless.operators import Dense, Standardized, WithIntercept
 from foldless.operators.partly_visited import PartlyVisited
 from foldless.priors import Blocks, Gaussian, Pruned, Ridged, SpikeAndSlab
-from foldless.priors.with_screened_out import WithScreenedOut
+from foldless.priors.wrappers import WithScreenedOut
 from foldless.problem import Problem
 from foldless.solution import Outcome
 from foldless.solvers import GAMP, Stopping, screening, solve

@@ -24,8 +24,7 @@ from benchmarks.studies.plan_check.plot import draw, report
 from benchmarks.studies.real_data.data import Source
 from foldless import SparseClassifier
 from foldless.estimators.planning import learning_curve
-from foldless.theory.spectra import Spectrum
-from foldless.theory.study import Study
+from foldless.theory.study import Spectrum, Study
 from foldless.theory.tuned_student import expected_fit
 
 STUDY = Path(__file__).parent

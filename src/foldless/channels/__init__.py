@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from foldless.channels.base import Channel, SupportsEM, SupportsMaxSum
-from foldless.channels.blended import Blended
 from foldless.channels.flipped_labels import FlippedLabels
 from foldless.channels.hinge import Hinge
-from foldless.channels.logistic import Logistic
+from foldless.channels.logistic import Blended, Logistic
 from foldless.channels.multinomial import BlendedMultinomial, Multinomial
 from foldless.channels.pinned import Pinned
-from foldless.channels.probit import Probit
-from foldless.channels.step import Step
+from foldless.channels.probit import Probit, Step
 
 __all__ = [
     "CHANNELS",

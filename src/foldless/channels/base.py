@@ -1,20 +1,33 @@
-"""The contract of a channel: how labels depend on scores."""
+"""The contract of a channel: how labels depend on scores; and what channels of two classes share.
+
+Most of these see label y and score z through the margin y z, and all compute in float64.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.optimize import brentq
 from scipy.special import log_expit
 
 from foldless.beliefs import Array, Response
-from foldless.component import Component, Names
+from foldless.component import Component, Names, wants
 
 # How often samples are counted: all equally, or each its own number of times.
 Weight = Array | float
+# A cavity without any spread would divide 0 by 0. This one is still representable in float32.
+SMALLEST_VAR = 1e-30
+# One step of a scale parameter moves it by at most this factor: labels and scores that can be separated
+# ask for an infinite scale, and cavities belong to the scale that they were computed with.
+LARGEST_SCALE_STEP = np.log(2.0)
+LOG_SCALE_LIMITS = (np.log(1e-6), np.log(1e6))
+# Attempts to shorten a step that lowered the objective before it is given up.
+SCALE_STEP_HALVINGS = 20
 
 
 @dataclass(frozen=True)
@@ -123,6 +136,35 @@ class Learner(Channel):
         """The step at cavities and labels in float64, of one shape."""
 
 
+@dataclass(frozen=True)
+class Wrapper(Learner):
+    """A channel around another one, its base."""
+
+    base: Channel
+
+    @property
+    def normalised(self) -> bool:
+        return self.base.normalised
+
+    @property
+    def scale_free(self) -> bool:
+        return self.base.scale_free
+
+    @property
+    def proximal(self) -> Callable[[Array, Array, Array], Response]:
+        """Max-sum, if the base has it; a property, so that `hasattr` is true of what is inside."""
+        if not hasattr(self.base, "proximal"):
+            raise AttributeError(
+                f"{type(self).__name__} has `proximal` only if its base does; {type(self.base).__name__} has "
+                "only `respond`. Use rule='sum-product', or a base such as Logistic(), Probit() or Hinge()."
+            )
+        return self._proximal
+
+    @abstractmethod
+    def _proximal(self, cavity_mean: Array, cavity_var: Array, labels: Array) -> Response:
+        """`proximal`, for a base that has it."""
+
+
 @runtime_checkable
 class SupportsEMByFlips(Protocol):
     """EM without asking for any integral again, where it is about flipped labels only."""
@@ -131,12 +173,7 @@ class SupportsEMByFlips(Protocol):
         """Probabilities that labels are flipped, from the log normalisers of `respond` if these suffice."""
 
     def em_by_flips(
-        self,
-        flipped: Array,
-        labels: Array,
-        *,
-        weight: Weight = 1.0,
-        names: Names = None,
+        self, flipped: Array, labels: Array, *, weight: Weight = 1.0, names: Names = None
     ) -> Self | None:
         """`em_update` for labels flipped with these probabilities; None where it takes more than these."""
 
@@ -144,3 +181,99 @@ class SupportsEMByFlips(Protocol):
 def doubles(*arrays: ArrayLike) -> tuple[Array, ...]:
     """The arrays in float64 and in their common shape."""
     return tuple(np.broadcast_arrays(*(np.asarray(a, dtype=np.float64) for a in arrays)))
+
+
+@dataclass(frozen=True)
+class MarginChannel(Channel):
+    """A channel p(y | z) = f(y z): the two labels are mirror images of each other."""
+
+    @abstractmethod
+    def _respond(self, margin: Array, var: Array) -> Response:
+        """log ∫ f(m) N(m; margin, var) dm and its derivatives in the margin; float64 in and out."""
+
+    @abstractmethod
+    def _at_margin(self, margin: Array) -> Response:
+        """log f(margin) and its derivatives; float64 in and out."""
+
+    def respond(self, cavity_mean: Array, cavity_var: Array, labels: Array) -> Response:
+        return through_margin(self._respond, labels, cavity_mean, cavity_var)
+
+    def at_score(self, score: Array, labels: Array) -> Response:
+        return through_margin(self._at_margin, labels, score)
+
+
+def through_margin(
+    function: Callable[..., Response], labels: ArrayLike, score: ArrayLike, var: ArrayLike | None = None
+) -> Response:
+    """Evaluate a function of the margin y z in float64, and return in terms of z in the dtype of z."""
+    dtype = score_dtype(score)
+    if var is None:
+        y, z = doubles(labels, score)
+        response = function(y * z)
+    else:
+        y, z, v = doubles(labels, score, var)
+        response = function(y * z, np.maximum(v, SMALLEST_VAR))
+    return cast(Response(response.log_z, y * response.slope, response.curvature), dtype)
+
+
+def score_dtype(score: ArrayLike) -> np.dtype[Any]:
+    """float32 if scores are float32, otherwise float64."""
+    return np.dtype(np.float32 if getattr(score, "dtype", None) == np.float32 else np.float64)
+
+
+def cast(response: Response, dtype: np.dtype[Any]) -> Response:
+    """The response in the caller's dtype."""
+    if dtype == np.float64:
+        return response
+    # A log_z beyond the range of float32 becomes -inf, which is the right answer there.
+    with np.errstate(over="ignore"):
+        return Response(*(np.asarray(field).astype(dtype) for field in response))
+
+
+@dataclass(frozen=True)
+class ScaleLearner(Learner):
+    """A channel p(y | z) = f(y a z) that learns its scale a, whatever it calls it."""
+
+    scale_name: ClassVar[str] = "scale"
+
+    @abstractmethod
+    def _log_scale(self) -> float: ...
+
+    @abstractmethod
+    def _with_log_scale(self, log_scale: float) -> Self: ...
+
+    def _learned(self, mean: Array, var: Array, y: Array, weight: Weight, names: Names) -> Self:
+        """One safeguarded ascent step of Σ weight log_z in the log of the scale.
+
+        log_z depends on a, the cavity mean p and variance v through a p and a² v only, and ∂Z/∂v = ½ ∂²Z/∂p²
+        (the heat equation), so the derivative in log a needs nothing but the response:
+
+            ∂log_z / ∂log a = p slope + v (slope² - curvature).
+
+        The step goes to the zero of the summed derivative if there is one within a factor of two, else that
+        factor far, and is shortened until the sum is not lower than before. Its fixed points are therefore
+        exactly the stationary points of Σ weight log_z. (An EM step in the strict sense, through the
+        posterior of z, has the same fixed points and moves less.)
+        """
+        if not wants(names, self.scale_name):
+            return self
+
+        def total_and_derivative(log_a: float) -> tuple[float, float]:
+            log_z, slope, curvature = self._with_log_scale(log_a).respond(mean, var, y)
+            derivative = mean * slope + var * (slope**2 - curvature)
+            return float(np.sum(weight * log_z)), float(np.sum(weight * derivative))
+
+        start = self._log_scale()
+        start_total, start_derivative = total_and_derivative(start)
+        end = float(np.clip(start + np.copysign(LARGEST_SCALE_STEP, start_derivative), *LOG_SCALE_LIMITS))
+        if start_derivative == 0.0 or end == start:
+            return self
+        if total_and_derivative(end)[1] * start_derivative < 0.0:
+            end = float(brentq(lambda log_a: total_and_derivative(log_a)[1], start, end, xtol=1e-12))
+        # Rounding of a sum of many terms must not count as a loss.
+        allowed_loss = 1e-12 * abs(start_total)
+        for _ in range(SCALE_STEP_HALVINGS):
+            if total_and_derivative(end)[0] >= start_total - allowed_loss:
+                return self._with_log_scale(end)
+            end = 0.5 * (start + end)
+        return self

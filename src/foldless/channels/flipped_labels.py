@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 from typing import cast as cast_to
@@ -10,9 +9,18 @@ from typing import cast as cast_to
 import numpy as np
 
 from foldless.beliefs import Array, Response
-from foldless.channels.base import Channel, Learner, SupportsEM, SupportsMaxSum, Weight, doubles
-from foldless.channels.margin import SMALLEST_VAR, cast, require_between, score_dtype
-from foldless.component import Names, inner_names, wants
+from foldless.channels.base import (
+    SMALLEST_VAR,
+    Channel,
+    SupportsEM,
+    SupportsMaxSum,
+    Weight,
+    Wrapper,
+    cast,
+    doubles,
+    score_dtype,
+)
+from foldless.component import Names, inner_names, require_between, wants
 from foldless.registry import registered
 
 # Hyper-prior of a flip probability in EM, Beta(2, 20): it counts like one flip in twenty more samples.
@@ -33,10 +41,9 @@ EPS = float(np.finfo(np.float64).eps)
 
 @registered("channel/flipped-labels")
 @dataclass(frozen=True)
-class FlippedLabels(Learner):
+class FlippedLabels(Wrapper):
     """(1 - flip_prob) p(y | z) + flip_prob p(-y | z), with p the ``base`` channel."""
 
-    base: Channel
     flip_prob: float = 0.01
 
     tunable: ClassVar[tuple[str, ...]] = ("flip_prob",)
@@ -48,14 +55,6 @@ class FlippedLabels(Learner):
                 "for example Logistic()."
             )
         require_flip_prob(self, "flip_prob", self.flip_prob)
-
-    @property
-    def normalised(self) -> bool:
-        return self.base.normalised
-
-    @property
-    def scale_free(self) -> bool:
-        return self.base.scale_free
 
     def respond(self, cavity_mean: Array, cavity_var: Array, labels: Array) -> Response:
         mean, var, y = doubles(cavity_mean, cavity_var, labels)
@@ -130,12 +129,7 @@ class FlippedLabels(Learner):
         return flipped
 
     def em_by_flips(
-        self,
-        flipped: Array,
-        labels: Array,
-        *,
-        weight: Weight = 1.0,
-        names: Names = None,
+        self, flipped: Array, labels: Array, *, weight: Weight = 1.0, names: Names = None
     ) -> Self | None:
         base_names = inner_names(names, "base")
         if (base_names is None or base_names) and isinstance(self.base, SupportsEM):
@@ -143,16 +137,6 @@ class FlippedLabels(Learner):
         if not wants(names, "flip_prob"):
             return self
         return self.with_params(flip_prob=flip_prob_update(flipped, weight))
-
-    @property
-    def proximal(self) -> Callable[[Array, Array, Array], Response]:
-        """Max-sum, if the base has it; a property, so that `hasattr` tells the truth about what is inside."""
-        if not hasattr(self.base, "proximal"):
-            raise AttributeError(
-                f"FlippedLabels has `proximal` only if its base does; {type(self.base).__name__} has only "
-                "`respond`. Use rule='sum-product', or a base such as Logistic(), Probit() or Hinge()."
-            )
-        return self._proximal
 
     def _proximal(self, cavity_mean: Array, cavity_var: Array, labels: Array) -> Response:
         """The best of all local maxima: the mixture is not log-concave and has up to three of them.
@@ -283,16 +267,11 @@ def flip_prob_update(flipped: Array, weight: Array | float) -> float:
 
 
 def require_flip_prob(owner: object, name: str, value: Any) -> None:
-    require_between(
-        owner,
-        name,
-        value,
-        0.0,
-        0.5,
-        high_open=True,
-        advice="It is the share of wrong labels: at 0.5 they would say nothing, and above it the classes "
-        "should be exchanged.",
+    advice = (
+        "It is the share of wrong labels: at 0.5 they would say nothing, and above it the classes should be "
+        "exchanged."
     )
+    require_between(owner, name, value, 0.0, 0.5, high_open=True, advice=advice)
 
 
 def _log_or_minus_inf(probability: float) -> float:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from foldless.beliefs import Array, Response
-from foldless.channels.margin import MarginChannel, through_margin
+from foldless.channels.base import MarginChannel, through_margin
 from foldless.registry import registered
 from foldless.special import LOG_SQRT_2PI, mills
 

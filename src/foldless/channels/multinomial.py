@@ -4,6 +4,25 @@ Scores are (samples, D) and labels are the numbers 1 to D, so that 0 remains fre
 samples (`Problem.labels`). `respond` is for independent Gaussian scores, with curvatures for each score
 alone; `respond_full` and `proximal_full` know covariances between the scores of a sample, and answer with
 matrices of curvatures.
+
+**The softmax averaged over independent Gaussian scores** is one integral over a Gumbel level.
+With a = power in (0, 1] and Γ(a) = ∫ t^(a-1) e^-t dt, t = e^-u Σ_k e^(z_k),
+
+    e^(z_y) / (Σ_k e^(z_k))^a  =  1/Γ(a) ∫ e^(-a u) e^(z_y) Π_k exp(-e^(z_k - u)) du,
+
+a product over classes inside a single integral. (For a = 1 this is the race of Gumbel noises that the
+largest perturbed score wins; smaller powers are the blended likelihood.) Averages over z_k ~ N(p_k, q_k) go
+inside the product, and the factor e^(z_y) moves the mean of class y by q_y. All that remains is one function,
+
+    log F(x, q),    F = E[exp(-e^(x + √q ξ))],    ξ ~ N(0, 1),
+
+which `kernels.softened` has in a table, with its derivatives. log_z is the log of an integral over u, and its
+derivatives are averages over u: for D classes the cost is D x (levels) where a grid would need (nodes)^D.
+
+The integral is a trapezoidal sum of an analytic function, which converges exponentially, at a rate set by the
+imaginary distance π/2 within which exp(-e^z) stays bounded. The integrand is log-concave: from a level near
+its mode, the sum goes to the right and then to the left until terms are negligible, which need not be known
+beforehand (`kernels.gumbel`).
 """
 
 from __future__ import annotations
@@ -11,16 +30,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import log_softmax, logsumexp, ndtri, softmax
+from scipy.special import gammaln, log_softmax, logsumexp, ndtri, softmax, wrightomega
 
 from foldless.beliefs import Array, Response
-from foldless.channels.base import Channel
-from foldless.channels.gumbel import gumbel_log_proba, gumbel_response, gumbel_responses
-from foldless.channels.lambert import balance_level, pulls_at
-from foldless.channels.margin import SMALLEST_VAR, cast, require_between, score_dtype
+from foldless.channels.base import SMALLEST_VAR, Channel, cast, score_dtype
 from foldless.channels.softmax_estimators import (
     gaussian_response,
     grid_response,
@@ -28,16 +46,16 @@ from foldless.channels.softmax_estimators import (
     mixture_response,
     taylor_response,
 )
+from foldless.component import require_between
+from foldless.kernels import fastest, in_threads, whole
+from foldless.kernels.gumbel import levels_of_the_largest
+from foldless.kernels.softened import WIDEST, as_arguments
 from foldless.registry import registered
 
-ESTIMATORS: dict[str, Callable[[Array, Array, NDArray[np.intp]], Response]] = {
-    "gumbel": gumbel_response,
-    "grid": grid_response,
-    "importance": importance_response,
-    "taylor": taylor_response,
-    "gaussian": gaussian_response,
-    "mixture": mixture_response,
-}
+# With fewer scores, loading numba takes longer than all iterations together.
+LEAST_SCORES_COMPILED = 1 << 12
+# Fewer scores than these are done before another thread has begun.
+SCORES_PER_THREAD = 1 << 12
 # Newton's method on a concave function of one number, from the side where it cannot overshoot.
 LEVEL_STEPS = 40
 COMPONENT_STEPS = 2000
@@ -48,6 +66,95 @@ FULL_POINTS = 512
 # Numbers handled at a time.
 FULL_PIECE = 1 << 18
 WIDER = 1.2
+
+
+def gumbel_response(mean: Array, var: Array, classes: NDArray[np.intp], power: float = 1.0) -> Response:
+    """log E[e^(z_y) / (Σ e^(z_k))^power], y = classes, for independent scores; slopes, own curvatures.
+
+    mean and var are (samples, D); log_z is (samples,).
+    """
+    return gumbel_responses(mean, var, classes, (power,))[0]
+
+
+def gumbel_responses(
+    mean: Array, var: Array, classes: NDArray[np.intp], powers: tuple[float, ...]
+) -> list[Response]:
+    """The same for several powers, the smallest first: nearly all of the work is the factors they share."""
+    if var.max(initial=0.0) > 1.01 * WIDEST:
+        return [_in_larger_units(mean, var, classes, power) for power in powers]
+    var = np.ascontiguousarray(np.minimum(var, WIDEST))
+    n_samples, n_classes = mean.shape
+    shape = (n_samples, len(powers), n_classes)
+    out = Response(np.empty(shape[:2]), np.empty(shape), np.empty(shape))
+    own = np.arange(n_samples), classes
+    shifted = mean.copy()
+    shifted[own] += var[own]
+    exponents, table = np.array(powers, dtype=np.float64), as_arguments()
+    tasks = [
+        (shifted[rows], var[rows], classes[rows], exponents, table, *(part[rows] for part in out))
+        for rows in _pieces(mean.shape)
+    ]
+    in_threads(_loops_for(mean.size).response_rows, tasks)
+    out.log_z[...] += (mean[own] + 0.5 * var[own])[:, np.newaxis] - gammaln(powers)
+    return [
+        Response(*(np.ascontiguousarray(part[:, number]) for part in out)) for number in range(len(powers))
+    ]
+
+
+def _in_larger_units(mean: Array, var: Array, classes: NDArray[np.intp], power: float) -> Response:
+    """Scores so uncertain that the softmax is a step, which has no unit: they are counted in larger ones.
+
+    (The shift of class y by q_y would be so many standard deviations that no range of levels is found.) Of a
+    power the exponential e^((1 - a) z_y) remains, which no step could explain; what is beyond all sense is
+    taken as only just so.
+    """
+    if power < 1.0:
+        return gumbel_response(mean, np.minimum(var, WIDEST), classes, power)
+    unit = np.sqrt(np.maximum(var.max(axis=1, keepdims=True) / WIDEST, 1.0))
+    log_z, slope, curvature = gumbel_response(mean / unit, var / unit**2, classes)
+    return Response(log_z, slope / unit, curvature / unit**2)
+
+
+def _loops_for(n_scores: int) -> Any:
+    return fastest("gumbel", whole(n_scores) >= LEAST_SCORES_COMPILED)
+
+
+def _pieces(shape: tuple[int, ...]) -> list[slice]:
+    """Slices of rows with about so many scores."""
+    n_rows, at_once = shape[0], max(SCORES_PER_THREAD // shape[1], 1)
+    cuts = np.linspace(0, n_rows, max(-(-n_rows // at_once), 1) + 1).astype(int)
+    return [slice(begin, end) for begin, end in pairwise(cuts)]
+
+
+def gumbel_log_proba(mean: Array, var: Array) -> Array:
+    """log E[softmax_k] of all classes at once, (samples, D).
+
+    e^(z_k - u) exp(-e^(z_k - u)) is minus the derivative of exp(-e^(z_k - u)) in z_k, so that class k has the
+    probability  ∫ (-f_k) Π F du,  f = ∂ log F, and all of them the same factors. Together they integrate a
+    derivative from 0 to 1.
+    """
+    if var.max(initial=0.0) > WIDEST:
+        unit = np.sqrt(np.maximum(var.max(axis=1, keepdims=True) / WIDEST, 1.0))
+        mean, var = mean / unit, np.minimum(var / unit**2, WIDEST)
+    out = np.full(mean.shape, -np.inf)
+    mean, var = np.ascontiguousarray(mean), np.ascontiguousarray(var)
+    table, levels = as_arguments(), levels_of_the_largest(mean, var)
+    tasks = [
+        (mean[rows], var[rows], table, *(part[rows] for part in levels), out[rows])
+        for rows in _pieces(mean.shape)
+    ]
+    in_threads(_loops_for(mean.size).log_proba_rows, tasks)
+    return np.asarray(out - np.logaddexp.reduce(out, axis=1, keepdims=True))
+
+
+ESTIMATORS: dict[str, Callable[[Array, Array, NDArray[np.intp]], Response]] = {
+    "gumbel": gumbel_response,
+    "grid": grid_response,
+    "importance": importance_response,
+    "taylor": taylor_response,
+    "gaussian": gaussian_response,
+    "mixture": mixture_response,
+}
 
 
 @registered("channel/multinomial")
@@ -150,14 +257,8 @@ class BlendedMultinomial(Channel):
                 f"BlendedMultinomial(base={self.base!r}): powers of the softmax are integrated by 'gumbel' "
                 "only. Use BlendedMultinomial(Multinomial(n_classes))."
             )
-        require_between(
-            self,
-            "generative_weight",
-            self.generative_weight,
-            0.0,
-            1.0,
-            advice="0 is purely discriminative (the softmax), 1 purely generative (class means).",
-        )
+        advice = "0 is purely discriminative (the softmax), 1 purely generative (class means)."
+        require_between(self, "generative_weight", self.generative_weight, 0.0, 1.0, advice=advice)
 
     @property
     def normalised(self) -> bool:
@@ -204,28 +305,45 @@ def softmax_proximal(mean: Array, var: Array, classes: NDArray[np.intp], power: 
 
     At the maximum z_k = p_k + q_k ([k = y] - e_k) with e = power softmax(z). Given the level
     u = LSE(z) - log power, this says e_k = W(q_k e^(p'_k - u))/q_k with p'_k = p_k + q_k [k = y], and u is
-    where the e_k sum to power. With ρ = e/(1 + q e), by Sherman and Morrison:  curvature = ρ (1 - ρ/Σρ).
+    where the e_k sum to power: log Σ e_k is concave in u, so Newton's method comes from the right without
+    overshooting. With ρ = e/(1 + q e), by Sherman and Morrison:  curvature = ρ (1 - ρ/Σρ).
     """
     rows = np.arange(classes.size)
-    log_var = np.log(var)
     shifted = mean.copy()
     shifted[rows, classes] += var[rows, classes]
-    pull = pulls_at(balance_level(shifted, log_var, power, LEVEL_STEPS), shifted, log_var)
+    level = np.logaddexp.reduce(shifted, axis=1) - np.log(power)
+    for _ in range(LEVEL_STEPS):
+        pull, w = _pulls(shifted - level[:, np.newaxis], var)
+        total, bend = pull.sum(axis=1), (pull / (1.0 + w)).sum(axis=1)
+        level = level + np.log(total / power) * total / bend
+    return _at_maximum(mean, var, classes, power, _pulls(shifted - level[:, np.newaxis], var)[0])
+
+
+def _at_maximum(mean: Array, var: Array, classes: NDArray[np.intp], power: float, pull: Array) -> Response:
+    """The response from the pulls e = power softmax(z) at the maximum."""
+    rows = np.arange(classes.size)
     slope = -pull
     # Slopes sum to 1 - power; 1 - e_y would cancel for samples that are classified well.
     slope[rows, classes] = 0.0
     slope[rows, classes] = (1.0 - power) - slope.sum(axis=1)
     rho = pull / (1.0 + var * pull)
     total = rho.sum(axis=1, keepdims=True)
-    others = total - rho
     scores = mean + var * slope
     log_z = scores[rows, classes] - power * logsumexp(scores, axis=1) - 0.5 * np.sum(var * slope**2, axis=1)
-    return Response(log_z, slope, rho * others / total)
+    return Response(log_z, slope, rho * (total - rho) / total)
+
+
+def _pulls(excess: Array, var: Array) -> tuple[Array, Array]:
+    """e = W(q e^x)/q for scores an excess x above the level, W the Lambert function; and W.
+
+    W(e^y) = ω(y), Wright's function, with log ω = y - ω. That is exact for small W, where e would underflow.
+    """
+    w = wrightomega(excess + np.log(var))
+    return np.where(w > 1.0, w / var, np.exp(excess - w)), w
 
 
 def _component_wise(mean: Array, var: Array, classes: NDArray[np.intp]) -> Response:
     """The same maximum by Newton steps of one score at a time, as in simplified HyGAMP."""
-    rows = np.arange(classes.size)
     scores = mean.copy()
     for _ in range(COMPONENT_STEPS):
         before = scores.copy()
@@ -237,15 +355,7 @@ def _component_wise(mean: Array, var: Array, classes: NDArray[np.intp]) -> Respo
             scores[:, k] += np.clip(step, -1.0, 1.0)
         if np.max(np.abs(scores - before), initial=0.0) <= FULL_TOLERANCE * (1.0 + np.abs(scores).max()):
             break
-    pull = softmax(scores, axis=1)
-    slope = -pull
-    slope[rows, classes] += 1.0
-    rho = pull / (1.0 + var * pull)
-    total = rho.sum(axis=1, keepdims=True)
-    log_z = (
-        scores[rows, classes] - logsumexp(scores, axis=1) - 0.5 * np.sum((scores - mean) ** 2 / var, axis=1)
-    )
-    return Response(log_z, slope, rho * (total - rho) / total)
+    return _at_maximum(mean, var, classes, 1.0, softmax(scores, axis=1))
 
 
 def _at_score(scores: Array, classes: NDArray[np.intp], power: float) -> Response:
@@ -318,14 +428,12 @@ def _integrated(mean: Array, cov: Array, classes: NDArray[np.intp]) -> Response:
     mode = _maximised(mean, cov, classes)
     # Where variances between classes vanish, the Cholesky factor needs a breath of width.
     floor = 1e-12 * np.trace(cov, axis1=1, axis2=2) / n_classes + SMALLEST_VAR
+    breath = floor[:, np.newaxis, np.newaxis] * np.eye(n_classes)
     at_mode = cov - cov @ mode.curvature @ cov
-    at_mode = 0.5 * (at_mode + at_mode.transpose(0, 2, 1)) + floor[:, np.newaxis, np.newaxis] * np.eye(
-        n_classes
-    )
-    factor = WIDER * np.linalg.cholesky(at_mode)
+    factor = WIDER * np.linalg.cholesky(0.5 * (at_mode + at_mode.transpose(0, 2, 1)) + breath)
     points = _normal_points(FULL_POINTS, n_classes)
     indicator = np.eye(n_classes)[classes]
-    cavity_factor = np.linalg.cholesky(cov + floor[:, np.newaxis, np.newaxis] * np.eye(n_classes))
+    cavity_factor = np.linalg.cholesky(cov + breath)
     log_size = np.sum(np.log(np.einsum("mii->mi", factor) / np.einsum("mii->mi", cavity_factor)), axis=1)
     # In units of the cavity, the points are A ξ + b.
     spread = np.linalg.solve(cavity_factor, factor)

@@ -9,7 +9,7 @@ from typing import Self, cast
 import numpy as np
 
 from foldless.beliefs import Array, Response
-from foldless.channels.base import Channel, Learner, SupportsEM, SupportsEMByFlips, SupportsMaxSum, Weight
+from foldless.channels.base import Channel, SupportsEM, SupportsEMByFlips, SupportsMaxSum, Weight, Wrapper
 from foldless.component import Names, inner_names
 from foldless.registry import registered
 from foldless.special import log_normal_density
@@ -17,31 +17,17 @@ from foldless.special import log_normal_density
 
 @registered("channel/pinned")
 @dataclass(frozen=True)
-class Pinned(Learner):
+class Pinned(Wrapper):
     """The base channel for labels -1 and +1; a label of 0 says the score is zero, give or take `variance`."""
 
-    base: Channel
     # Tight beside scores of the order of one, and wide beside rounding.
     variance: float = 1e-8
-
-    @property
-    def normalised(self) -> bool:
-        return self.base.normalised
-
-    @property
-    def scale_free(self) -> bool:
-        return self.base.scale_free
 
     def respond(self, cavity_mean: Array, cavity_var: Array, labels: Array) -> Response:
         return self._split(self.base.respond, cavity_mean, cavity_var, labels)
 
-    @property
-    def proximal(self) -> Callable[[Array, Array, Array], Response]:
-        """Max-sum, if the base has it; a property, so that `hasattr` tells the truth about what is inside."""
-        if not hasattr(self.base, "proximal"):
-            raise AttributeError(f"{type(self.base).__name__} has only `respond`; use rule='sum-product'.")
-        rule = cast(SupportsMaxSum, self.base).proximal
-        return lambda cavity_mean, cavity_var, labels: self._split(rule, cavity_mean, cavity_var, labels)
+    def _proximal(self, cavity_mean: Array, cavity_var: Array, labels: Array) -> Response:
+        return self._split(cast(SupportsMaxSum, self.base).proximal, cavity_mean, cavity_var, labels)
 
     def at_score(self, score: Array, labels: Array) -> Response:
         no_var = np.zeros_like(score)
@@ -68,12 +54,7 @@ class Pinned(Learner):
         return self.base.flipped_by_evidence(log_z) if isinstance(self.base, SupportsEMByFlips) else None
 
     def em_by_flips(
-        self,
-        flipped: Array,
-        labels: Array,
-        *,
-        weight: Weight = 1.0,
-        names: Names = None,
+        self, flipped: Array, labels: Array, *, weight: Weight = 1.0, names: Names = None
     ) -> Self | None:
         if not isinstance(self.base, SupportsEMByFlips):
             return None

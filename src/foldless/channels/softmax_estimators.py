@@ -8,7 +8,6 @@ approximation has no factor 2 in its precision, and the mixture's components hav
 
 from __future__ import annotations
 
-from functools import lru_cache
 from itertools import product
 
 import numpy as np
@@ -25,7 +24,7 @@ GRID_POINTS, GRID_REACH = 7, 4.0
 # A grid of more scores than this would have millions of points.
 LARGEST_GRID = 7
 IMPORTANCE_DRAWS = 1500
-OUTER_NODES = 21
+OUTER_NODES, OUTER_WEIGHTS = np.polynomial.hermite_e.hermegauss(21)
 # A Taylor series is no probability; where it turns negative this share of the likelihood is kept.
 LEAST_TAYLOR_SHARE = 0.05
 # Numbers handled at a time.
@@ -133,7 +132,7 @@ def mixture_response(mean: Array, var: Array, classes: Classes) -> Response:
             "Use estimator='gumbel'."
         )
     shares, centres, scales = (np.array(values) for values in MIXTURES[n_classes])
-    nodes, log_mass = _hermite_rule(OUTER_NODES)
+    nodes, log_mass = OUTER_NODES, np.log(OUTER_WEIGHTS / OUTER_WEIGHTS.sum())
     rows = np.arange(n_samples)
     others = np.ones((n_samples, n_classes), dtype=bool)
     others[rows, classes] = False
@@ -157,10 +156,3 @@ def mixture_response(mean: Array, var: Array, classes: Classes) -> Response:
     slope[rows, classes] = first / np.sqrt(own_var)
     curvature[rows, classes] = (1.0 - second + first**2) / own_var
     return Response(log_z, slope, curvature)
-
-
-@lru_cache(maxsize=8)
-def _hermite_rule(n_nodes: int) -> tuple[Array, Array]:
-    """Nodes and log weights of the Gauss-Hermite rule for the unit normal."""
-    nodes, weights = np.polynomial.hermite_e.hermegauss(n_nodes)
-    return nodes, np.log(weights / weights.sum())

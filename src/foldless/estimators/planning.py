@@ -23,8 +23,7 @@ from foldless.estimators.classifier import SparseClassifier
 from foldless.operators import Standardized
 from foldless.priors import SpikeAndSlab
 from foldless.theory.learning_curve import LearningCurve, Seen, calibrated, extrapolated
-from foldless.theory.spectra import Spectrum
-from foldless.theory.study import Study
+from foldless.theory.study import Spectrum, Study
 
 # The spectrum of more rows costs more and is hardly better known.
 MOST_ROWS = 1000

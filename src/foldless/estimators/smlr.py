@@ -39,6 +39,7 @@ from foldless.registry import registered
 from foldless.solution import Outcome
 from foldless.solvers.smlr import ALGORITHMS, L1, PENALTIES, Labels, Regression, RegressionFit, Stop
 from foldless.solvers.smlr.newton_loo import NewtonLOO, scored
+from foldless.solvers.smlr.path import row_space
 from foldless.solvers.smlr.rate import (
     Task,
     Tuned,
@@ -48,7 +49,6 @@ from foldless.solvers.smlr.rate import (
     by_leave_one_out,
     rate_grid,
 )
-from foldless.solvers.smlr.row_space import row_space
 from foldless.theory.bounds import bounds, operator_vote
 
 TUNINGS = ("alo", "bayes", "bound", "cv")

@@ -1,4 +1,4 @@
-"""The sums of `channels.gumbel` over levels, two forms of each; the formulas are there.
+"""The sums of `channels.multinomial` over levels, two forms of each; the formulas are there.
 
 NumPy takes a piece of rows, all their classes and some levels at a time, and drops the rows that have ended.
 The loops go row by row, without arrays of levels, and look up `softened` for one row as `Widths` for many.

@@ -141,26 +141,14 @@ def _geometric(start: Array, ratio: Array, terms: Array) -> None:
 
 
 def logistic_rows(
-    power: float,
-    mean: Array,
-    var: Array,
-    rules: Rules,
-    log_z: Array,
-    slope: Array,
-    curvature: Array,
+    power: float, mean: Array, var: Array, rules: Rules, log_z: Array, slope: Array, curvature: Array
 ) -> None:
     """`logistic_sums` of rows none wider than the last rule; the power is one."""
     _by_rules(logistic_sums, mean, var, rules, (log_z, slope, curvature))
 
 
 def power_rows(
-    power: float,
-    mean: Array,
-    var: Array,
-    rules: Rules,
-    log_z: Array,
-    slope: Array,
-    curvature: Array,
+    power: float, mean: Array, var: Array, rules: Rules, log_z: Array, slope: Array, curvature: Array
 ) -> None:
     """`power_sums` of rows none wider than the last rule."""
     _by_rules(partial(power_sums, power), mean, var, rules, (log_z, slope, curvature))

@@ -32,13 +32,13 @@ JUDGEABLE = 1e-14
 TINY = float(np.finfo(np.float64).tiny)
 
 
-def _solve(matrix: Array, right: Array) -> tuple[Array, bool]:
+def solve_definite(matrix: Array, right: Array) -> tuple[Array, bool]:
     """The solution of a symmetric system; False if it is not positive definite."""
     _, solution, failed = dposv(matrix, right)
     return solution, not failed
 
 
-@kernel(instead_of=_solve)
+@kernel(instead_of=solve_definite)
 def _solve_in_loops(matrix: Array, right: Array) -> tuple[Array, bool]:
     """By Cholesky, in place."""
     size = right.size
@@ -120,7 +120,7 @@ def follow_signs(curvature: Array, linear: Array, rates: Array, start: Array) ->
                 break
             own, own_signs, own_rates = u[at], signs[at], rates[at]
             within = _within(curvature, at)
-            target, definite = _solve(within.copy(), linear[at] - own_rates * own_signs)
+            target, definite = solve_definite(within.copy(), linear[at] - own_rates * own_signs)
             if not definite:
                 return u, False
             turned = (np.sign(target) != own_signs) & (own_rates != 0)

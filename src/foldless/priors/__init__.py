@@ -10,16 +10,12 @@ from foldless.priors.base import (
     SupportsInclusion,
     SupportsMaxSum,
 )
-from foldless.priors.blocks import Blocks
-from foldless.priors.elastic_net import ElasticNet
-from foldless.priors.gaussian import Gaussian
+from foldless.priors.gaussian import Gaussian, MultivariateGaussian
 from foldless.priors.gaussian_mixture import GaussianMixture
-from foldless.priors.laplace import Laplace
-from foldless.priors.multivariate_gaussian import MultivariateGaussian
+from foldless.priors.laplace import ElasticNet, Laplace
 from foldless.priors.pruned import Multipliers, Pruned
-from foldless.priors.ridged import Ridged
-from foldless.priors.row_sparse import RowSparse
-from foldless.priors.spike_and_slab import SpikeAndSlab
+from foldless.priors.spike_and_slab import RowSparse, SpikeAndSlab
+from foldless.priors.wrappers import Blocks, Ridged
 
 # Names for command lines and search spaces. Wrappers that need columns or data have none.
 PRIORS: dict[str, type[Prior]] = {

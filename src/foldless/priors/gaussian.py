@@ -1,4 +1,7 @@
-"""The Gaussian prior: the plainest slab, and alone the prior of ridge regression and of intercepts."""
+"""Gaussian priors: the plainest slab, and alone the prior of ridge regression and of intercepts.
+
+The multivariate one is for the weights of one feature for several classes, which may go together.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,17 @@ import numpy as np
 
 from foldless.beliefs import Array, Tilted
 from foldless.component import Names, require_positive, wants
-from foldless.priors._common import (
+from foldless.priors.base import (
     Continuous,
+    HoldsArrays,
+    HyperPrior,
+    SlabEvidence,
+    TiltedRows,
+    Weight,
     as_cavity,
-    asked_explicitly,
-    filled,
     total_weight,
     weighted_sum,
 )
-from foldless.priors._rows import TiltedRows, gaussian_rows
-from foldless.priors._slab import SlabEvidence
-from foldless.priors.base import HyperPrior, Weight
 from foldless.registry import registered
 from foldless.special import LOG_SQRT_2PI
 
@@ -57,7 +60,7 @@ class Gaussian(Continuous):
         log_z *= log_z
         log_z /= -2.0 * total
         log_z -= 0.5 * np.log(total) + float(LOG_SQRT_2PI)
-        return Tilted(mean, filled(var, r), log_z)
+        return Tilted(mean, _filled(var, r), log_z)
 
     def slab_evidence(self, cavity_mean: Array, cavity_var: Array) -> SlabEvidence:
         """`tilted` with the log Bayes factor against w = 0, where the squares are subtracted by hand:
@@ -88,7 +91,7 @@ class Gaussian(Continuous):
         mean, var, total = self._moments_and_total(r, tau)
         maximum = -0.5 * (r - float(self.mean)) ** 2 / total
         maximum -= 0.5 * float(np.log(self.variance)) + float(LOG_SQRT_2PI)
-        return Tilted(mean, filled(var, r), maximum)
+        return Tilted(mean, _filled(var, r), maximum)
 
     def tilted_rows(self, shift: Array, precision: Array) -> TiltedRows:
         """Rows of weights under full covariances: independent in the prior, not in what labels say."""
@@ -100,7 +103,7 @@ class Gaussian(Continuous):
     def _rows(self, shift: Array, precision: Array, *, maximum: bool) -> TiltedRows:
         n_scores = shift.shape[1]
         mean, cov = np.full(n_scores, float(self.mean)), float(self.variance) * np.eye(n_scores)
-        return gaussian_rows(shift, precision, mean, cov, maximum=maximum)
+        return _gaussian_rows(shift, precision, mean, cov, maximum=maximum)
 
     def moments(self) -> tuple[float, float]:
         return float(self.mean), float(self.variance)
@@ -118,7 +121,7 @@ class Gaussian(Continuous):
             return self
         mean, var, _ = self._moments_and_total(r, tau)
         learned = self
-        if asked_explicitly(names, "mean"):
+        if names is not None and "mean" in names:
             learned = replace(learned, mean=weighted_sum(mean, weight) / n)
         if wants(names, "variance"):
             squares = weighted_sum((mean - learned.mean) ** 2 + var, weight)
@@ -135,3 +138,104 @@ class Gaussian(Continuous):
         if self.mean != 0.0:
             mean += float(self.mean) * (tau / total)
         return mean, tau * shrinkage, total
+
+
+@registered("prior/multivariate-gaussian")
+@dataclass(frozen=True, eq=False)
+class MultivariateGaussian(HoldsArrays):
+    """N(w_n; 0, covariance) for the row w_n of a feature's weights, one for each of D classes.
+
+    Weights are (features, D). With diagonal cavities (SHyGAMP) answers are marginal; HyGAMP has them whole.
+    """
+
+    covariance: Array
+
+    tunable: ClassVar[tuple[str, ...]] = ("covariance",)
+
+    def __post_init__(self) -> None:
+        cov = np.asarray(self.covariance, dtype=np.float64)
+        square = cov.ndim == 2 and cov.shape[0] == cov.shape[1] and np.all(np.isfinite(cov))
+        if not (square and np.allclose(cov, cov.T) and np.all(np.linalg.eigvalsh(cov) > 0)):
+            raise ValueError(
+                "MultivariateGaussian(covariance=...) must be a symmetric positive definite matrix of "
+                f"classes by classes; got {self.covariance!r}. Without covariances use Gaussian(variance)."
+            )
+        object.__setattr__(self, "covariance", cov)
+
+    def tilted_rows(self, shift: Array, precision: Array) -> TiltedRows:
+        return self._rows(shift, precision, maximum=False)
+
+    def proximal_rows(self, shift: Array, precision: Array) -> TiltedRows:
+        return self._rows(shift, precision, maximum=True)
+
+    def tilted(self, cavity_mean: Array, cavity_var: Array) -> Tilted:
+        """Marginals at independent cavities; log_z of a row is shared out evenly among its scores."""
+        return self._marginals(cavity_mean, cavity_var, maximum=False)
+
+    def proximal(self, cavity_mean: Array, cavity_var: Array) -> Tilted:
+        """The mode of a Gaussian is its mean."""
+        return self._marginals(cavity_mean, cavity_var, maximum=True)
+
+    def moments(self) -> tuple[float, float]:
+        """Mean and variance of a weight, averaged over classes."""
+        return 0.0, float(np.mean(np.diag(self.covariance)))
+
+    def sample(self, size: int | tuple[int, ...], rng: np.random.Generator) -> Array:
+        """Draws for (features, D) weights, of which `size` is the shape or the number of features."""
+        n_rows = size if isinstance(size, int) else size[0]
+        return rng.multivariate_normal(np.zeros(len(self.covariance)), self.covariance, size=n_rows)
+
+    def _learned(self, r: Array, tau: Array, weight: Weight, names: Names, hyper: HyperPrior) -> Self:
+        """The mean of S + m m' over rows, and of the hyper prior's pseudo-observations."""
+        tau = np.broadcast_to(tau, r.shape)
+        of_row = np.broadcast_to(np.asarray(weight, dtype=np.float64), r.shape)[:, 0]
+        if not wants(names, "covariance") or of_row.sum() <= 0:
+            return self
+        found = self._rows(r / tau, np.eye(r.shape[1]) / tau[:, np.newaxis], maximum=False)
+        square = found.cov + found.mean[:, :, np.newaxis] * found.mean[:, np.newaxis, :]
+        pseudo = hyper.scale_count * hyper.scale**2 * np.eye(r.shape[1])
+        cov = (np.einsum("n,nij->ij", of_row, square) + pseudo) / (of_row.sum() + hyper.scale_count)
+        return replace(self, covariance=cov)
+
+    def _rows(self, shift: Array, precision: Array, *, maximum: bool) -> TiltedRows:
+        nothing = np.zeros(len(self.covariance))
+        return _gaussian_rows(shift, precision, nothing, self.covariance, maximum=maximum)
+
+    def _marginals(self, cavity_mean: Array, cavity_var: Array, *, maximum: bool) -> Tilted:
+        r, tau = as_cavity(cavity_mean, cavity_var)
+        tau = np.broadcast_to(tau, r.shape)
+        found = self._rows(r / tau, np.eye(r.shape[1]) / tau[:, np.newaxis], maximum=maximum)
+        # N(w; r, τ) is exp(η'w - ½ w'Λw) and this; under max-sum there is no normaliser.
+        of_cavity = -0.5 * np.sum(r * r / tau, axis=1)
+        if not maximum:
+            of_cavity -= 0.5 * np.sum(np.log(2 * np.pi * tau), axis=1)
+        log_z = np.broadcast_to(((found.log_z + of_cavity) / r.shape[1])[:, np.newaxis], r.shape)
+        var = np.einsum("nii->ni", found.cov)
+        return Tilted(*(np.array(part, dtype=r.dtype) for part in (found.mean, var, log_z)))
+
+
+def _gaussian_rows(shift: Array, precision: Array, mean: Array, cov: Array, *, maximum: bool) -> TiltedRows:
+    """N(μ, Σ) with S = (Σ⁻¹ + Λ)⁻¹ and m = S (Σ⁻¹μ + η):
+
+    log_z = ½ (m'S⁻¹m - μ'Σ⁻¹μ) - ½ log|I + ΣΛ|,
+
+    and the maximum has - ½ log|2πΣ| in place of the last term.
+    """
+    prior_precision = np.linalg.inv(cov)
+    posterior = np.linalg.inv(prior_precision + precision)
+    posterior = 0.5 * (posterior + posterior.transpose(0, 2, 1))
+    total_shift = shift + prior_precision @ mean
+    moved = np.einsum("nij,nj->ni", posterior, total_shift)
+    log_z = 0.5 * (np.einsum("ni,ni->n", moved, total_shift) - mean @ prior_precision @ mean)
+    if maximum:
+        log_z = log_z - 0.5 * float(np.linalg.slogdet(2 * np.pi * cov)[1])
+    else:
+        log_z = log_z - 0.5 * np.linalg.slogdet(np.eye(mean.size) + cov @ precision)[1]
+    return TiltedRows(moved, posterior, log_z)
+
+
+def _filled(values: Array, like: Array) -> Array:
+    """`values` as a writable array in the shape and dtype of `like`, which a result must have."""
+    if isinstance(values, np.ndarray) and values.shape == like.shape and values.dtype == like.dtype:
+        return values
+    return np.array(np.broadcast_to(values, like.shape), dtype=like.dtype)

@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 
 from foldless.beliefs import Array, Tilted
 from foldless.component import Names, wants
-from foldless.priors._common import (
+from foldless.priors.base import (
     Continuous,
+    HyperPrior,
+    SlabEvidence,
+    Weight,
     as_cavity,
-    asked_explicitly,
     in_pieces,
     total_weight,
     weighted_sum,
 )
-from foldless.priors._slab import SlabEvidence
-from foldless.priors.base import HyperPrior, Weight
 from foldless.registry import registered
 from foldless.special import LOG_SQRT_2PI
 
@@ -135,7 +135,7 @@ class GaussianMixture(Continuous):
 
         seen = shares > 0.0
         safe_shares = np.where(seen, shares, 1.0)
-        if self.means is not None and asked_explicitly(names, "means"):
+        if self.means is not None and names is not None and "means" in names:
             sums = [weighted_sum(p * m, weight) for p, m in zip(each.responsibility, each.mean, strict=True)]
             means = np.where(seen, np.array(sums) / safe_shares, means)
         if wants(names, "variances"):

@@ -14,7 +14,6 @@ this prior and the channel `Step` *is* the O(NM) algorithm of the paper, equatio
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from math import exp, isfinite, log, log1p, sqrt
 from typing import ClassVar, NamedTuple
 
@@ -24,8 +23,7 @@ from scipy.special import expit, logit
 
 from foldless.beliefs import Array, Tilted
 from foldless.component import require_positive
-from foldless.priors._common import as_cavity
-from foldless.priors.base import Prior
+from foldless.priors.base import Prior, as_cavity
 from foldless.registry import registered
 from foldless.special import LOG_SQRT_2PI
 
@@ -90,7 +88,6 @@ class Multipliers(Prior):
         return Tilted(*(np.asarray(a, dtype=dtype) for a in (mean, var, log_z)))
 
     def inclusion_probability(self, cavity_mean: Array, cavity_var: Array) -> Array:
-        """Posterior probability that the weight is not exactly zero."""
         r, tau = as_cavity(cavity_mean, cavity_var)
         log_odds = self._slab(r.astype(np.float64, copy=False), tau.astype(np.float64, copy=False))[2]
         return np.asarray(expit(log_odds), dtype=r.dtype)
@@ -193,7 +190,6 @@ class Pruned(Prior):
         return self.constrained(cavity_mean, cavity_var).tilted(cavity_mean, cavity_var)
 
     def inclusion_probability(self, cavity_mean: Array, cavity_var: Array) -> Array:
-        """Posterior probability that the weight is not exactly zero."""
         return self.constrained(cavity_mean, cavity_var).inclusion_probability(cavity_mean, cavity_var)
 
     def moments(self) -> tuple[float, float]:
@@ -283,11 +279,6 @@ class _Balance:
         """A with 1/A + mean_square/A² = v."""
         return (1.0 + sqrt(1.0 + 4.0 * mean_square * self.variance)) / (2.0 * self.variance)
 
-    @cached_property
-    def _fourth(self) -> Array:
-        """h⁴: with one precision for all weights, everything needed is a sum of it, of h² and of 1."""
-        return self.square**2
-
     def _residuals(self, log_odds: float, excess: float) -> _Residuals:
         precision = excess + self.offset
         ratio = self.square / precision
@@ -296,20 +287,11 @@ class _Balance:
         # The variance of c. It cancels for certain inclusions, but only directs the next step.
         spread = inclusion - inclusion * probability
         # With t = 1/A + h²/A², and minus its derivative in A, 1/A² + 2 h²/A³.
-        if self.offset.size == 1:
-            a = excess
-            on, on_square = float(inclusion.sum()), _dot(inclusion, self.square)
-            off, off_square = float(spread.sum()), _dot(spread, self.square)
-            off_fourth = _dot(spread, self._fourth)
-            active, power, stretch = on, (on + on_square / a) / a, (on + 2.0 * on_square / a) / a**2
-            some, bend = off, (off + off_square / a) / a
-            bend_twice = (off + (2.0 * off_square + off_fourth / a) / a) / a**2
-        else:
-            slab_power = (1.0 + ratio) / precision
-            active, power = float(inclusion.sum()), _dot(inclusion, slab_power)
-            stretch = _dot(inclusion, (1.0 + 2.0 * ratio) / precision**2)
-            some, bend = float(spread.sum()), _dot(spread, slab_power)
-            bend_twice = _dot(spread, slab_power**2)
+        slab_power = (1.0 + ratio) / precision
+        active, power = float(inclusion.sum()), _dot(inclusion, slab_power)
+        stretch = _dot(inclusion, (1.0 + 2.0 * ratio) / precision**2)
+        some, bend = float(spread.sum()), _dot(spread, slab_power)
+        bend_twice = _dot(spread, slab_power**2)
         with np.errstate(divide="ignore", invalid="ignore"):
             return _Residuals(
                 float(np.log(active / self.density)),

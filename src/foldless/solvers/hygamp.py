@@ -10,7 +10,7 @@ The lines of `gamp`, with D x D matrices in place of variances (X∘X acts on ea
 SHyGAMP, which is `gamp` with several scores, drops all entries off the diagonals. That costs it little with
 many classes and makes it D times cheaper, and so it is what the estimators use; HyGAMP is exact about the one
 thing SHyGAMP gets wrong, that labels say nothing of a shift of all scores. In information form, with Λ and η,
-this needs no special care: see `priors._rows`.
+this needs no special care: see `priors.base.TiltedRows`.
 """
 
 from __future__ import annotations

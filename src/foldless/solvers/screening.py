@@ -45,7 +45,7 @@ from foldless.operators import Dense, Operator
 from foldless.operators.dense import Tiled
 from foldless.operators.partly_visited import PartlyVisited
 from foldless.priors import Blocks, Prior
-from foldless.priors.with_screened_out import WithScreenedOut, around_innermost, innermost, innermost_cavity
+from foldless.priors.wrappers import WithScreenedOut, around_innermost, innermost, innermost_cavity
 from foldless.problem import Problem, ScreenedOut
 from foldless.solution import History, Outcome, Solution
 from foldless.solvers import GAMP, Stopping, solve

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from foldless.theory.bounds import Bounds, bound, bounds
 from foldless.theory.learning_curve import LearningCurve
-from foldless.theory.macroscopic import macroscopic
 from foldless.theory.planning import Expectation, Plan, plan
 from foldless.theory.replica import (
     Macroscopic,
     SaddlePoint,
     error_curve,
     free_energy,
+    macroscopic,
     optimal_error,
     saddle_point,
 )
-from foldless.theory.spectra import Spectrum
 from foldless.theory.state_evolution import Iterate, Model, StateEvolution, state_evolution
-from foldless.theory.study import Study
+from foldless.theory.study import Spectrum, Study
 from foldless.theory.tuned_student import expected_fit
 
 __all__ = [

@@ -133,11 +133,7 @@ def rademacher(vote: Vote, labels: Array, divergence: float, n_samples: float, d
 
 
 def bounds(
-    weights: Array,
-    rate: float,
-    vote: Callable[[Array], Vote],
-    labels: Array,
-    delta: float = 0.05,
+    weights: Array, rate: float, vote: Callable[[Array], Vote], labels: Array, delta: float = 0.05
 ) -> Bounds:
     """All bounds of one classifier.
 

@@ -23,7 +23,7 @@ from scipy.optimize import brentq
 from scipy.special import betaincinv, ndtri
 
 from foldless.beliefs import Array
-from foldless.theory.cases import LEAST
+from foldless.theory.population import LEAST
 from foldless.theory.study import Study, percent
 from foldless.theory.tuned_student import FEWEST_SAMPLES, FixedPoint, expected_fit
 

@@ -29,6 +29,13 @@ NORMAL_REACH = 10.0
 NORMAL_EDGES = np.array([0.0, 0.03, 0.1, 0.3, 1.0, 2.0, 3.0, 4.0, 6.0, NORMAL_REACH])
 
 
+def halved(edges: Array, times: int) -> Array:
+    """Every panel cut in halves, so many times."""
+    for _ in range(times):
+        edges = np.sort(np.concatenate([edges, 0.5 * (edges[:-1] + edges[1:])]))
+    return edges
+
+
 def panel_nodes(edges: Array) -> tuple[Array, Array]:
     """Nodes and weights of the panels as they are, where an integrand must be seen at all points at once."""
     half = 0.5 * np.diff(edges)[:, np.newaxis]

@@ -1,4 +1,4 @@
-"""Replica theory of the pruned Bayes classifier: what it can do at best, from a saddle point of six numbers.
+"""Theory of the pruned Bayes classifier: its course, and what it can do at best, from a saddle point.
 
 A teacher with a share C_t of active weights N(0, 1) labels M = αN samples by p(y | z) at z = x·w/√N; a
 student assumes the share C and averages over its posterior. The replica-symmetric free energy [Uda, Kabashima
@@ -13,7 +13,10 @@ the teacher's probability of the label +1 and its slope at (R z/√Q, C_t - R²/
 (The last line corrects the paper's (46), which lost the correlation of noise and inclusion; (45) lacks w
 beside R̂; (41) must read ⟨Δ⟩ = √Q z; in (13) the square root covers Q̂ only.) Names are those of
 `state_evolution`, whose fixed points these are: overlap R, estimate_power Q, score_power C_t,
-score_cavity_var C - Q.
+score_cavity_var C - Q, ratio α.
+
+Since the algorithm (`foldless.PrunedBayesClassifier`) is GAMP with the prior `Pruned`, its course, the
+paper's (42)-(48), is state evolution with that prior (`macroscopic`).
 """
 
 from __future__ import annotations
@@ -27,9 +30,11 @@ import numpy as np
 
 from foldless.beliefs import Array, Response
 from foldless.channels.base import Channel
+from foldless.priors.gaussian import Gaussian
 from foldless.priors.pruned import Multipliers, Pruned
-from foldless.theory.quadrature import NORMAL_EDGES, normal_expectation, panel_nodes
-from foldless.theory.state_evolution import require_ratio
+from foldless.priors.spike_and_slab import SpikeAndSlab
+from foldless.theory.quadrature import NORMAL_EDGES, halved, normal_expectation, panel_nodes
+from foldless.theory.state_evolution import Model, Scores, StateEvolution, require_ratio, state_evolution
 
 # Panels of a standard normal field, each halved this often: inclusions rise steeply in strong fields.
 FIELD_HALVINGS = 3
@@ -83,12 +88,15 @@ class SaddlePoint:
     @property
     def bayes_error(self) -> float:
         """Error of the posterior average, (11): the pruned Bayes classifier. Least at the true density."""
-        return self._error_of_sign(self.at.estimate_power)
+        return self._scores(self.at.estimate_power).test_error(self.channel)
 
     @property
     def gibbs_error(self) -> float:
         """Error of one draw from the posterior, (15). It is not least at the true density."""
-        return self._error_of_sign(self.density)
+        return self._scores(self.density).test_error(self.channel)
+
+    def _scores(self, estimate_power: float) -> Scores:
+        return Scores(self.true_density, self.at.overlap, estimate_power)
 
     @property
     def stability(self) -> float:
@@ -106,18 +114,6 @@ class SaddlePoint:
         field, share = _fields(self.at.field_var, self.at.field_gain, self.true_density)
         answer = Multipliers(self.at.precision, UNIT, self.at.log_odds)
         return labels * float(share @ answer.tilted(field, np.full_like(field, UNIT)).var ** 2)
-
-    def _error_of_sign(self, power: float) -> float:
-        """P(label ≠ sign u) for u Gaussian with variance `power` and covariance R with the true score."""
-        if power <= 0.0:
-            return 0.5
-        slope = self.at.overlap / power
-        remaining = max(self.true_density - slope * self.at.overlap, np.finfo(float).eps * self.true_density)
-
-        def wrong(u: Array) -> Array:
-            return np.exp(self.channel.respond(slope * u, np.full_like(u, remaining), -np.sign(u)).log_z)
-
-        return float(normal_expectation(wrong, power)[0])
 
 
 def saddle_point(ratio: float, *, density: float, true_density: float, channel: Channel) -> SaddlePoint:
@@ -139,6 +135,28 @@ def saddle_point(ratio: float, *, density: float, true_density: float, channel: 
         overlap += step * (at.overlap - overlap)
         power += step * (at.estimate_power - power)
     return SaddlePoint(ratio, density, true_density, channel, at, False)
+
+
+def macroscopic(
+    ratio: float,
+    *,
+    density: float,
+    true_density: float,
+    channel: Channel,
+    student_channel: Channel | None = None,
+    max_iter: int = 500,
+    tol: float = 1e-10,
+    step: float = 1.0,
+) -> StateEvolution:
+    """Predict every iteration of the undamped algorithm, with `ratio` = samples / features.
+
+    `channel` is the teacher's, and the student's unless it has another; ``Step(noise)`` is the paper's.
+    Options are those of `state_evolution`. Features of variance 1/N instead of 1/M multiply the weights by
+    √(M/N).
+    """
+    teacher = Model(SpikeAndSlab(Gaussian(ratio), true_density), channel)
+    student = Model(Pruned(density, variance=ratio), student_channel or channel)
+    return state_evolution(ratio, teacher, student, max_iter=max_iter, tol=tol, step=step)
 
 
 def optimal_error(ratio: float, true_density: float, channel: Channel) -> float:
@@ -208,14 +226,10 @@ def _responses(
     channel: Channel, p: Array, overlap: float, power: float, density: float, true_density: float
 ) -> tuple[Response, Response]:
     """What teacher and student say to the label +1 at an estimated score p."""
-    slope = overlap / power if power > 0.0 else 0.0
-    remaining = max(true_density - slope * overlap, np.finfo(float).eps * true_density)
     cavity_var = max(density - power, np.finfo(float).eps * density)
     label = np.ones_like(p)
-    return (
-        channel.respond(slope * p, np.full_like(p, remaining), label),
-        channel.respond(p, np.full_like(p, cavity_var), label),
-    )
+    truth = Scores(true_density, overlap, power).truth(channel, p, label)
+    return truth, channel.respond(p, np.full_like(p, cavity_var), label)
 
 
 def _fields(field_var: float, field_gain: float, true_density: float) -> tuple[Array, Array]:
@@ -230,9 +244,7 @@ def _fields(field_var: float, field_gain: float, true_density: float) -> tuple[A
 
 def _standard_normal() -> tuple[Array, Array]:
     edges = np.concatenate([-NORMAL_EDGES[:0:-1], NORMAL_EDGES])
-    for _ in range(FIELD_HALVINGS):
-        edges = np.sort(np.concatenate([edges, 0.5 * (edges[:-1] + edges[1:])]))
-    nodes, width = panel_nodes(edges)
+    nodes, width = panel_nodes(halved(edges, FIELD_HALVINGS))
     return nodes, width * np.exp(-0.5 * nodes**2) / sqrt(2.0 * pi)
 
 

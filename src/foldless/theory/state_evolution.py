@@ -30,6 +30,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import isfinite, log2, sqrt
+from typing import Any
 
 import numpy as np
 
@@ -38,7 +39,7 @@ from foldless.channels.base import Channel
 from foldless.priors.base import Prior
 from foldless.solvers.gamp import MIN_CURVATURE, MIN_VARIANCE, RULES, Rule
 from foldless.solvers.message_passing import VAGUEST_START
-from foldless.theory.quadrature import NORMAL_REACH, integrate, normal_expectation, panel_nodes
+from foldless.theory.quadrature import NORMAL_REACH, halved, integrate, normal_expectation, panel_nodes
 
 # A signal this small beside its noise is none, and dividing by less would only lose digits.
 LEAST_RELATIVE_GAIN = 1e-8
@@ -150,7 +151,7 @@ def state_evolution(
         raise ValueError(
             f"max_iter must be at least 1 and step in (0, 1]; got max_iter={max_iter!r}, step={step!r}."
         )
-    respond = _respond(student.channel, rule)
+    respond = _asked(student.channel, rule)
     weights = _TeacherWeights(teacher.prior)
     score_power = weights.power / ratio
 
@@ -162,10 +163,10 @@ def state_evolution(
     iterates: list[Iterate] = []
     converged = False
     while len(iterates) < max_iter and not converged:
-        scores = _Scores(score_power, overlap, estimate_power)
+        scores = Scores(score_power, overlap, estimate_power)
         cavity_var, gain, noise_var = _weight_cavity(teacher.channel, respond, scores, score_cavity_var)
         prior = weights.constrained(student.prior, cavity_var, gain, noise_var)
-        product, square, weight_var = weights.averages(_denoise(prior, rule), cavity_var, gain, noise_var)
+        product, square, weight_var = weights.averages(_asked(prior, rule), cavity_var, gain, noise_var)
         new = Iterate(
             score_cavity_var=score_cavity_var,
             cavity_var=cavity_var,
@@ -175,7 +176,7 @@ def state_evolution(
             estimate_power=square / ratio,
             weight_var=weight_var,
             mse=weights.power - 2.0 * product + square,
-            test_error=_test_error(teacher.channel, _Scores(score_power, product / ratio, square / ratio)),
+            test_error=Scores(score_power, product / ratio, square / ratio).test_error(teacher.channel),
         )
         iterates.append(new)
         change = max(
@@ -193,7 +194,7 @@ def state_evolution(
 
 
 @dataclass(frozen=True)
-class _Scores:
+class Scores:
     """True score z and estimated score p of a sample: jointly Gaussian, mean zero."""
 
     power: float  # S₁₁
@@ -210,27 +211,29 @@ class _Scores:
         """Variance of z given p; a little above zero where rounding would take it below."""
         return max(self.power - self.slope * self.overlap, np.finfo(float).eps * self.power)
 
+    def truth(self, channel: Channel, p: Array, labels: Array) -> Response:
+        """What the teacher's channel says of labels at an estimated score p."""
+        return channel.respond(self.slope * p, np.full_like(p, self.remaining_var), labels)
 
-def _test_error(channel: Channel, scores: _Scores) -> float:
-    """P(label ≠ sign p) for labels of the teacher's channel; ½ for an estimate of zero.
+    def test_error(self, channel: Channel) -> float:
+        """P(label ≠ sign p) for labels of the teacher's channel; ½ for an estimate of zero.
 
-    For p > 0 the wrong label is -1, so the error is E_p Z(-sign p; m, ν). With a probit teacher of variance
-    v it is arccos(S₁₂ / √((S₁₁ + v) S₂₂)) / π.
-    """
-    if scores.estimate_power <= 0.0:
-        return 0.5
+        For p > 0 the wrong label is -1, so the error is E_p Z(-sign p; m, ν). With a probit teacher of
+        variance v it is arccos(S₁₂ / √((S₁₁ + v) S₂₂)) / π.
+        """
+        if self.estimate_power <= 0.0:
+            return 0.5
 
-    def wrong(p: Array) -> Array:
-        nu = np.full_like(p, scores.remaining_var)
-        return np.exp(channel.respond(scores.slope * p, nu, -np.sign(p)).log_z)
+        def wrong(p: Array) -> Array:
+            return np.exp(self.truth(channel, p, -np.sign(p)).log_z)
 
-    return float(normal_expectation(wrong, scores.estimate_power)[0])
+        return float(normal_expectation(wrong, self.estimate_power)[0])
 
 
 def _weight_cavity(
     channel: Channel,
     respond: Callable[[Array, Array, Array], Response],
-    scores: _Scores,
+    scores: Scores,
     score_cavity_var: float,
 ) -> tuple[float, float, float]:
     """τr, a and ξ of r = a w + N(0, ξ): averages over p and over labels of the teacher's channel.
@@ -243,7 +246,7 @@ def _weight_cavity(
         rows = np.zeros((3, p.size))
         for label in (-1.0, 1.0):
             y = np.full_like(p, label)
-            truth = channel.respond(scores.slope * p, np.full_like(p, scores.remaining_var), y)
+            truth = scores.truth(channel, p, y)
             guess = respond(p, np.full_like(p, score_cavity_var), y)
             rows += np.exp(truth.log_z) * np.array(
                 [guess.curvature, guess.slope * truth.slope, guess.slope**2]
@@ -265,11 +268,7 @@ class _TeacherWeights:
         self.reach = self._find_reach()
 
     def averages(
-        self,
-        denoise: Callable[[Array, Array], Tilted],
-        cavity_var: float,
-        gain: float,
-        noise_var: float,
+        self, denoise: Callable[[Array, Array], Tilted], cavity_var: float, gain: float, noise_var: float
     ) -> tuple[float, float, float]:
         """E[w ŵ], E[ŵ²] and E[τw] for r = a w + N(0, ξ).
 
@@ -340,34 +339,20 @@ def _panels(scale: float, reach: float, halvings: int) -> Array:
     smallest = min(FINEST_PANEL * scale, 0.5 * reach)
     octaves = log2(reach / smallest)
     positive = smallest * 2.0 ** np.linspace(0.0, octaves, int(np.ceil(octaves)) + 1)
-    edges = np.concatenate([-positive[::-1], [0.0], positive])
-    for _ in range(halvings):
-        edges = np.sort(np.concatenate([edges, 0.5 * (edges[:-1] + edges[1:])]))
-    return edges
+    return halved(np.concatenate([-positive[::-1], [0.0], positive]), halvings)
 
 
-def _denoise(prior: Prior, rule: Rule) -> Callable[[Array, Array], Tilted]:
-    """What the student's prior is asked for under the rule."""
-    if rule == "sum-product":
-        return prior.tilted
-    if not hasattr(prior, "proximal"):
+def _asked(part: Prior | Channel, rule: Rule) -> Callable[..., Any]:
+    """What the student's prior or channel is asked for under the rule."""
+    kind, answer, examples = "channel", "respond", "Logistic, Probit or Hinge"
+    if isinstance(part, Prior):
+        kind, answer, examples = "prior", "tilted", "Laplace or ElasticNet"
+    if rule == "max-sum" and not hasattr(part, "proximal"):
         raise ValueError(
-            f"rule='max-sum' needs a student's prior with `proximal`; {prior!r} has only `tilted`. "
-            "Use rule='sum-product', or a prior such as Laplace or ElasticNet."
+            f"rule='max-sum' needs a student's {kind} with `proximal`; {part!r} has only `{answer}`. "
+            f"Use rule='sum-product', or a {kind} such as {examples}."
         )
-    return prior.proximal
-
-
-def _respond(channel: Channel, rule: Rule) -> Callable[[Array, Array, Array], Response]:
-    """What the student's channel is asked for under the rule."""
-    if rule == "sum-product":
-        return channel.respond
-    if not hasattr(channel, "proximal"):
-        raise ValueError(
-            f"rule='max-sum' needs a student's channel with `proximal`; {channel!r} has only "
-            "`respond`. Use rule='sum-product', or a channel such as Logistic, Probit or Hinge."
-        )
-    return channel.proximal
+    return getattr(part, "proximal" if rule == "max-sum" else answer)
 
 
 def _require_usable(ratio: float, teacher: Model, student: Model, rule: str) -> None:

@@ -1,18 +1,19 @@
-"""What is guessed of a study before it is made: features, markers and their strength, classes, labels."""
+"""What is guessed of a study before it is made: features, their correlations, markers, classes, labels."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isfinite, log, sqrt
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
+from scipy.optimize import brentq, nnls
 from scipy.special import log_expit, ndtr
 
 from foldless.beliefs import Array
 from foldless.channels import Logistic
 from foldless.theory.quadrature import normal_expectation
-from foldless.theory.spectra import Spectrum
 
 # A difference of 0.8 standard deviations is what Cohen (1988) calls large.
 LARGE_EFFECT = 0.8
@@ -21,6 +22,86 @@ LABELS = ("class-means", "logistic")
 # Nodes of normal sizes, in standard deviations. Which effects are found changes within the noise of one, so
 # nodes must be close; signs do not matter.
 SIZE_NODES = np.arange(0.1, 4.6, 0.2)
+# Values that population eigenvalues may have, and points at which the relation is asked to hold.
+N_VALUES, N_POINTS = 60, 80
+SMALLEST_VALUE = 0.02
+# The trace is known exactly, as columns have unit variance; this many times as sure as one equation.
+TRACE_WEIGHT = 30.0
+# Eigenvalues nearer than this share are one, once shares are known.
+SMALLEST_SHARE = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Spectrum:
+    """Eigenvalues of a correlation matrix and the share of each; their mean is one."""
+
+    values: Array
+    shares: Array
+
+    def __post_init__(self) -> None:
+        values, shares = np.asarray(self.values, dtype=float), np.asarray(self.shares, dtype=float)
+        if values.ndim != 1 or values.shape != shares.shape or not values.size:
+            raise ValueError(
+                f"Spectrum needs one share for each value; got {values.shape} values, {shares.shape} shares."
+            )
+        if not (np.all(np.isfinite(values)) and np.all(values >= 0) and np.any(values > 0)):
+            raise ValueError("Spectrum(values=...) are eigenvalues: finite, at least 0, not all 0.")
+        if not (np.all(np.isfinite(shares)) and np.all(shares >= 0) and shares.sum() > 0):
+            raise ValueError("Spectrum(shares=...) must be finite, at least 0, not all 0.")
+        shares = shares / shares.sum()
+        # Correlations: columns of unit variance, so the mean eigenvalue is one.
+        object.__setattr__(self, "values", values / float(shares @ values))
+        object.__setattr__(self, "shares", shares)
+
+    @classmethod
+    def of_eigenvalues(cls, eigenvalues: ArrayLike) -> Spectrum:
+        """From all eigenvalues of a known correlation matrix."""
+        values = np.asarray(eigenvalues, dtype=float)
+        return cls(values, np.full(values.shape, 1.0 / max(values.size, 1)))
+
+    @classmethod
+    def of_sample(cls, eigenvalues: ArrayLike, n_features: int) -> Spectrum:
+        """The population's spectrum, estimated from the eigenvalues of XXᵀ/M of M rows.
+
+        These are spread out, and all but M of N are zero. With v(x) = (1/M) Σ 1/(lᵢ + x) over the M
+        eigenvalues lᵢ, population and sample are related by [Silverstein 1995; El Karoui 2008]
+
+            (N/M) ∫ t v(x) / (1 + t v(x)) dH(t) = 1 - x v(x)        for every x > 0,
+
+        which is linear in the population's distribution H. So H on a grid of values t is found by
+        non-negative least squares, without any N x N matrix. x > 0 keeps away from the sample's own
+        eigenvalues, where v is rough.
+
+        All M of them are needed, zeros included. If means were taken out of X, M is what is left of the
+        degrees of freedom.
+        """
+        sample = np.clip(np.asarray(eigenvalues, dtype=float), 0.0, None)
+        if sample.ndim != 1 or sample.size < 2 or not np.any(sample > 0):
+            raise ValueError("A spectrum needs the eigenvalues of at least two rows that differ.")
+        n_rows = sample.size
+        # Columns of unit variance: (1/N) trace is one.
+        sample = sample * (n_features / sample.sum())
+        ratio = n_features / n_rows
+        mean = float(sample.mean())
+        points = np.geomspace(1e-2 * mean, 10.0 * sample.max(), N_POINTS)
+        v = np.mean(1.0 / (sample[:, np.newaxis] + points), axis=0)
+        # One minus x v without cancellation, and in the units of the right-hand side.
+        answer = np.mean(sample[:, np.newaxis] / (sample[:, np.newaxis] + points), axis=0)
+        values = np.unique(np.append(np.geomspace(SMALLEST_VALUE, max(sample.max(), 2.0), N_VALUES), 1.0))
+        tv = values * v[:, np.newaxis]
+        rows = ratio * (tv / (1.0 + tv)) / answer[:, np.newaxis]
+        system = np.vstack([rows, TRACE_WEIGHT * np.ones_like(values), TRACE_WEIGHT * values])
+        shares, _ = nnls(system, np.concatenate([np.ones(N_POINTS), TRACE_WEIGHT * np.ones(2)]))
+        kept = shares > SMALLEST_SHARE
+        return cls(values[kept], shares[kept])
+
+    @property
+    def correlated(self) -> bool:
+        """Whether eigenvalues differ at all."""
+        return bool(np.ptp(self.values) > 1e-6)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"values": self.values.tolist(), "shares": self.shares.tolist()}
 
 
 @dataclass(frozen=True)
@@ -123,16 +204,16 @@ class Study:
 
     @property
     def teacher_intercept(self) -> float:
-        """The constant that gives logistic labels their balance, found by bisection in the log-odds."""
+        """The constant that gives logistic labels their balance."""
         if self.balance == 0.5:
             return 0.0
         channel, var = Logistic(), np.array([self.score_power])
-        low, high = sorted((0.0, self.log_odds * (2.0 + self.score_power)))
-        for _ in range(60):
-            middle = np.array([0.5 * (low + high)])
-            share = float(np.exp(channel.respond(middle, var, np.ones(1)).log_z[0]))
-            low, high = (low, float(middle[0])) if share > self.balance else (float(middle[0]), high)
-        return 0.5 * (low + high)
+
+        def excess(intercept: float) -> float:
+            response = channel.respond(np.array([intercept]), var, np.ones(1))
+            return float(np.exp(response.log_z[0])) - self.balance
+
+        return float(brentq(excess, 0.0, self.log_odds * (2.0 + self.score_power), xtol=1e-14))
 
 
 def percent(share: float) -> str:

@@ -3,11 +3,11 @@
 `state_evolution` follows GAMP with a prior and a channel that stay as they are, in the limit of large tables.
 Here the student is the classifier as it is used: a spike and slab and a label-noise channel, both tuned by EM
 as it goes, on columns it standardises, with an intercept, and with the generative part of its likelihood
-(`tuning/generative.py`). The teacher is a `Study`. The vocabulary is that of `state_evolution`: scores of
+(`Blended`). The teacher is a `Study`. The vocabulary is that of `state_evolution`: scores of
 samples have an overlap wᵀΣŵ and a power ŵᵀΣŵ, weights are seen as r = (gain w + noise). What differs:
 
-Samples come as cases (`cases`), columns as nodes of an integral (`columns`); between them go the student's
-channel and prior, asked for the same answers and the same EM steps as in a fit.
+Samples come as cases, columns as nodes of an integral (`population`); between them go the student's channel
+and prior, asked for the same answers and the same EM steps as in a fit.
 
 The fixed point is found by secants in the logarithms of all these numbers.
 """
@@ -24,8 +24,16 @@ from foldless.beliefs import Array
 from foldless.channels import Blended, Channel, FlippedLabels, Logistic
 from foldless.priors import Gaussian, HyperPrior, SpikeAndSlab
 from foldless.solvers.message_passing import Secants
-from foldless.theory.cases import FINE_NODES, LEAST, Cases, samples_of
-from foldless.theory.columns import Cavities, CorrelatedColumns, Evidence, IndependentColumns
+from foldless.theory.population import (
+    FINE_NODES,
+    LEAST,
+    Cases,
+    Cavities,
+    CorrelatedColumns,
+    Evidence,
+    IndependentColumns,
+    samples_of,
+)
 from foldless.theory.study import Study
 
 # Generative weights of the student; with logistic labels the better one is taken, as leave-one-out would.

@@ -17,20 +17,12 @@ from foldless.registry import registered
 LogPrior = Callable[[Array], Array]
 
 
-def _l2(weight: Array) -> Array:
-    return -0.5 * np.square(weight)
-
-
-def _l1(weight: Array) -> Array:
-    return -np.abs(weight)
-
-
-def _l0(weight: Array) -> Array:
-    return -np.where(weight == 0.0, 0.0, 1.0)
-
-
 # Logarithms of priors up to a constant. None needs to be convex, and l0 needs a grid that has zero on it.
-PRIORS: dict[str, LogPrior] = {"l2": _l2, "l1": _l1, "l0": _l0}
+PRIORS: dict[str, LogPrior] = {
+    "l2": lambda weight: -0.5 * np.square(weight),
+    "l1": lambda weight: -np.abs(weight),
+    "l0": lambda weight: -np.where(weight == 0.0, 0.0, 1.0),
+}
 
 
 def grid(n_weights: int, n_bins: int, reach: float) -> Array:

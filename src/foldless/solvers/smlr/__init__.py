@@ -12,7 +12,6 @@ from foldless.solvers.smlr.path import (
     nothing,
     path,
     plainest,
-    safe_zeros,
 )
 from foldless.solvers.smlr.penalties import L1, PENALTIES, NoPenalty, Penalty, Ridge, RowGroups
 
@@ -34,5 +33,4 @@ __all__ = [
     "nothing",
     "path",
     "plainest",
-    "safe_zeros",
 ]

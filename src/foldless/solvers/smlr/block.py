@@ -15,8 +15,9 @@ Over-relaxation [Salakhutdinov and Roweis 2003] goes further than the minimum fo
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from foldless.beliefs import Array
@@ -76,13 +77,9 @@ def _bound(design: Design) -> Array:
     labels = design.labels
     gram = (design.columns * labels.sample_weight[:, np.newaxis]).T @ design.columns
     spread = 0.5 * (np.eye(labels.n_scores) - 1.0 / labels.n_classes)
-    pairs = _pairs(design)
+    pairs = np.flatnonzero(design.identified)
     out: Array = np.kron(gram, spread)[np.ix_(pairs, pairs)]
     return out
-
-
-def _pairs(design: Design) -> NDArray[np.intp]:
-    return np.flatnonzero(design.identified)
 
 
 def _lit(design: Design, weights: Array, at: AtScores, bound: Array) -> tuple[Array, AtScores]:
@@ -102,16 +99,14 @@ class _Update:
 
     def __init__(self, design: Design, bound: Array) -> None:
         self._design = design
-        self._pairs = _pairs(design)
+        self._pairs = np.flatnonzero(design.identified)
         self._bound = bound
         self._rates = np.repeat(design.penalised(), design.labels.n_scores)[self._pairs] * design.penalty.rate
         self._ridge = RIDGE * float(np.mean(np.diag(bound))) if bound.size else 0.0
-        self._factor = None if design.penalty.sparse else self._factored(bound, self._rates)
-
-    def _factored(self, bound: Array, rates: Array) -> tuple[Array, bool]:
-        damped = bound + np.diag(rates + self._ridge)
-        factor: tuple[Array, bool] = cho_factor(damped, check_finite=False)
-        return factor
+        # Smooth penalties have the same system at all weights.
+        self._factor: Any = None
+        if not design.penalty.sparse:
+            self._factor = cho_factor(bound + np.diag(self._rates + self._ridge), check_finite=False)
 
     def __call__(self, weights: Array, gradient: Array) -> Array:
         plain = self._design.n_plain
@@ -127,8 +122,7 @@ class _Update:
         # Zeros stay zero: they are left out of the system.
         on = np.flatnonzero(root > 0)
         scaled = root[on, np.newaxis] * self._bound[np.ix_(on, on)] * root[on]
-        scaled[np.diag_indices_from(scaled)] += self._ridge * root[on] ** 2
-        scaled[np.diag_indices_from(scaled)] += self._rates[on]
+        scaled[np.diag_indices_from(scaled)] += self._ridge * root[on] ** 2 + self._rates[on]
         factor = cho_factor(scaled, check_finite=False)
         out[self._pairs[on]] = root[on] * cho_solve(factor, root[on] * right[on], check_finite=False)
         return out.reshape(weights.shape)

@@ -45,15 +45,6 @@ class Design:
         """Of the log likelihood."""
         return self.columns.T @ at.residual
 
-    def excess(self, weights: Array, gradient: Array) -> Array:
-        """How far each weight's gradient is from optimal."""
-        plain = np.abs(gradient[: self.n_plain])
-        return np.concatenate([plain, self.penalty.excess(weights[self.n_plain :], gradient[self.n_plain :])])
-
-    def gap(self, at: AtScores, weights: Array, gradient: Array) -> float:
-        """How far the objective can be above its minimum, over these columns."""
-        return duality_gap(self.labels, self.penalty, at, weights[self.n_plain :], gradient[self.n_plain :])
-
     def settled(self, at: AtScores, weights: Array, gradient: Array, gap_target: float) -> bool:
         """Whether the gap over these columns is within the target, and the intercept as good as solved."""
         if not self.penalty.has_dual:
@@ -64,7 +55,8 @@ class Design:
             cost = np.square(gradient[: self.n_plain]) / (2.0 * np.maximum(bend, np.finfo(float).tiny))
             if cost.sum() > gap_target:
                 return False
-        return self.gap(at, weights, gradient) <= gap_target
+        own = slice(self.n_plain, None)
+        return duality_gap(self.labels, self.penalty, at, weights[own], gradient[own]) <= gap_target
 
     @cached_property
     def identified(self) -> NDArray[np.bool_]:

@@ -2,7 +2,7 @@
 
 The loss is replaced by its second-order expansion, the penalty kept as it is, and the sum minimised
 exactly; a step towards that minimum is shortened until the objective falls as it should. For an L1 penalty
-the minimum is found by following signs (`quadratic.py`); smooth penalties need one linear system. Row
+the minimum is found by following signs (`kernels.smlr`); smooth penalties need one linear system. Row
 groups are smooth wherever a row is not zero, so Newton steps over those rows alternate with component-wise
 sweeps, which let rows in and out.
 """
@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from foldless.beliefs import Array
 from foldless.kernels import fastest
-from foldless.kernels.smlr import FIRST_RIDGE, LARGEST_RIDGE, MORE_RIDGE
+from foldless.kernels.smlr import FIRST_RIDGE, LARGEST_RIDGE, MORE_RIDGE, follow_signs, solve_definite
 from foldless.solvers.newton import backtracked
 from foldless.solvers.smlr.component_wise import component_wise
 from foldless.solvers.smlr.design import Design, Watch
 from foldless.solvers.smlr.likelihood import AtScores
 from foldless.solvers.smlr.penalties import L1, RowGroups
-from foldless.solvers.smlr.quadratic import WIDEST_IN_LOOPS, l1_quadratic
+
+# With more columns than this the blocked factorisations of LAPACK are faster than compiled loops.
+WIDEST_IN_LOOPS = 2000
 
 
 def newton(
@@ -92,15 +93,17 @@ def _step(design: Design, at: AtScores, weights: Array, gradient: Array) -> Arra
     ridge = FIRST_RIDGE
     while ridge <= LARGEST_RIDGE:
         damped = hessian + ridge * size * np.eye(pairs.size)
-        try:
-            if isinstance(penalty, L1):
-                linear = damped @ flat + slope
-                step[pairs] = l1_quadratic(damped, linear, penalty.rate * penalised, flat) - flat
-            else:
-                step[pairs] = cho_solve(cho_factor(damped, check_finite=False), slope, check_finite=False)
+        if isinstance(penalty, L1):
+            # By LAPACK, not in loops: with more than two classes curvatures are nearly singular (labels say
+            # nothing of a shift of all classes), and plain loops round worse.
+            found, definite = follow_signs(damped, damped @ flat + slope, penalty.rate * penalised, flat)
+            found = found - flat
+        else:
+            found, definite = solve_definite(damped, slope)
+        if definite:
+            step[pairs] = found
             break
-        except LinAlgError:
-            ridge *= MORE_RIDGE
+        ridge *= MORE_RIDGE
     return step.reshape(weights.shape)
 
 

@@ -36,7 +36,7 @@ from scipy.linalg import cho_factor, cho_solve
 from foldless.beliefs import Array
 from foldless.kernels import compiled, fastest
 from foldless.solvers.smlr.likelihood import Labels
-from foldless.solvers.smlr.newton import add_penalty_curvature
+from foldless.solvers.smlr.newton import WIDEST_IN_LOOPS, add_penalty_curvature
 from foldless.solvers.smlr.path import (
     Columns,
     Regression,
@@ -48,7 +48,6 @@ from foldless.solvers.smlr.path import (
     plainest,
 )
 from foldless.solvers.smlr.penalties import L1, Penalty
-from foldless.solvers.smlr.quadratic import WIDEST_IN_LOOPS
 
 # With more samples than this, one of them changes few zeros, and steps one by one would be slow.
 MOST_STEPS = 2000

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import eigh
 
 from foldless.beliefs import Array
 from foldless.operators.base import Operator
+from foldless.operators.dense import Dense
 from foldless.solution import Outcome
 from foldless.solvers.smlr.block import block
 from foldless.solvers.smlr.component_wise import component_wise
@@ -38,6 +40,8 @@ CERTIFIABLE_ULPS = 100.0
 INNER_SHARE = 0.2
 # Newton steps that bring an intercept to rounding error.
 INTERCEPT_STEPS = 20
+# Directions whose variance is below this share of the largest are rounding of the products X X'.
+SMALLEST_VARIANCE = 1e-13
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,30 +281,6 @@ def _largest(size: Array, among: NDArray[np.intp], at_most: int) -> NDArray[np.i
     return among[np.argsort(-size[among], kind="stable")[:at_most]]
 
 
-def safe_zeros(problem: Regression, penalty: Penalty, fitted: RegressionFit) -> NDArray[np.bool_]:
-    """Columns whose weights are certainly zero at the optimum, by gap-safe screening [Ndiaye et al. 2017].
-
-    The dual optimum lies within √(2 c gap)/λ of the feasible point that the residuals make, where c is the
-    largest curvature of one sample; a column whose correlation stays below one in all of that ball is out.
-
-    A correlation of n terms x'r is rounded by up to n ulps of ‖x‖‖r‖, and the gap, a difference of two sums
-    as large as the objective, by up to that share of each. Near the optimum rounding is all there is to the
-    gap, which may then be zero, while the columns in use have correlations of one to the last bit.
-    """
-    n_samples, rate = problem.operator.shape[0], penalty.rate
-    _, squares = problem.operator.squared_norms(np.ones(n_samples))
-    length = np.sqrt(squares)
-    eps = float(np.finfo(problem.operator.dtype).eps)
-    residual_size = float(np.linalg.norm(fitted.at.residual))
-    rounding = n_samples * eps * float(length.max(initial=0.0)) * residual_size / rate
-    gap = fitted.duality_gap + 2.0 * rounding * fitted.objective
-    steepest = problem.labels.steepest * float(problem.labels.sample_weight.max())
-    radius = np.sqrt(2.0 * steepest * gap) / rate
-    centre = penalty.shrink(fitted.gradient) * penalty.row_size(fitted.gradient) / rate
-    certain: NDArray[np.bool_] = centre + rounding + radius * length < 1.0
-    return certain
-
-
 def anchored(labels: Labels, intercept: Array) -> Array:
     """Intercepts with the last class at zero, as the algorithms have them in the symmetric form."""
     return intercept - intercept[-1] if labels.symmetric else intercept
@@ -341,3 +321,25 @@ def _solved_intercept(labels: Labels, offset: Array, intercept: Array) -> Array:
             break
         intercept, at = trial, trial_at
     return intercept - intercept.mean() if labels.symmetric else intercept
+
+
+class RowSpace(NamedTuple):
+    """X = B V' with orthonormal V: a ridge penalty on w is one on v = V'w, and X w = B v.
+
+    X X' is samples by samples; V is never formed, since w = V v = X'(back v).
+    """
+
+    basis: Dense  # B, (samples, rank)
+    back: Array  # (samples, rank)
+
+
+def row_space(operator: Operator) -> RowSpace:
+    """The rows of X in coordinates of their own span: for weights that are not sparse, of many features."""
+    n_rows = operator.shape[0]
+    gram = np.zeros((n_rows, n_rows))
+    for _, tile in operator.dense_columns():
+        gram += tile @ tile.T
+    variance, vectors = eigh(gram)
+    kept = variance > SMALLEST_VARIANCE * max(float(variance[-1]), np.finfo(float).tiny)
+    length = np.sqrt(variance[kept])
+    return RowSpace(Dense(vectors[:, kept] * length), vectors[:, kept] / length)

@@ -35,9 +35,9 @@ class Penalty(Component):
     def row_size(self, gradient: Array) -> Array:
         """Per feature: the size of the gradient, in the norm that the rate bounds at the optimum."""
 
-    @abstractmethod
     def root_scale(self, weights: Array) -> Array:
         """G of the block update: the penalty is below rate/2 Σ (w/G)² + const, with equality here."""
+        return np.ones(weights.shape)
 
     def threshold(self, weights: Array, by: float) -> Array:
         """The minimum of ½ Σ (v - w)² + by/rate · penalty(v): what of the weights stays."""
@@ -115,9 +115,6 @@ class Ridge(Penalty):
         size: Array = np.linalg.norm(gradient, axis=1)
         return size
 
-    def root_scale(self, weights: Array) -> Array:
-        return np.ones(weights.shape)
-
     def shrink(self, gradient: Array) -> float:
         return 1.0
 
@@ -139,9 +136,6 @@ class NoPenalty(Penalty):
 
     def row_size(self, gradient: Array) -> Array:
         return np.abs(gradient).max(axis=1, initial=0.0)
-
-    def root_scale(self, weights: Array) -> Array:
-        return np.ones(weights.shape)
 
 
 PENALTIES: dict[str, type[Penalty]] = {"l1": L1, "group": RowGroups, "l2": Ridge, "none": NoPenalty}

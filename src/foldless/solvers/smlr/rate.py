@@ -294,13 +294,13 @@ def _folds(code: NDArray[np.intp], n_folds: int) -> NDArray[np.intp]:
     return fold
 
 
-def by_integration(task: Task, shape: float = 0.0, scale: float = 0.0) -> Tuned:
+def by_integration(task: Task) -> Tuned:
     """The rate integrated out, as in SBMLR [Cawley, Talbot, Girolami 2007].
 
     Under the prior 1/λ the penalty becomes W log Σ|w|, W weights being non-zero, and its stationary points
-    are L1 fits with λ = W / Σ|w|; under a Gamma(a, b) prior with λ = (W + a)/(Σ|w| + b). The rate goes there
-    by half of the way in its logarithm each round, since W moves in steps. At the largest rate nothing is
-    left: then the data say nothing, and the fit without features is returned.
+    are L1 fits with λ = W / Σ|w|. The rate goes there by half of the way in its logarithm each round, since W
+    moves in steps. At the largest rate nothing is left: then the data say nothing, and the fit without
+    features is returned.
     """
     if task.penalty is not L1:
         raise ValueError("tuning='bayes' integrates the rate of an L1 penalty; use penalty='l1'.")
@@ -312,9 +312,8 @@ def by_integration(task: Task, shape: float = 0.0, scale: float = 0.0) -> Tuned:
     for _ in range(MOST_ROUNDS):
         fitted = task.fit(rate, fitted)
         n_iter += fitted.n_iter
-        size = float(np.abs(fitted.weights).sum()) + scale
-        count = float(np.count_nonzero(fitted.weights)) + shape
-        wanted = top if size == 0 else count / size
+        size = float(np.abs(fitted.weights).sum())
+        wanted = top if size == 0 else np.count_nonzero(fitted.weights) / size
         rates.append(rate)
         changes.append(abs(np.log(wanted / rate)))
         if wanted >= top or changes[-1] < RATE_TOL:
