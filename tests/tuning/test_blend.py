@@ -16,8 +16,7 @@ from foldless.priors import Blocks, Gaussian, Laplace, Ridged, SpikeAndSlab
 from foldless.solution import Outcome, Solution
 from foldless.solvers import GAMP, Stopping, solve
 from foldless.solvers.gamp import VARIANCES
-from foldless.tuning.blend import BlendTuner, blended, can_blend, descend, unblended
-from foldless.tuning.class_means import class_means
+from foldless.tuning.class_means import BlendTuner, blended, can_blend, class_means, descend, unblended
 from foldless.tuning.em import EM, tunable_names
 from foldless.tuning.table import assembled
 from reference.planned import table_of

@@ -357,8 +357,8 @@ def test_some_rows_are_searched_if_they_are_a_small_share(n_samples: int, rows: 
         # Exact covariances are affordable for few columns, whatever the rows: nothing is searched there.
         if given.spectral_excess > TOLERATED_EXCESS:
             assert plan(given, Budget(exact=np.inf)).sparse.search_rows == 0
-    assert requested("laplace", "GAMP", n_samples, searched=True).sparse.search_rows == rows
-    assert requested("laplace", "GAMP", n_samples, searched=False).sparse.search_rows == 0
+    assert requested("laplace", "GAMP", (n_samples, 10), searched=True).sparse.search_rows == rows
+    assert requested("laplace", "GAMP", (n_samples, 10), searched=False).sparse.search_rows == 0
 
 
 @pytest.mark.parametrize("n_classes", [2, 4])

@@ -73,9 +73,9 @@ def test_every_class_has_its_share_of_the_part():
 def test_few_samples_are_searched_whole():
     X, y = logistic_data(1600, 20, 2)
     for n_samples, rows in ((1599, 0), (1600, 400)):
-        planned = requested("gaussian", "GAMP", n_samples, searched=True, budget=SMALL_PARTS)
+        planned = requested("gaussian", "GAMP", (n_samples, 10), searched=True, budget=SMALL_PARTS)
         assert planned.sparse.search_rows == rows
-        assert requested("gaussian", "GAMP", n_samples, searched=False).sparse.search_rows == 0
+        assert requested("gaussian", "GAMP", (n_samples, 10), searched=False).sparse.search_rows == 0
         # Rows of weight zero do not count.
         weight = np.zeros(2 * n_samples)
         weight[:n_samples] = 1.0

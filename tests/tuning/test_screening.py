@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.special import expit
 
-from foldless import GAMPClassifier, SparseClassifier, open_rows
+from foldless import GAMPClassifier, open_rows
 from foldless.channels import Logistic, Multinomial
 from foldless.operators import Dense, Standardized, WithIntercept
 from foldless.operators.partly_visited import PartlyVisited
@@ -22,6 +22,8 @@ from foldless.solution import Outcome
 from foldless.solvers import GAMP, Stopping, screening, solve
 from foldless.solvers.screening import Screening, _Gathered, _small_problem, solve_screened
 from foldless.tuning.em import EM, tunable_names
+from foldless.tuning.plan import plan, requested
+from foldless.tuning.survey import Facts
 from foldless.tuning.table import assembled
 from reference.planned import table_of
 
@@ -360,9 +362,12 @@ def test_verbose_fits_say_how_many_weights_they_visit(capsys: Any) -> None:
 
 
 def test_default_estimators_screen_from_a_million_on() -> None:
-    choices = SparseClassifier()._choices(2)
-    assert choices.screening == Screening()
-    assert choices.screening.least_weights == 1_000_000
+    facts = Facts(100, 999_999, 2, 100.0, 999_999, 99_999_900, 1.0, 1.0)
+    assert not plan(facts).sparse.screened
+    assert plan(replace(facts, n_features=1_000_000)).sparse.screened
+    for n_features, screened in ((999_999, False), (1_000_000, True)):
+        asked = requested("spike-and-slab", "GAMP", (100, n_features), searched=True)
+        assert asked.sparse.screened == screened
 
 
 # ---------------------------------------------------------------- parts

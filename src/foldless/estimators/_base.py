@@ -32,7 +32,7 @@ from foldless.operators import Standardized
 from foldless.selection import select
 from foldless.solution import Iteration, Outcome
 from foldless.solvers.solve import Stopping, Watch
-from foldless.tuning.blend import can_blend
+from foldless.tuning.class_means import can_blend
 from foldless.tuning.fit import Choices
 from foldless.tuning.path import Result
 from foldless.tuning.plan import Budget

@@ -28,7 +28,6 @@ from foldless.priors import SupportsInclusion
 from foldless.registry import registered
 from foldless.selection import CredibleSet, credible_sets
 from foldless.solvers import GAMP
-from foldless.solvers.screening import Screening
 from foldless.tuning.fit import Choices
 from foldless.tuning.path import Result, fit_table
 from foldless.tuning.plan import Plan, plan
@@ -151,7 +150,6 @@ class SparseClassifier(WarmStart, MessagePassingClassifier):
             solver=SOLVER,
             stopping=checked_stopping(self.tol, self.max_iter),
             generative_weight=checked_generative_weight(self.generative_weight, channel),
-            screening=Screening(self._budget.screened),
         )
 
     def plan(

@@ -289,7 +289,7 @@ class GAMPClassifier(WarmStart, MessagePassingClassifier):
         plan = requested(
             choices.prior if isinstance(choices.prior, str) else type(choices.prior).__name__,
             solver_name(choices.solver),
-            int(np.count_nonzero(table.sample_weight)),
+            (int(np.count_nonzero(table.sample_weight)), table.shape[1]),
             searched=choices.searched,
             tuning=choices.tuning,
             groups=table.left_out.group is not None,

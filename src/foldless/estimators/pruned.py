@@ -217,7 +217,7 @@ class PrunedBayesClassifier(MessagePassingClassifier):
         fit = Fit.of(
             self._in_features(found), table, inclusion=self._inclusion(found, n_columns), candidates=()
         )
-        plan = requested("Pruned", solver_name(choices.solver), table.shape[0], searched=False)
+        plan = requested("Pruned", solver_name(choices.solver), table.shape, searched=False)
         portfolio = alone(of_solution("sparse", "pruned", fit.solution, table), table)
         return Result(fit, portfolio, plan, recorder.record(), (), SparseFits.one(fit, choices.solver))
 

@@ -30,8 +30,9 @@ from foldless.registry import registered
 
 Columns = slice | Sequence[int] | NDArray[np.integer[Any]]
 
-# Screened-out weights are counted in bins of their cavities' means. Within a bin of width h standard deviations
-# the Bayes factor of a slab, at most exp(z²/2), is off by (1 + z²) h²/24 at second order: 1e-4 at z = 5.
+# Screened-out weights are counted in bins of their cavities' means. Within a bin of width h standard
+# deviations the Bayes factor of a slab, at most exp(z²/2), is off by (1 + z²) h²/24 at second order: 1e-4 at
+# z = 5.
 BINS_PER_STANDARD_DEVIATION = 100
 # They are close to zero; any further out than this would count as no more than so far.
 OUTERMOST = 20

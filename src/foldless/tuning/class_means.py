@@ -1,24 +1,66 @@
-"""What class means tell of each column, and the priors that tuning starts from."""
+"""Class means: values for tuning to start at, and the likelihood that is blended with them.
+
+The blended likelihood: log p(y | x) + ω log p(x), with ω in [0, 1] chosen by the leave-one-out loss.
+
+A discriminative likelihood conditions on the features and throws away what class means say about which
+features matter; a generative one trusts them fully. For x | y ~ N(mean_y, v) the log-odds are a linear
+score z and  log p(x, y) = y z / 2 - (information) v w² / 2 per weight, while log p(y | x) = log σ(y z), so
+
+    log p(y | x) + ω log p(x)  =  (1 - ω) log σ(y z) + ω y z / 2 - ω information v w² / 2 + const.
+
+The first two terms are the channel `Blended`, the last is the ridge `Ridged` on every penalised weight.
+ω = 0 is logistic regression, ω = 1 independence-rule discriminant analysis, both with the same sparse
+prior. Where the class means mislead (correlated features), the leave-one-out loss says so and ω falls.
+
+Under label noise (`FlippedLabels`) the true label t of a sample is uncertain, and with it which class mean
+the sample is evidence for. With class means  x̄ + (t - t̄) v w / 2  the ridge is  ω v Σ E[(t - t̄)²] / 4,
+which `BlendTuner` keeps up to date; it is  ω v information  when all labels are right. Without this a rare
+class could be invented from suspected mistakes at no cost.
+
+Of D classes, with a score and weights mean_k / v for each,  log p(x, y) = z_y - Σ_k n_k v w_k²/2 + const
+per feature, summed over samples: ω makes the softmax `BlendedMultinomial` and adds a ridge  ω n_k v.
+
+Always-kept columns (intercept, covariates) are fitted discriminatively at any ω: see `Problem.kept`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
+from scipy.special import entr
 
 from foldless.beliefs import Array
+from foldless.channels import (
+    Blended,
+    BlendedMultinomial,
+    Channel,
+    FlippedLabels,
+    Logistic,
+    Multinomial,
+    Pinned,
+)
+from foldless.channels.flipped_labels import with_flip_prob
 from foldless.operators import Operator
 from foldless.priors import (
+    PRIORS,
     ElasticNet,
     Gaussian,
     GaussianMixture,
     Laplace,
     Prior,
+    Ridged,
     RowSparse,
     SpikeAndSlab,
-    prior_from,
 )
+from foldless.problem import Problem
+from foldless.solution import Outcome, Solution
+from foldless.solvers.base import State
+from foldless.tuning.em import EM
+from foldless.tuning.table import blocks_of, with_prior
 
 # A starting slab weaker than this share of the noise in all class means cannot be told from none.
 LEAST_SIGNAL_SHARE = 0.05
@@ -112,7 +154,7 @@ def starting_prior(name: str, means: ClassMeans) -> Prior:
     inclusion = min(count / n_penalised, 0.5)
     slab_variance = means.starting_slab_variance(max(round(inclusion * n_penalised), 1))
     variance = inclusion * slab_variance
-    prior = prior_from(name)
+    prior = PRIORS[name]()
     if isinstance(prior, SpikeAndSlab | RowSparse):
         return replace(prior, slab=Gaussian(slab_variance), inclusion=inclusion)
     if isinstance(prior, Gaussian):
@@ -126,3 +168,209 @@ def starting_prior(name: str, means: ClassMeans) -> Prior:
     if isinstance(prior, GaussianMixture):
         return GaussianMixture(weights=(1 - inclusion, inclusion), variances=(variance / 10, slab_variance))
     return prior
+
+
+# ---------------------------------------------------------------------- the blended likelihood
+
+GRID = (1.0, 0.75, 0.5, 0.25, 0.0)
+# The search down the grid ends when the loss has been above its minimum this many times in a row, or
+# once by so many standard errors of the paired difference.
+WORSE_IN_A_ROW = 2
+CLEAR_STANDARD_ERRORS = 2.0
+# A leave-one-out loss below this share of that of class frequencies alone needs no second opinion.
+GOOD_SHARE_OF_IGNORANCE = 0.5
+# Nor does a discriminative fit whose labels have said this many times what it takes to name its features:
+# message passing needs some times the labels that any method would need.
+AMPLE = 4.0
+
+
+def can_blend(channel: Channel) -> bool:
+    """Whether a channel has a generative counterpart: logistic ones do, also under label noise."""
+    inner = _innermost(channel)
+    if isinstance(inner, Multinomial):
+        return inner.estimator == "gumbel"
+    return isinstance(inner, Logistic) and inner.integral == "exponential-sums"
+
+
+def blended(problem: Problem, weight: float, means: ClassMeans) -> Problem:
+    """An assembled problem with generative weight ω."""
+    if weight == 0:
+        return problem
+    base = blocks_of(problem).base
+    if isinstance(problem.channel, Multinomial):
+        ridge = weight * np.multiply.outer(means.within_var, means.class_weight)
+        channel: Channel = BlendedMultinomial(problem.channel, weight)
+        return with_prior(problem, Ridged(base, ridge)).but(channel=channel)
+    logistic = _innermost(problem.channel)
+    if not isinstance(logistic, Logistic):
+        raise ValueError(
+            f"A generative weight above 0 needs a logistic channel, alone or in FlippedLabels; got "
+            f"{logistic!r}. Use channel='logistic', or generative_weight=0."
+        )
+    channel = _with_innermost(problem.channel, Blended(logistic, weight, means.label_mean))
+    problem = with_prior(problem, Ridged(base, 0.0)).but(channel=channel)
+    return _with_ridge(problem, means, _noise_of(channel))
+
+
+def unblended(problem: Problem) -> Problem:
+    """The problem a blend was made from, with whatever was tuned since."""
+    base = blocks_of(problem).base
+    if isinstance(base, Ridged):
+        problem = with_prior(problem, base.base)
+    blend = _innermost(problem.channel)
+    if isinstance(blend, Blended | BlendedMultinomial):
+        problem = problem.but(channel=_with_innermost(problem.channel, blend.base))
+    return problem
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One generative weight tried, and what leave-one-out said of it."""
+
+    weight: float
+    loo_log_loss: float
+    outcome: Outcome
+
+
+def descend(
+    solve_at: Callable[[float, Solution | None, bool], Solution],
+    ignorance: float,
+    grid: tuple[float, ...] = GRID,
+) -> tuple[float, Solution, list[Candidate]]:
+    """Follow ω down the grid, each fit from the one before, until the leave-one-out loss has turned up.
+
+    `solve_at(ω, previous, glance)` fits at ω; at a glance, for a few iterations only: a weight that is
+    clearly worse than the best by then is not pursued. The way down starts at the generative end, because
+    there the class means give the support in a few sweeps and lower weights start from it; the
+    discriminative end alone is slow to find it and may not. Where all this predicts left-out labels badly
+    beside `ignorance`, the loss of class frequencies alone, the class means have probably misled, and a
+    discriminative fit from scratch has a say.
+    """
+    tried: list[Candidate] = []
+    best: Solution | None = None
+    previous: Solution | None = None
+    behind = 0  # how many weights have been tried since the best one
+
+    def attempt(weight: float, start: Solution | None) -> Solution:
+        nonlocal best, behind
+        # From scratch a fit needs more than a glance.
+        glance = best is not None and start is not None
+        solution = solve_at(weight, start, glance)
+        if glance and solution.outcome is Outcome.BUDGET and not _clearly_worse(solution, best):
+            solution = solve_at(weight, solution, False)
+        tried.append(Candidate(weight, solution.loo_log_loss(), solution.outcome))
+        behind = len(tried) - 1 - _best_of(tried)
+        best = solution if behind == 0 or best is None else best
+        return solution
+
+    for weight in grid:
+        solution = attempt(weight, previous)
+        assert best is not None
+        if solution.outcome is Outcome.INTERRUPTED:
+            return weight, solution, tried
+        if behind >= WORSE_IN_A_ROW or (behind and _clearly_worse(solution, best)):
+            break
+        # A diverged fit is no place to start from.
+        previous = previous if solution.outcome is Outcome.DIVERGED else solution
+    chosen = tried[_best_of(tried)]
+    assert best is not None
+    doubtful = chosen.loo_log_loss > GOOD_SHARE_OF_IGNORANCE * ignorance
+    if doubtful and not (chosen.weight == 0 and _support_is_told(best, ignorance - chosen.loo_log_loss)):
+        attempt(0.0, None)
+    assert best is not None
+    return tried[_best_of(tried)].weight, best, tried
+
+
+def _support_is_told(solution: Solution, gain: float) -> bool:
+    """Whether left-out labels have said far more than which features matter.
+
+    `gain` is the loss that features save for each label, in nats. To name a share π of N features takes
+    N (entr π + entr(1 - π)) of them. Where labels say several times as much there is one support that fits
+    them, and a fit without class means finds it from wherever it starts.
+    """
+    inclusion = getattr(blocks_of(solution.problem).base, "inclusion", None)
+    if inclusion is None:  # no features are named, and nothing is known of other places to end at
+        return False
+    naming = solution.problem.operator.shape[1] * float(entr(inclusion) + entr(1.0 - inclusion))
+    return solution.problem.n_samples * gain > AMPLE * naming
+
+
+def _best_of(tried: list[Candidate]) -> int:
+    return int(np.argmin([candidate.loo_log_loss for candidate in tried]))
+
+
+def _clearly_worse(solution: Solution, best: Solution | None) -> bool:
+    """Whether the mean leave-one-out loss is above the best by more than its own uncertainty over samples."""
+    if best is None:
+        return False
+    weight = best.problem.label_weight
+    share = weight / weight.sum()
+    difference = best.loo_log_densities() - solution.loo_log_densities()
+    mean = float(share @ difference)
+    # A sample of weight 2 counts as two, and so does its share of the squared standard error.
+    standard_error = np.sqrt(float(share @ (difference - mean) ** 2) / weight.sum())
+    return bool(mean > CLEAR_STANDARD_ERRORS * standard_error)
+
+
+@dataclass(frozen=True, eq=False)
+class BlendTuner:
+    """EM, and after it the ridge and label mean of a blend as suspected label flips make them."""
+
+    em: EM
+    means: ClassMeans
+
+    def update(self, problem: Problem, state: State, iteration: int) -> Problem:
+        channel = _without_pins(problem.channel)
+        if not (isinstance(channel, FlippedLabels) and isinstance(channel.base, Blended)):
+            return self.em.update(problem, state, iteration)
+        if channel.flip_prob == 0:  # none is suspected, whatever the scores
+            return _with_ridge(self.em.update(problem, state, iteration), self.means, 0.0)
+        # Of a blend these are two integrals, so they are made once for both.
+        flipped = channel.mislabel_probability(
+            state.score_cavity_mean, state.score_cavity_var, problem.labels
+        )
+        problem = self.em.update(problem, state, iteration, flipped)
+        flipped = with_flip_prob(flipped, channel.flip_prob, _noise_of(problem.channel))
+        return _with_ridge(problem, self.means, flipped)
+
+    def settled(self, iteration: int) -> bool:
+        return self.em.settled(iteration)
+
+    def tuned(self, problem: Problem) -> dict[str, Any]:
+        return self.em.tuned(problem)
+
+
+def _with_ridge(problem: Problem, means: ClassMeans, flipped: Array | float) -> Problem:
+    """A blended problem with the ridge and the label mean that go with probabilities of flipped labels."""
+    labels, weight = problem.labels, problem.label_weight
+    label_mean = float(np.clip(weight @ (labels * (1 - 2 * flipped)) / weight.sum(), -1.0, 1.0))
+    spread = (1 - flipped) * (labels - label_mean) ** 2 + flipped * (labels + label_mean) ** 2
+    information = float(weight @ spread) / 4
+    blend = _innermost(problem.channel)
+    assert isinstance(blend, Blended)
+    channel = _with_innermost(problem.channel, replace(blend, label_mean=label_mean))
+    ridge = blend.generative_weight * information * blend.base.scale**2 * means.within_var
+    ridged = blocks_of(problem).base
+    assert isinstance(ridged, Ridged)
+    return with_prior(problem, replace(ridged, precision=ridge)).but(channel=channel)
+
+
+def _without_pins(channel: Channel) -> Channel:
+    return channel.base if isinstance(channel, Pinned) else channel
+
+
+def _noise_of(channel: Channel) -> float:
+    """The flip probability before any sample is looked at."""
+    inner = _without_pins(channel)
+    return inner.flip_prob if isinstance(inner, FlippedLabels) else 0.0
+
+
+def _innermost(channel: Channel) -> Channel:
+    return _innermost(channel.base) if isinstance(channel, FlippedLabels | Pinned) else channel
+
+
+def _with_innermost(channel: Channel, changed: Channel) -> Channel:
+    """The same wrappers around another channel."""
+    if isinstance(channel, FlippedLabels | Pinned):
+        return replace(channel, base=_with_innermost(channel.base, changed))
+    return changed

@@ -17,8 +17,18 @@ from foldless.solution import Outcome, Solution
 from foldless.solvers import Stopping
 from foldless.solvers.base import Solver, Tuner
 from foldless.solvers.screening import Screening, solve_screened
-from foldless.tuning.blend import GRID, BlendTuner, Candidate, blended, can_blend, descend, unblended
-from foldless.tuning.class_means import ClassMeans, class_means, starting_prior
+from foldless.tuning.class_means import (
+    GRID,
+    BlendTuner,
+    Candidate,
+    ClassMeans,
+    blended,
+    can_blend,
+    class_means,
+    descend,
+    starting_prior,
+    unblended,
+)
 from foldless.tuning.em import EM, checked_names, tunable_names
 from foldless.tuning.record import Recorder, solver_name
 from foldless.tuning.sure import SureRate
@@ -46,7 +56,7 @@ class Choices:
     tuning: str = "em"  # or "sure", for the rate of a Laplace prior under max-sum
     generative_weight: float | None = None  # None: by leave-one-out
     hyper: HyperPrior = field(default_factory=HyperPrior)
-    screening: Screening = field(default_factory=Screening)
+    screening: Screening | None = None  # None: all weights are visited in every iteration
 
     @property
     def max_sum(self) -> bool:
@@ -211,7 +221,8 @@ class _Search:
         if state is None and self.sample is not None:
             state = solver.for_new_rows(problem, self.sample.solution.state)
         detail = f"generative weight {weight:g}"
-        if not choices.screening.applies(problem, solver):
+        screening = choices.screening
+        if screening is None or not screening.applies(problem, solver):
             return self.recorder.solve(
                 problem,
                 solver,
@@ -225,7 +236,7 @@ class _Search:
         solution = solve_screened(
             problem,
             solver,
-            choices.screening,
+            screening,
             stopping=stopping,
             small_stopping=choices.stopping,
             tuner_for=self.tuner_for,

@@ -7,12 +7,13 @@ Table ─▶ Survey ─▶ plan ─▶ sparse model (selects) ─┐
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from foldless.beliefs import Array
 from foldless.solution import Outcome
+from foldless.solvers.screening import Screening
 from foldless.tuning.fit import SPARSE, Choices, Fit, fit_tuned
 from foldless.tuning.models.base import Model, class_frequencies, of_solution
 from foldless.tuning.models.informed import informed_ridges
@@ -54,6 +55,8 @@ def fit_table(
     warm: SparseFits | None = None,
 ) -> Result:
     """Fit the models of the plan; `nonzero_fraction` is of the columns, `warm` an earlier fit of the same."""
+    if plan.sparse.screened and choices.screening is None:
+        choices = replace(choices, screening=Screening(least_weights=0))
     unit = None
     if plan.dense is not None and plan.dense.per_occurrence:
         assert nonzero_fraction is not None

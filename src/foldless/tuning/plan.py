@@ -120,6 +120,7 @@ class SparsePlan:
     blend_tolerance: float = 0.0  # at least, from class means
     patience: int | None = None
     search_rows: int = 0  # to search with before all rows are fitted; 0: no such search
+    screened: bool = False  # most weights are visited only now and then
     polish: bool = False
     integrate: bool = False
     credible_sets: bool = False
@@ -193,18 +194,25 @@ def plan(
 def requested(
     prior: str,
     solver: str,
-    n_samples: int,
+    shape: tuple[int, int],
     *,
     searched: bool,
     tuning: str = "em",
     groups: bool = False,
     budget: Budget | None = None,
 ) -> Plan:
-    """The plan of an estimator whose user has made the choices."""
+    """The plan of an estimator whose user has made the choices; `shape` is that of the samples in use."""
     budget = budget or Budget()
-    rows = budget.search_rows if searched and n_samples * budget.search_share >= budget.search_rows else 0
+    rows = budget.search_rows if searched and shape[0] * budget.search_share >= budget.search_rows else 0
     reasons = (Reason("requested", "Prior, channel and solver are those that were asked for."),)
-    sparse = SparsePlan(prior, solver, starts=("class means",), tuning=tuning, search_rows=rows)
+    sparse = SparsePlan(
+        prior,
+        solver,
+        starts=("class means",),
+        tuning=tuning,
+        search_rows=rows,
+        screened=shape[1] >= budget.screened,
+    )
     return Plan("requested", sparse, None, "groups" if groups else "samples", reasons)
 
 
@@ -323,6 +331,7 @@ class _Planning:
             blend_tolerance=TOLERANCE_OF_MANY if words_of_many else 0.0,
             patience=PATIENCE if words_of_many else None,
             search_rows=self._search_rows,
+            screened=not self.many and self.facts.n_features >= self.budget.screened,
             polish=polish,
             integrate=polish and self.cost <= self.budget.integrate,
         )
@@ -358,6 +367,7 @@ class _Planning:
             blend_tolerance=TOLERANCE_OF_MANY if self.many else 0.0,
             patience=PATIENCE,
             search_rows=self._search_rows,
+            screened=not self.many and self.facts.n_features >= self.budget.screened,
         )
 
     def _exact_dense(self) -> DensePlan:
