@@ -352,7 +352,7 @@ def _asked(part: Prior | Channel, rule: Rule) -> Callable[..., Any]:
             f"rule='max-sum' needs a student's {kind} with `proximal`; {part!r} has only `{answer}`. "
             f"Use rule='sum-product', or a {kind} such as {examples}."
         )
-    return getattr(part, "proximal" if rule == "max-sum" else answer)  # type: ignore[no-any-return]
+    return getattr(part, "proximal" if rule == "max-sum" else answer)
 
 
 def _require_usable(ratio: float, teacher: Model, student: Model, rule: str) -> None:
