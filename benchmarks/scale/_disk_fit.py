@@ -21,10 +21,9 @@ from typing import Any
 import numpy as np
 
 from foldless import SparseClassifier
-from foldless.io.rows import BLOCK_BYTES, ReadRows, RowSource
-from foldless.io.rows.npy import NpyRows
+from foldless.io.rows import BLOCK_BYTES, NpyRows, ReadRows, RowSource
 from foldless.operators import RowBlocks
-from foldless.operators.reading_ahead import blocks_in_order
+from foldless.operators.row_blocks import blocks_in_order
 
 GIGA = 1e9
 

@@ -60,7 +60,8 @@ def classify(
     - ``var``: key_inclusion_probability, key_weight (of more than two classes, the largest), key_weight_sd,
       key_selected; NaN for genes that a model has no such number of.
     - ``obs``: key_loo_predicted, key_loo_probability (of that class), key_mislabel_probability.
-    - ``uns[key]``: version, parameters, classes, leave-one-out error, outcome, method, flags, covariates' weights.
+    - ``uns[key]``: version, parameters, classes, leave-one-out error, outcome, method, flags,
+      covariates' weights.
     """
     with needs("anndata", "anndata", "to work with AnnData"):
         import anndata  # noqa: F401

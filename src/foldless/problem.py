@@ -32,7 +32,7 @@ class KeptColumns:
 
 
 @dataclass(frozen=True, eq=False)
-class AbsentWeights:
+class ScreenedOut:
     """What weights that a problem leaves out say of it: their part of scores' cavities, and of the evidence.
 
     A part of a cavity does not hold what the sample's own label said, so it stays what it is while labels and
@@ -45,7 +45,7 @@ class AbsentWeights:
     # Of these weights, since they were last looked at.
     scale: float = 1.0
 
-    def scaled(self, scale: float) -> AbsentWeights:
+    def scaled(self, scale: float) -> ScreenedOut:
         """As it is where these weights and their variances are so many times as large."""
         return replace(
             self, cavity_mean=scale * self.cavity_mean, cavity_var=scale * self.cavity_var, scale=scale
@@ -68,8 +68,8 @@ class Problem:
     kept: KeptColumns | None = None
     # How much of a sample's weight leave-one-out takes out; one row by default: weight 2 is two rows.
     left_out: Array | None = None
-    # Weights whose columns the operator has not (`tuning/screening.py`).
-    absent: AbsentWeights | None = None
+    # Weights whose columns the operator has not (`solvers/screening.py`).
+    screened_out: ScreenedOut | None = None
 
     def but(self, **changes: Any) -> Problem:
         """The same problem with some parts replaced."""

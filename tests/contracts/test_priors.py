@@ -35,12 +35,12 @@ from foldless.priors import (
     prior_from,
 )
 from foldless.priors.base import PIECE
-from foldless.priors.wrappers import Accompanied
+from foldless.priors.wrappers import WithScreenedOut
 
 ONE_SIDED = GaussianMixture(weights=(0.6, 0.3, 0.1), variances=(0.05, 1.0, 9.0), means=(-1.0, 0.5, 2.0))
 INTERCEPT = (slice(-1, None), Gaussian(variance=100.0))
 
-# Absent weights are EM's business alone: tests/tuning/test_screening.py.
+# Screened-out weights are EM's business alone: tests/tuning/test_screening.py.
 NOBODY = np.zeros(0)
 
 # Adding a prior: one line here, and its density in `log_density` and `raw_moments` below.
@@ -68,7 +68,7 @@ ELEMENTARY: dict[str, Prior] = {
     "ridged-elastic-net": Ridged(ElasticNet(), precision=2.0),
     "ridged-mixture": Ridged(GaussianMixture(), precision=7.0),
     "ridged-ridged": Ridged(Ridged(SpikeAndSlab(), precision=1.0), precision=2.0),
-    "accompanied": Accompanied(SpikeAndSlab(Gaussian(2.0), 0.2), NOBODY, NOBODY, NOBODY),
+    "with-screened-out": WithScreenedOut(SpikeAndSlab(Gaussian(2.0), 0.2), NOBODY, NOBODY, NOBODY),
     "spike-ridged": SpikeAndSlab(Ridged(Laplace(), precision=2.0), inclusion=0.3),
 }
 BLOCKED: dict[str, Prior] = {
@@ -129,7 +129,7 @@ def log_density(prior: Any, w: np.ndarray) -> tuple[float, np.ndarray]:
         case SpikeAndSlab():
             spike, slab = log_density(prior.slab, w)
             return (1 - prior.inclusion) + prior.inclusion * spike, slab + np.log(prior.inclusion)
-        case Accompanied():
+        case WithScreenedOut():
             return log_density(prior.base, w)
         case Ridged():
             spike, rest = log_density(prior.base, w)
@@ -193,7 +193,7 @@ def raw_moments(prior: Any, r: Any, tau: Any, precision: Any = 0) -> list[Any]:
             p = mp.mpf(prior.inclusion)
             i0, i1, i2 = (p * x for x in raw_moments(prior.slab, r, tau, precision))
             return [i0 + (1 - p) * cavity, i1, i2]
-        case Accompanied():
+        case WithScreenedOut():
             return raw_moments(prior.base, r, tau, precision)
         case Ridged():
             return raw_moments(prior.base, r, tau, mp.mpf(precision) + mp.mpf(prior.precision))

@@ -44,9 +44,12 @@ def test_data(model, X, y, message):
         model.fit(X, y)
 
 
-def test_three_classes_are_for_the_classifier_that_takes_them():
+def test_three_classes_are_for_the_classifiers_that_take_them():
+    three = np.arange(20) % 3
     with pytest.raises(ValueError, match=r"Only binary classification.*Use SparseClassifier"):
-        GAMPClassifier().fit(X, np.arange(20) % 3)
+        PrunedBayesClassifier().fit(X, three)
+    with pytest.raises(ValueError, match=r"solver='vamp' is for two classes. Use 'gamp', 'ep' or 'hygamp'"):
+        GAMPClassifier(solver="vamp").fit(X, three)
 
 
 @pytest.mark.parametrize(

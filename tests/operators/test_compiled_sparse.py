@@ -10,8 +10,9 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
+import foldless.operators.sparse as compiled
 from foldless import kernels
-from foldless.operators import Sparse, Standardized, WithIntercept, compiled_sparse
+from foldless.operators import Sparse, Standardized, WithIntercept
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("numba") is None, reason="needs the extra `fast` (numba)"
@@ -23,10 +24,10 @@ def small_parts(monkeypatch):
     """Matrices as small as those of tests take compiled loops, in several blocks of several parts."""
     monkeypatch.delenv("FOLDLESS_COMPILED", raising=False)
     kernels.compiled.cache_clear()
-    monkeypatch.setattr(compiled_sparse, "LEAST_ENTRIES", 0)
-    monkeypatch.setattr(compiled_sparse, "LEAST_ENTRIES_PER_PART", 30)
-    monkeypatch.setattr(compiled_sparse, "LEAST_ENTRIES_PER_SUM", 1)
-    monkeypatch.setattr(compiled_sparse, "BLOCK_ENTRIES", 250)
+    monkeypatch.setattr(compiled, "LEAST_ENTRIES", 0)
+    monkeypatch.setattr(compiled, "LEAST_ENTRIES_PER_PART", 30)
+    monkeypatch.setattr(compiled, "LEAST_ENTRIES_PER_SUM", 1)
+    monkeypatch.setattr(compiled, "BLOCK_ENTRIES", 250)
     yield
     kernels.compiled.cache_clear()
 
@@ -53,7 +54,8 @@ def swept(operator, weights, weight_var, center=None):
         score_var[rows] = block_var
         return np.tanh(block_scores) + block_var, 1.0 / (1.0 + block_var)
 
-    sweep = operator.sweep(weights, weight_var, row_step, center=center)
+    about = {} if center is None else {"center": center}
+    sweep = operator.sweep(weights, weight_var, row_step, **about)
     assert [r.start for r in visited] == [0, *(r.stop for r in visited[:-1])]
     assert visited[-1].stop == n_rows
     curvatures = np.zeros(0) if sweep.curvatures is None else sweep.curvatures
@@ -93,7 +95,7 @@ def test_any_number_of_threads_gives_the_same_bits(kind, monkeypatch):
     rng = np.random.default_rng(1)
     w, v = rng.normal(size=40), rng.random(40)
     operator = Sparse(stored(kind))
-    assert operator._compiled._n_parts == compiled_sparse.MOST_PARTS
+    assert operator._compiled._n_parts == compiled.MOST_PARTS
     answers = []
     for threads in (1, 2, 3, 4):
         monkeypatch.setattr(kernels, "n_threads", lambda threads=threads: threads)
@@ -111,7 +113,7 @@ def test_standardised_columns_and_an_intercept_are_served(monkeypatch):
     fast_one = WithIntercept(Standardized.fit(Sparse(X)))
     compiled_answer = swept(fast_one, w, v)
     assert fast_one.operator.operator._compiled is not None
-    monkeypatch.setattr(compiled_sparse, "LEAST_ENTRIES", 10**9)
+    monkeypatch.setattr(compiled, "LEAST_ENTRIES", 10**9)
     plain_answer = swept(WithIntercept(Standardized.fit(Sparse(X))), w, v)
     for got, expected in zip(compiled_answer[:4], plain_answer[:4], strict=True):
         assert_allclose(got, expected, rtol=1e-11, atol=1e-12)

@@ -14,7 +14,7 @@ from numpy.testing import assert_array_equal
 
 from foldless.io.journal import BadJournal, Journal, journal
 from foldless.io.rows import row_source
-from foldless.operators import Dense, Journaled, Operator, RowBlocks, WithIntercept
+from foldless.operators import Dense, Journaled, RowBlocks, Storage, WithIntercept
 
 HEADER = {"X": "for tests"}
 rng = np.random.default_rng(0)
@@ -35,7 +35,7 @@ def left_behind(path: Path, by: type[BaseException] = Killed) -> Iterator[Journa
         raise by
 
 
-class Refusing(Operator):
+class Refusing(Storage):
     """An operator of a shape and no content."""
 
     shape, dtype = A.shape, np.dtype(np.float64)
@@ -55,7 +55,7 @@ def spoiling_step(rows: slice, scores: Any, score_var: Any) -> Any:
     return answer
 
 
-def calls(operator: Operator) -> Iterator[Any]:
+def calls(operator: Storage) -> Iterator[Any]:
     """Every kind of pass; each depends on the one before."""
     mean, variance = operator.column_moments(SLOPES**2)
     yield mean
@@ -70,7 +70,6 @@ def calls(operator: Operator) -> Iterator[Any]:
     yield operator.score_variances(V + variance, center=mean, scale=variance)
     yield operator.adjoint(SLOPES)
     yield from operator.squared_norms(SLOPES**2)
-    yield operator.row_norms()
     yield operator.nonzero_weight(SLOPES**2)
 
 

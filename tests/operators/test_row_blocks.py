@@ -22,7 +22,7 @@ from foldless.datasets import make_class_means
 from foldless.io.rows import ReadRows, RowSource, row_source
 from foldless.io.table import BadTable
 from foldless.operators import Dense, RowBlocks, Sparse, Standardized, open_rows
-from foldless.operators.reading_ahead import THREAD_NAME
+from foldless.operators.row_blocks import THREAD_NAME
 
 
 class Watched(RowSource):

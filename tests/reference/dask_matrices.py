@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from scipy import sparse
 
-from foldless.operators import Operator
+from foldless.operators import Storage
 
 ON_WORKERS, IN_TURN = "on Dask workers", "by Dask in turn"
 
@@ -43,9 +43,8 @@ def dask_array(X: Any, rows: int) -> Any:
     )
 
 
-def dask_operator(X: Any, rows: int, place: str) -> Operator:
-    from foldless.operators.dask_blocks import parts_of
-    from foldless.operators.dask_rows import DaskRows, DaskRowsInTurn
+def dask_operator(X: Any, rows: int, place: str) -> Storage:
+    from foldless.operators.dask_rows import DaskRows, DaskRowsInTurn, parts_of
 
     parts = parts_of(dask_array(X, rows))
     return DaskRows(parts, threaded_client()) if place == ON_WORKERS else DaskRowsInTurn(parts)

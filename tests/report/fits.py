@@ -129,7 +129,9 @@ CASES = {
     "vamp": gamp(("solver", "VAMP"), solver="vamp"),
     "gamp, four": gamp(("prior", "RowSparse"), more=FOUR),
     "ep, three": gamp(("solver", "EP"), solver="ep", max_iter=100, more={"n_classes": 3, "shape": TINY}),
-    "hygamp, three": gamp(("solver", "HyGAMP"), solver="hygamp", max_iter=20, more={"n_classes": 3, "shape": TINY}),
+    "hygamp, three": gamp(
+        ("solver", "HyGAMP"), solver="hygamp", max_iter=20, more={"n_classes": 3, "shape": TINY}
+    ),
     "max-sum": gamp(("solver", "GAMP (max-sum)"), prior="laplace", rule="max-sum"),
     "sure": gamp(("learnt by", "sure"), prior="laplace", rule="max-sum", tuning="sure", generative_weight=0),
     "gaussian, probit": gamp(("channel", "Probit"), prior="gaussian", channel="probit"),

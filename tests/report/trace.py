@@ -1,4 +1,4 @@
-"""What ran in a fit, written down by wrappers around solvers and steps: nothing here reads a plan or a record."""
+"""What ran in a fit, written down by wrappers around solvers and steps, without its plan and its record."""
 
 from __future__ import annotations
 
@@ -111,15 +111,15 @@ CALLS = {
     "ridges by groups": "foldless.tuning.models.newton_ridges.leave_groups_out",
     "groups left out": "foldless.tuning.models.base.left_out_groups",
     "credible sets": "foldless.estimators.classifier.credible_sets",
-    "penalised fit": "foldless.tuning.rate.fit",
+    "penalised fit": "foldless.solvers.smlr.rate.fit",
     "alo": "foldless.estimators.smlr.by_leave_one_out",
     "cv": "foldless.estimators.smlr.by_folds",
     "bayes": "foldless.estimators.smlr.by_integration",
     "bound": "foldless.estimators.smlr.by_criterion",
     "approximate leave-one-out": "foldless.estimators.smlr.NewtonLOO",
-    "approximate leave-one-out on the path": "foldless.tuning.rate.NewtonLOO",
+    "approximate leave-one-out on the path": "foldless.solvers.smlr.rate.NewtonLOO",
     "knapsacks": "foldless.estimators.bayes_point.fit_knapsack",
-    "knapsack folds": "foldless.tuning.bayes_point.left_out_margins",
+    "knapsack folds": "foldless.solvers.knapsack.settings.left_out_margins",
     "relevance": "foldless.estimators.baselines.relevance",
     "one-bit": "foldless.estimators.baselines.one_bit_weights",
 }

@@ -249,7 +249,8 @@ def test_a_target_is_needed(tmp_path):
 def test_what_the_model_refuses_is_told_with_the_file(tmp_path):
     lines = ["y,a,b", *(f"{'xyz'[i % 3]},{i % 5},{i % 7}" for i in range(30))]
     (tmp_path / "t.csv").write_text("\n".join(lines), encoding="utf-8")
-    done = run("fit", tmp_path / "t.csv", "--target", "y", "--model", "pruned-bayes", "--out", tmp_path / "out")
+    asked = ["--target", "y", "--model", "pruned-bayes"]
+    done = run("fit", tmp_path / "t.csv", *asked, "--out", tmp_path / "out")
     assert done.exit_code == 3
     assert "t.csv: PrunedBayesClassifier cannot be fitted: Only binary classification" in done.stderr
 

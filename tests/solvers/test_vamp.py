@@ -12,8 +12,7 @@ from foldless.priors import Blocks, Gaussian, HyperPrior, Laplace, SpikeAndSlab
 from foldless.problem import KeptColumns, Problem
 from foldless.solution import Outcome
 from foldless.solvers import EP, GAMP, ConstantDamping, Stopping, solve
-from foldless.solvers.tied_layer import TiedSites
-from foldless.solvers.vamp import LEAST_PRIOR_SHARE, VAMP
+from foldless.solvers.vamp import LEAST_PRIOR_SHARE, VAMP, TiedSites
 from foldless.tuning.em import EM, tunable_names
 
 TIGHT = Stopping(tol=1e-11, max_iter=5000, patience=1000)

@@ -13,8 +13,14 @@ from foldless.priors import Blocks, Gaussian
 from foldless.problem import Problem
 from foldless.solvers import EP, Stopping, solve
 from foldless.solvers.kernel_ep import kernel_ep
-from foldless.tuning.contrasts import Contrasts
-from foldless.tuning.models.informed import Base, Penalised, channel_of, fit_informed, informed_weights
+from foldless.tuning.models.informed import (
+    Base,
+    Contrasts,
+    Penalised,
+    channel_of,
+    fit_informed,
+    informed_weights,
+)
 from foldless.tuning.plan import Recipe
 
 

@@ -8,8 +8,7 @@ from scipy.special import expit, log_expit, log_softmax
 
 from foldless.channels import FlippedLabels, Logistic
 from foldless.tuning.models.base import Model, Scores, Weights
-from foldless.tuning.portfolio import mixed, stacked
-from foldless.tuning.stacking import PSEUDO_SAMPLES, stacking_weights
+from foldless.tuning.portfolio import PSEUDO_SAMPLES, mixed, stacked, stacking_weights
 from foldless.tuning.survey import survey
 from reference.planned import table_of
 

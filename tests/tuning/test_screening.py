@@ -16,7 +16,7 @@ from foldless.channels import Logistic, Multinomial
 from foldless.operators import Dense, Standardized, WithIntercept
 from foldless.operators.partly_visited import PartlyVisited
 from foldless.priors import Blocks, Gaussian, Pruned, Ridged, SpikeAndSlab
-from foldless.priors.wrappers import Accompanied
+from foldless.priors.wrappers import WithScreenedOut
 from foldless.problem import Problem
 from foldless.solution import Outcome
 from foldless.solvers import GAMP, Stopping, screening, solve
@@ -62,8 +62,8 @@ def visited(model: Any) -> list[int]:
 
 def distance(model: Any, other: Any) -> float:
     """Between weights, as a share of their size."""
-    difference = model._std_weights - other._std_weights
-    return float(np.linalg.norm(difference) / np.linalg.norm(other._std_weights))
+    difference = model.coef_ - other.coef_
+    return float(np.linalg.norm(difference) / np.linalg.norm(other.coef_))
 
 
 def same_answer(model: Any, other: Any, within: float) -> None:
@@ -430,27 +430,27 @@ def test_left_out_weights_do_not_answer_to_a_jump_of_their_cavities() -> None:
 )
 # Bins of weights whose cavities differ in width, too, are less exact: by the square of the difference.
 @pytest.mark.parametrize(("spread", "within"), [(0.0, 1e-4), (0.2, 0.1**2)])
-def test_absent_weights_count_in_em(base: Any, spread: float, within: float) -> None:
+def test_screened_out_weights_count_in_em(base: Any, spread: float, within: float) -> None:
     rng = np.random.default_rng(0)
     var = 0.02 * (1 + spread * (rng.random(200_000) < 0.5))
     mean = np.sqrt(var) * rng.standard_normal(var.size)
     mean[:5] = 1.0
-    absent = np.abs(mean) < 2.5 * np.sqrt(var)
-    assert 1e3 < np.sum(~absent) < 1e4
-    accompanied = Accompanied.by(base, mean, var, absent)
-    assert accompanied.count.sum() == absent.sum()
-    assert accompanied.count.size < 1000
+    screened_out = np.abs(mean) < 2.5 * np.sqrt(var)
+    assert 1e3 < np.sum(~screened_out) < 1e4
+    learning = WithScreenedOut.counting(base, mean, var, screened_out)
+    assert learning.count.sum() == screened_out.sum()
+    assert learning.count.size < 1000
     names = base.tunable_params()
-    learnt = accompanied.em_update(
-        mean[~absent], var[~absent], names=frozenset(f"base__{name}" for name in names)
+    learnt = learning.em_update(
+        mean[~screened_out], var[~screened_out], names=frozenset(f"base__{name}" for name in names)
     ).base.get_params()
     expected = base.em_update(mean, var, names=frozenset(names)).get_params()
-    alone = base.em_update(mean[~absent], var[~absent], names=frozenset(names)).get_params()
+    alone = base.em_update(mean[~screened_out], var[~screened_out], names=frozenset(names)).get_params()
     for name in names:
         assert learnt[name] == pytest.approx(expected[name], rel=within)
         assert alone[name] != pytest.approx(expected[name], rel=0.05)
-    total = float(np.sum(base.tilted(mean[absent], var[absent]).var))
-    assert accompanied.absent_total() == pytest.approx(total, rel=within)
+    total = float(np.sum(base.tilted(mean[screened_out], var[screened_out]).var))
+    assert learning.screened_out_variance() == pytest.approx(total, rel=within)
 
 
 def test_half_a_sweep_is_a_sweep_where_the_rest_is_known() -> None:

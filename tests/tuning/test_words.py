@@ -57,7 +57,7 @@ def test_rare_words_do_not_make_leave_one_out_promise_too_much(seed):
 def test_columns_without_zeros_have_one_prior():
     X = np.random.default_rng(0).standard_normal((30, 8))
     standardized = Standardized.fit(operator_from(X))
-    assert_array_equal(standardized.nonzero_fraction(np.ones(30)), 1.0)
+    assert_array_equal(standardized.nonzero_weight(np.ones(30)), 30.0)
 
 
 def independent_words(n_documents, n_words, boost, n_own, seed):

@@ -212,18 +212,14 @@ class Multinomial(Channel):
         return _maximised(cavity_mean, cavity_cov, self.codes(labels))
 
     def log_proba(self, mean: Array, var: Array | None) -> Array:
-        """Log probability of every class, (samples, D), for independent Gaussian scores."""
+        """Log probability of every class, (samples, D), for independent Gaussian scores.
+
+        Approximations are for fitting: the log_z of some of them are not in the order of the classes.
+        """
         if var is None:
             return log_softmax(mean, axis=1)
         mean, var, _ = self._read(mean, var, np.ones(len(mean)))
-        if self.estimator == "gumbel":
-            return gumbel_log_proba(mean, var)
-        columns = [
-            self.respond(mean, var, np.full(mean.shape[0], k + 1.0)).log_z for k in range(self.n_classes)
-        ]
-        log_proba = np.column_stack(columns)
-        # Each is right to a few digits; that they sum to one is for rounding, not for information.
-        return log_proba - logsumexp(log_proba, axis=1, keepdims=True)
+        return gumbel_log_proba(mean, var)
 
     def codes(self, labels: ArrayLike) -> NDArray[np.intp]:
         """Labels 1..D as positions 0..D-1."""

@@ -36,8 +36,8 @@ PRIORS = {
     "Laplace": "a Laplace prior on the weights",
     "ElasticNet": "an elastic-net prior on the weights",
     "GaussianMixture": "a mixture of Gaussians as the prior of the weights",
-    "Pruned": "a prior under which a fixed share of the features is on and the squares of their weights have a "
-    "fixed sum (Uda and Kabashima 2005)",
+    "Pruned": "a prior under which a fixed share of the features is on and the squares of their weights have "
+    "a fixed sum (Uda and Kabashima 2005)",
 }
 LIKELIHOODS = {
     "Logistic": "a logistic likelihood",
@@ -57,7 +57,7 @@ PARAMETERS = {
     "channel__noise": "share of labels that are wrong",
 }
 DENSE = {
-    "ridge": "ridges, which know nothing of class means",
+    "ridge": "ridges, whose priors do not depend on the labels",
     "informed": "informed ridges, in which a feature has the more the further apart its class means are",
     "strongly-informed": "strongly informed ridges, in which these differences count squared",
 }
@@ -180,15 +180,15 @@ class Account:
             if other.purpose == "fit":
                 said = f"The model did not settle by {other_words}, and was solved by {words} instead."
             else:
-                said = f"The model was solved by {words}; {other_words} was tried instead and did not settle either."
+                said = f"The model was solved by {words}; {other_words} was tried and did not settle either."
             yield Sentence(said, claims)
         alike = [run for run in rejected if run.solver == answer.solver]
         # One of them may be a fit of all rows that began at some of them.
         if len(alike) > bool(self.record.of("sparse", "sample")):
             start = "class means" if self._for("search") else "plain parameters"
             yield Sentence(
-                "Fits from class means and from plain parameters were compared by left-out labels, and the one "
-                f"from {start} taken.",
+                "Fits from class means and from plain parameters were compared by left-out labels, and the "
+                f"one from {start} taken.",
                 (("start", start),),
             )
 
@@ -200,14 +200,14 @@ class Account:
         if weight:
             how = "chosen by leave-one-out log loss" if compared else "as asked for"
             yield Sentence(
-                "The likelihood was blended with one of the features given the class, with the generative weight "
-                f"{weight:g}, {how}.",
+                "The likelihood was blended with one of the features given the class, with the generative "
+                f"weight {weight:g}, {how}.",
                 claims,
             )
         elif compared:
             yield Sentence(
-                "Blends of the likelihood with one of the features given the class were tried and do not predict "
-                "left-out labels better (generative weight 0).",
+                "Blends of the likelihood with one of the features given the class were tried and do not "
+                "predict left-out labels better (generative weight 0).",
                 claims,
             )
 
@@ -287,14 +287,15 @@ class Account:
             return
         weight = sum(model.weight for model in self.models if model.code == "sparse")
         yield Sentence(
-            f"Features are selected by the sparse model. Classes are predicted by an average over the "
-            f"{len(self.models)} models, class frequencies among them, weighted by stacking of what they predict "
-            f"for left-out labels (Yao et al. 2018); the sparse model has {100 * weight:.0f} % of the weight.",
+            f"Features are selected by the sparse model. Classes are predicted by an average over "
+            f"{len(self.models)} models, class frequencies among them, weighted by stacking of what they "
+            f"predict for left-out labels (Yao et al. 2018); the sparse one has {100 * weight:.0f} % of the "
+            "weight.",
             (("averaged", len(self.models)), ("weight of the sparse model", round(weight, 2))),
         )
         if self._for("tune") and weight:
             yield Sentence(
-                "There it stands with the plain parameters, which have seen no labels.",
+                "There it stands with the plain parameters, which do not depend on the labels.",
                 (("average at", "plain"),),
             )
         elif self._for("polish") and weight:
@@ -308,7 +309,8 @@ def planned(plan: Plan) -> tuple[str, ...]:
     sparse, dense = plan.sparse, plan.dense
     n_classes = 2 if plan.facts is None else plan.facts.n_classes
     said = [reason.text for reason in plan.reasons]
-    line = f"A sparse model is fitted by {solver_words(sparse.solver, n_classes)}, from {' or '.join(sparse.starts)}"
+    starts = " or ".join(sparse.starts)
+    line = f"A sparse model is fitted by {solver_words(sparse.solver, n_classes)}, from {starts}"
     line += ", finished with exact covariances" if sparse.polish else ""
     line += " and integrated over its parameters" if sparse.integrate else ""
     said.append(f"{line}.")
@@ -317,8 +319,8 @@ def planned(plan: Plan) -> tuple[str, ...]:
         more = ", if they are worth it" if dense.if_worthwhile else ""
         said.append(
             f"Beside it up to {len(dense.recipes)} dense models are fitted by "
-            f"{solver_words(dense.solver, n_classes)}: {kinds.replace('-', ' ')}{more}. Classes are predicted by "
-            "the average of all."
+            f"{solver_words(dense.solver, n_classes)}: {kinds.replace('-', ' ')}{more}. Classes are "
+            "predicted by the average of all."
         )
     said.append(f"Left out at a time: {'a group' if plan.left_out == 'groups' else 'a sample'}.")
     return tuple(said)

@@ -25,7 +25,7 @@ from foldless.estimators._reading import STORAGE, sample_weights
 from foldless.estimators._saving import Saved
 from foldless.estimators._summary import AS_THEY_ARE, STANDARDISED, KernelBasis, Sentence, Summary, basics
 from foldless.estimators._threads import one_blas_thread
-from foldless.operators import Dense, Operator, Standardized, operator_from
+from foldless.operators import Dense, Standardized, Storage, operator_from
 from foldless.solution import Iteration, Outcome
 from foldless.solvers.knapsack import Histograms, Sweep
 
@@ -211,7 +211,7 @@ class BayesPointBase(Saved, NotebookSummary, ClassifierMixin, BaseEstimator, ABC
         self.loo_log_loss_ = -float(share @ log_proba[np.arange(code.size), code])
         self.loo_proba_ = np.exp(log_proba).astype(dtype)
 
-    # ------------------------------------------------------------------ what is said of it
+    # ------------------------------------------------------------------ the summary
 
     @abstractmethod
     def _account(self) -> tuple[Sentence, ...]:
@@ -282,7 +282,7 @@ def _quantiles(values: Array, weight: Array, levels: tuple[float, ...]) -> Array
     return values[order][np.searchsorted(below, np.array(levels) * below[-1])]
 
 
-def _as_they_are(operator: Operator, constant: NDArray[np.bool_] | None = None) -> Standardized:
+def _as_they_are(operator: Storage, constant: NDArray[np.bool_] | None = None) -> Standardized:
     """Columns whose lengths mean something, in the place of standardised ones."""
     n_columns = operator.shape[1]
     return Standardized(operator, np.zeros(n_columns), np.ones(n_columns), constant)

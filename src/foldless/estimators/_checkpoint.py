@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator
 import foldless
 from foldless.io.checksums import checksum
 from foldless.io.journal import journal
-from foldless.operators import Journaled, Operator
+from foldless.operators import Journaled, Storage
 
 # Where a fit is recorded, and what it prints, have no influence on it.
 NO_INFLUENCE = {"checkpoint", "verbose"}
@@ -22,15 +22,15 @@ NO_INFLUENCE = {"checkpoint", "verbose"}
 
 @contextmanager
 def checkpointed(
-    estimator: BaseEstimator, operator: Operator, given: Mapping[str, NDArray[Any] | None]
-) -> Iterator[Operator]:
+    estimator: BaseEstimator, operator: Storage, given: Mapping[str, NDArray[Any] | None]
+) -> Iterator[Storage]:
     """The operator with a journal at the estimator's checkpoint; `given` is what belongs to the rows."""
     with journal(Path(estimator.checkpoint), _header(estimator, operator, given)) as records:
         yield Journaled(operator, records)
 
 
 def _header(
-    estimator: BaseEstimator, operator: Operator, given: Mapping[str, NDArray[Any] | None]
+    estimator: BaseEstimator, operator: Storage, given: Mapping[str, NDArray[Any] | None]
 ) -> dict[str, str]:
     params = {k: v for k, v in estimator.get_params(deep=False).items() if k not in NO_INFLUENCE}
     return {

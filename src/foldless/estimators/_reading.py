@@ -1,7 +1,7 @@
 """From what a user passes to what is fitted: X to an operator, weights of samples and classes to numbers.
 
 Arrays, frames and sparse matrices in memory are checked by scikit-learn. Data that live elsewhere (an
-`Operator` over files or a cluster) cannot be looked at before the first sweep; shapes, names and labels are
+`Storage` over files or a cluster) cannot be looked at before the first sweep; shapes, names and labels are
 checked here, and values that are not finite show in the moments of their columns.
 """
 
@@ -16,7 +16,7 @@ from sklearn.utils import column_or_1d, compute_sample_weight
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from foldless.beliefs import Array
-from foldless.operators import Operator, operator_from, stays_elsewhere
+from foldless.operators import Storage, operator_from, stays_elsewhere
 
 # These are used as they are: any layout, both precisions, both sparse formats, both index widths. What else
 # scikit-learn accepts (frames, other sparse formats, other numbers) it converts first.
@@ -26,7 +26,7 @@ INTEGERS = (np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32)
 TILED_STORAGE = STORAGE | {"dtype": (np.float64, np.float32, *INTEGERS)}
 
 
-def training_data(estimator: BaseEstimator, X: Any, y: ArrayLike) -> tuple[Operator, NDArray[Any]]:
+def training_data(estimator: BaseEstimator, X: Any, y: ArrayLike) -> tuple[Storage, NDArray[Any]]:
     """The operator of a table to learn from, and its labels; the estimator takes note of the columns."""
     if not stays_elsewhere(X):
         X, targets = validate_data(estimator, X, y, ensure_min_samples=2, **TILED_STORAGE)
@@ -47,7 +47,7 @@ def training_data(estimator: BaseEstimator, X: Any, y: ArrayLike) -> tuple[Opera
     return operator, targets
 
 
-def new_data(estimator: BaseEstimator, X: Any) -> Operator:
+def new_data(estimator: BaseEstimator, X: Any) -> Storage:
     """The operator of new samples, with the columns of the fit."""
     if not stays_elsewhere(X):
         return operator_from(validate_data(estimator, X, reset=False, **TILED_STORAGE))

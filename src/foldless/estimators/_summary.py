@@ -1,6 +1,6 @@
 """What a fitted estimator has found and how: one form for pages, notebooks, tables and pictures.
 
-Every estimator fills in a `Summary`; whoever shows a model reads that, and never its attributes or parameters.
+Every estimator fills in a `Summary`. Whoever shows a model reads that, never its attributes or parameters.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Sentence(NamedTuple):
 
 
 STANDARDISED = Sentence(
-    "Columns were centred and scaled to unit variance inside the fit, without a copy; predictions do not depend "
-    "on their units.",
+    "Columns were centred and scaled to unit variance inside the fit, without a copy; predictions do not "
+    "depend on their units.",
     (("columns", "standardised"),),
 )
 AS_THEY_ARE = Sentence(
@@ -117,7 +117,7 @@ class Summary:
 
 
 class Summarised:
-    """An estimator that says what it has found."""
+    """An estimator with a summary of what it has found."""
 
     def _summary(self) -> Summary:
         """Of a fitted estimator; see `summary_of`."""

@@ -21,20 +21,20 @@ class WarmStart:
     """For estimators with a parameter `warm_start`."""
 
     warm_start: bool
+    max_iter: int
     record_: Record
     _warm: tuple[str, SparseFits] | None = None
 
-    def _warmly(self, table: Table, recorder: Recorder, fit: Callable[[SparseFits | None], Result]) -> Result:
+    def _warmly(self, table: Table, recorder: Recorder, fit: Callable[..., Result]) -> Result:
         """The result of `fit`, which is given where the last fit of the same data ended, if there was one."""
-        if not self.warm_start:
-            self._warm = None
-            return fit(None)
         known, warm = fingerprint(self, table), None
         if self._warm is not None and self._warm[0] == known:
             # What was learnt then is behind this answer, too.
             warm, recorder.earlier = self._warm[1], self.record_.all
-        result = fit(warm)
-        self._warm = known, result.unfinished.without_data()
+        result = fit(warm=warm)
+        # What max_iter has cut short may have decided too early, on weights of class means or on parameters.
+        cut_short = any(run.n_iter >= self.max_iter for run in result.record.of("sparse"))
+        self._warm = None if cut_short else (known, result.unfinished.without_data())
         return result
 
 

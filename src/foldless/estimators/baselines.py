@@ -126,8 +126,8 @@ class OneBitCS(_Binary):
 
     def _summary(self) -> Summary:
         method = Sentence(
-            "Weights are those of one-bit compressed sensing by convex programming (Plan and Vershynin 2013), for "
-            f"an expected number of {self.sparsity:g} features.",
+            "Weights are those of one-bit compressed sensing by convex programming (Plan and Vershynin "
+            f"2013), for an expected number of {self.sparsity:g} features.",
             (("one-bit", float(self.sparsity)),),
         )
         return Summary(**basics(self), method=(method,), columns=STANDARDISED, selects=False)
@@ -246,8 +246,8 @@ class RVMClassifier(_Binary):
     def _summary(self) -> Summary:
         on = "features" if self.kernel is None else "kernels around the training samples"
         method = Sentence(
-            f"A relevance vector machine on {on} was fitted (Tipping 2001): their weights have Gaussian priors "
-            "whose precisions were learnt by maximising the evidence.",
+            f"A relevance vector machine on {on} was fitted (Tipping 2001): their weights have Gaussian "
+            "priors whose precisions were learnt by maximising the evidence.",
             (("relevance", self.n_kept_), ("kernel", self.kernel is not None)),
         )
         return Summary(

@@ -216,16 +216,16 @@ class BayesPointClassifier(BayesPointBase):
 
     def _account(self) -> tuple[Sentence, ...]:
         point = Sentence(
-            f"The Bayes point of the 0-1 loss on {self._on} was found by messages over knapsack problems (Potetz "
-            "2011).",
+            f"The Bayes point of the 0-1 loss on {self._on} was found by messages over knapsack problems "
+            "(Potetz 2011).",
             (("knapsacks", True), ("kernel", self._basis is not None)),
         )
         several = len(self._points) > 1
         settings = self.settings_ if several else [self.settings_]
         if np.all(np.isfinite(self.cv_error_)):
             said = Sentence(
-                f"It is an average over {sum(map(len, settings))} settings of cost, power and sweeps, weighted by "
-                f"errors on samples left out by {self.n_folds} folds.",
+                f"It is an average over {sum(map(len, settings))} settings of cost, power and sweeps, "
+                f"weighted by errors on samples left out by {self.n_folds} folds.",
                 (("folds", self.n_folds), ("settings", sum(map(len, settings)))),
             )
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,9 @@ from foldless.tuning.plan import Plan, plan
 from foldless.tuning.record import GROUPS_NOT_LEFT_OUT, Recorder
 from foldless.tuning.survey import Survey, survey
 from foldless.tuning.table import Table
+
+# Where the plan has none of its own.
+SOLVER = GAMP()
 
 
 @registered("estimator/sparse")
@@ -68,8 +72,8 @@ class SparseClassifier(WarmStart, MessagePassingClassifier):
     tol : float, default=1e-4
     max_iter : int, default=1000
     warm_start : bool, default=False
-        Go on from where the last fit ended, if data and parameters are the same but for `max_iter`. The
-        answer does not depend on it.
+        Go on from where the last fit ended, if it settled in less than `max_iter` iterations, and data and
+        parameters are the same. The answer does not depend on it.
     verbose : int, default=0
     n_jobs : int, optional
         How many threads a fit may use; -1 for all cores. By default one, but for compiled loops over sparse
@@ -144,7 +148,7 @@ class SparseClassifier(WarmStart, MessagePassingClassifier):
         return Choices(
             prior="spike-and-slab" if n_classes == 2 else "row-sparse",
             channel=channel,
-            solver=GAMP(),
+            solver=SOLVER,
             stopping=checked_stopping(self.tol, self.max_iter),
             generative_weight=checked_generative_weight(self.generative_weight, channel),
             screening=Screening(self._budget.screened),
@@ -156,12 +160,11 @@ class SparseClassifier(WarmStart, MessagePassingClassifier):
         """What `fit` would do with these data, and why: `Plan.reasons`. Nothing is fitted."""
         reader = clone(self)  # reading leaves attributes behind
         operator, targets = training_data(reader, X, y)
-        reader._encoded(targets)
-        weight, _, _ = sample_weights(targets, sample_weight, self.class_weight, reader.classes_)
+        classes, _ = reader._encoded(targets)
+        weight, *_ = sample_weights(targets, sample_weight, self.class_weight, classes)
         standardized, kept = Standardized.fit(operator, weight), reader._kept_positions(operator.shape[1])
-        codes = np.searchsorted(reader.classes_, targets)
-        found = survey(standardized, codes, weight, reader.classes_.size, kept)
-        return self._planned(found, reader._choices(reader.classes_.size), groups is not None)
+        found = survey(standardized, np.searchsorted(classes, targets), weight, classes.size, kept)
+        return self._planned(found, reader._choices(classes.size), groups is not None)
 
     def _planned(self, found: Survey, choices: Choices, groups: bool) -> Plan:
         return plan(found.facts, self._budget, groups=groups, generative_weight=choices.generative_weight)
@@ -174,13 +177,12 @@ class SparseClassifier(WarmStart, MessagePassingClassifier):
         if planned.left_out == "samples" and table.left_out.group is not None:
             warnings.warn(f"{type(self).__name__}: {GROUPS_NOT_LEFT_OUT.text}", UserWarning, stacklevel=3)
             table = replace(table, left_out=table.left_out.singly())
-        return self._warmly(
-            table,
-            recorder,
-            lambda warm: fit_table(
-                table, planned, choices, recorder, nonzero_fraction=found.nonzero_fraction, warm=warm
-            ),
-        )
+        fractions = found.nonzero_fraction
+        fit = partial(fit_table, table, planned, choices, recorder, nonzero_fraction=fractions)
+        if self.warm_start:
+            return self._warmly(table, recorder, fit)
+        self._warm = None  # of an earlier fit
+        return fit()
 
     def _summary(self) -> Summary:
         return replace(super()._summary(), credible_sets=vars(self).get("credible_sets_"))

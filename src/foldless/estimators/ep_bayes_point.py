@@ -25,6 +25,7 @@ from foldless.estimators._kernel_basis import Kernel
 from foldless.estimators._summary import LeaveOneOut, Sentence, Summary
 from foldless.operators import Standardized
 from foldless.registry import registered
+from foldless.solution import History
 from foldless.solvers.knapsack.histograms import gaussian_histograms
 from foldless.solvers.solve import Stopping
 from foldless.tuning.em import without_base
@@ -127,8 +128,8 @@ class EPBayesPointClassifier(BayesPointBase):
 
     def _account(self) -> tuple[Sentence, ...]:
         point = Sentence(
-            f"The Bayes point, the mean of all linear classifiers on {self._on} weighted by how well they explain "
-            f"the labels, was found by {SOLVERS['EP']}, with a Gaussian prior.",
+            f"The Bayes point, the mean of all linear classifiers on {self._on} weighted by how well they "
+            f"explain the labels, was found by {SOLVERS['EP']}, with a Gaussian prior.",
             (("solver", "EP"), ("prior", "Gaussian"), ("kernel", self._basis is not None)),
         )
         channels, tried = self._of_classes(self.channel_), self._of_classes(self.evidence_path_)[0]
@@ -164,6 +165,12 @@ class EPBayesPointClassifier(BayesPointBase):
         )
 
 
+def _learnt(history: History) -> tuple[str, ...]:
+    """Parameters that moved."""
+    last = history.iterations[-1].tuned if len(history) else {}
+    return tuple(name for name in sorted(last) if np.any(history.tuned(name) != history.tuned(name)[0]))
+
+
 def _one_against_rest(fit: Fit, tried: list[tuple[Channel, float]]) -> OneAgainstRest:
     posterior, constant = fit.solution.posterior, fit.table.standardized.constant
     mean, var = (np.where(constant, 0.0, moment[:-1]) for moment in (posterior.mean, posterior.var))
@@ -183,9 +190,7 @@ def _one_against_rest(fit: Fit, tried: list[tuple[Channel, float]]) -> OneAgains
             "prior_": fit.prior,
             "log_evidence_": posterior.log_evidence,
             "evidence_path_": tried,
-            "_learnt": tuple(
-                sorted({name for line in fit.solution.history.iterations for name in line.tuned})
-            ),
+            "_learnt": _learnt(fit.solution.history),
         },
         fit.solution.loo_log_odds(),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -104,8 +105,8 @@ class GAMPClassifier(WarmStart, MessagePassingClassifier):
         Of each run; comparing generative weights takes several short ones, all counted in `n_iter_`. With a
         million features and more, of iterations that visit all of them; `n_iter_` counts the others, too.
     warm_start : bool, default=False
-        Go on from where the last fit ended, if data and parameters are the same but for `max_iter`. The
-        answer does not depend on it.
+        Go on from where the last fit ended, if it settled in less than `max_iter` iterations, and data and
+        parameters are the same. The answer does not depend on it.
     verbose : int, default=0
         Print each iteration.
     n_jobs : int, optional
@@ -250,24 +251,26 @@ class GAMPClassifier(WarmStart, MessagePassingClassifier):
         return "spike-and-slab" if isinstance(self.prior, str) else SpikeAndSlab(prior.slab, prior.inclusion)
 
     def _solver(self, n_classes: int) -> Solver[Any]:
+        if n_classes == 2 and (self.solver == "hygamp" or isinstance(self.solver, HyGAMP)):
+            raise ValueError(
+                "solver='hygamp' has full covariances of the scores of a sample, and two classes have "
+                "one score. Use solver='gamp'."
+            )
+        if n_classes > 2 and (self.solver == "vamp" or isinstance(self.solver, VAMP)):
+            raise ValueError("solver='vamp' is for two classes. Use 'gamp', 'ep' or 'hygamp'.")
         if isinstance(self.solver, Solver):
             return self.solver
         damping = damping_from(self.damping)
         if self.solver == "gamp":
             return GAMP(self.rule, self.variances, damping)
         if self.solver == "hygamp":
-            if n_classes == 2:
-                raise ValueError(
-                    "solver='hygamp' has full covariances of the scores of a sample, and two classes have "
-                    "one score. Use solver='gamp'."
-                )
             return HyGAMP(self.rule, self.variances, damping)
         if self.solver not in SOLVERS:
             raise ValueError(f"solver must be one of {SOLVERS}, or a solver; got {self.solver!r}.")
         if self.rule != "sum-product":
-            raise ValueError(f"solver={self.solver!r} has rule='sum-product' only; got {self.rule!r}.")
-        if self.solver == "vamp" and n_classes > 2:
-            raise ValueError("solver='vamp' is for two classes. Use 'gamp', 'ep' or 'hygamp'.")
+            raise ValueError(
+                f"solver={self.solver!r} has rule='sum-product' only; got {self.rule!r}. Use solver='gamp'."
+            )
         return EP() if self.solver == "ep" else VAMP(damping)
 
     def _layout(self, n_features: int, always_keep: tuple[int, ...], n_classes: int) -> Layout:
@@ -292,9 +295,11 @@ class GAMPClassifier(WarmStart, MessagePassingClassifier):
             groups=table.left_out.group is not None,
             budget=self._budget,
         )
-        return self._warmly(
-            table, recorder, lambda warm: fit_table(table, plan, choices, recorder, warm=warm)
-        )
+        fit = partial(fit_table, table, plan, choices, recorder)
+        if self.warm_start:
+            return self._warmly(table, recorder, fit)
+        self._warm = None  # of an earlier fit
+        return fit()
 
 
 def _plain_channel(channel: Channel) -> Channel:

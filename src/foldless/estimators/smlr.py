@@ -408,7 +408,7 @@ class SMLRClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, Bas
             return by_folds(task, rates, int(self.n_folds), cost)
         return by_criterion(task, rates, self._bound_criterion(task.problem))
 
-    # ------------------------------------------------------------------ what is said of it
+    # ------------------------------------------------------------------ the summary
 
     def _summary(self) -> Summary:
         kernel = None if self.kernel is None else KernelBasis(self.kernel, self.basis_indices_)

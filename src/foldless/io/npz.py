@@ -29,36 +29,34 @@ def read_npz(path: Path, roles: Roles, *, budget: float) -> Table:
     shapes = _checked_shapes(path, budget)
     wanted = [name for name in (roles.target, roles.groups, roles.samples) if name is not None]
     check_present(path, wanted, shapes, "array", "--target, --groups or --samples")
-    target = roles.target
-    if target is None and DEFAULT_TARGET in shapes:
-        target = DEFAULT_TARGET
+    # Arrays of these names are taken for what they are called, unless others are named.
+    target = roles.target or (DEFAULT_TARGET if DEFAULT_TARGET in shapes else None)
+    samples = roles.samples or (SAMPLE_NAMES if SAMPLE_NAMES in shapes else None)
+    purposes = {"target": target, "groups": roles.groups, "samples": samples}
     try:
         with np.load(path, allow_pickle=False) as stored:
             X = _matrix(path, stored, shapes, {*wanted, target})
             n_samples, n_features = X.shape
             one = {
-                purpose: _vector(path, stored, name, n_samples, purpose)
-                for purpose, name in (
-                    ("target", target),
-                    ("groups", roles.groups),
-                    ("samples", roles.samples),
+                purpose: _vector(
+                    path, stored[name], n_samples, f"the array {name!r}, named as {purpose},", "rows"
                 )
+                for purpose, name in purposes.items()
                 if name is not None
             }
-            if SAMPLE_NAMES in shapes and "samples" not in one:
-                one["samples"] = _vector(path, stored, SAMPLE_NAMES, n_samples, "samples")
-            features = _feature_names(path, stored, shapes, n_features)
+            if FEATURE_NAMES in shapes:
+                names = stored[FEATURE_NAMES]
+                one["features"] = _vector(path, names, n_features, repr(FEATURE_NAMES), "columns")
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, KeyError) as error:
         if isinstance(error, BadTable):
             raise
         raise BadTable(path, f"an array is damaged ({error}).", REMEDY) from None
-    samples = one.get("samples")
     return table_of(
         path,
         X,
         roles,
-        feature_names=features,
-        sample_names=None if samples is None else [str(name) for name in samples],
+        feature_names=[str(name) for name in one["features"]] if "features" in one else None,
+        sample_names=[str(name) for name in one["samples"]] if "samples" in one else None,
         target=one.get("target"),
         target_name=target,
         groups=one.get("groups"),
@@ -128,25 +126,9 @@ def _matrix(path: Path, stored: Any, shapes: dict[str, Any], taken: set[str | No
     return stored[name]
 
 
-def _vector(path: Path, stored: Any, name: str, n_samples: int, purpose: str) -> NDArray[Any]:
-    vector = stored[name]
-    if vector.shape != (n_samples,):
-        raise BadTable(
-            path,
-            f"the array {name!r}, named as {purpose}, has shape {vector.shape}; X has {n_samples} rows.",
-            "One value for each sample is needed.",
-        )
-    return np.asarray(vector)
-
-
-def _feature_names(path: Path, stored: Any, shapes: dict[str, Any], n_features: int) -> list[str] | None:
-    if FEATURE_NAMES not in shapes:
-        return None
-    names = stored[FEATURE_NAMES]
-    if names.shape != (n_features,):
-        raise BadTable(
-            path,
-            f"{FEATURE_NAMES!r} has shape {names.shape}; X has {n_features} columns.",
-            "One name for each column is needed.",
-        )
-    return [str(name) for name in names]
+def _vector(path: Path, vector: NDArray[Any], length: int, what: str, lines: str) -> NDArray[Any]:
+    if vector.shape != (length,):
+        needed = "value for each sample" if lines == "rows" else "name for each column"
+        problem = f"{what} has shape {vector.shape}; X has {length} {lines}."
+        raise BadTable(path, problem, f"One {needed} is needed.")
+    return vector

@@ -1,9 +1,14 @@
-"""Parquet, by pyarrow: sizes are known before anything is read."""
+"""Parquet, by pyarrow: sizes are known before anything is read.
+
+pyarrow has a row group in memory, compressed, while batches of it are unpacked: write files with row groups
+of some 10 MB if memory is what matters.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +17,8 @@ from numpy.typing import NDArray
 
 from foldless.io.budget import check_size
 from foldless.io.extras import needs
-from foldless.io.matrix import as_labels, as_texts
 from foldless.io.names import printable
+from foldless.io.rows import ReadRows, RowSource
 from foldless.io.table import (
     BadTable,
     Roles,
@@ -33,8 +38,114 @@ LARGEST_TEXT, LARGEST_LIST = 100_000_000, 10_000_000
 
 
 def read_parquet(path: Path, roles: Roles, *, budget: float) -> Table:
-    with told(path), opened_parquet(path) as file:
-        return _read(path, file, roles, budget)
+    source = ParquetRows(path, roles, budget)
+    n_rows, features = source.shape[0], source.column_names
+    X = np.empty(source.shape, dtype=source.dtype)
+    with source.opened() as read:
+        for start in range(0, n_rows, ROWS_AT_ONCE):
+            rows = slice(start, min(start + ROWS_AT_ONCE, n_rows))
+            read(rows, X[rows].reshape(-1).view(np.uint8))
+    check_finite(path, X, features)
+    if source.row_names is not None:
+        remedy = "Make names of samples unique, or name another column: --samples."
+        check_unique(path, source.row_names, "row", remedy)
+    return Table(
+        path,
+        X,
+        features,
+        source.row_names or numbered(n_rows),
+        target=source.labels,
+        target_name=roles.target,
+        groups=source.groups,
+        covariates=roles.covariates,
+        steps=tuple(steps_of(roles, source.names_column)),
+    )
+
+
+class ParquetRows(RowSource):
+    """Columns of numbers; what names rows, the target, and what is to be ignored are no features."""
+
+    column_names: list[str]
+    row_names: list[str] | None = None
+
+    def __init__(self, path: Path, roles: Roles, budget: float = np.inf) -> None:
+        self.path = path
+        with told(path), opened_parquet(path) as file:
+            schema, n_rows = file.schema_arrow, int(file.metadata.num_rows)
+            header = list(schema.names)
+            if not header or n_rows <= 0:
+                raise BadTable(
+                    path, f"the table is empty: {n_rows} x {len(header)}.", "Is the file complete?"
+                )
+            layout = layout_of(path, header, roles, samples=_samples_position(schema, roles))
+            self.note_matrix(
+                (n_rows, len(layout.features)),
+                np.result_type(*(_dtype_of(path, schema.field(j)) for j in layout.features)),
+            )
+            n_bytes = float(n_rows) * self._row_bytes
+            check_size(path, n_bytes, budget, f"{n_rows} rows of {len(layout.features)} numbers")
+            self.column_names = [header[j] for j in layout.features]
+            sizes = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
+            # Where each row group begins.
+            self._starts = np.concatenate([[0], np.cumsum(sizes)])
+            # The column that names samples, be it that of the roles or one that the file has for it.
+            self.names_column = None if layout.samples is None else header[layout.samples]
+            self.note_samples(replace(roles, samples=self.names_column), lambda name: _values(file, name))
+
+    @contextmanager
+    def opened(self) -> Iterator[ReadRows]:
+        with told(self.path):
+            opening = opened_parquet(self.path)
+        with opening as file:
+            batches: Iterator[Any] = iter(())
+            position, rest = -1, None
+
+            def read(rows: slice, space: NDArray[np.uint8]) -> NDArray[Any]:
+                nonlocal batches, position, rest
+                n_rows = rows.stop - rows.start
+                block = self.in_space(rows, space)
+                # Only what reading says is translated, not what happens to a block later on.
+                with told(self.path):
+                    if rows.start != position:
+                        batches, position, rest = self._batches_from(file, rows)
+                    filled = 0
+                    while filled < n_rows:
+                        batch = self._next(batches) if rest is None else rest
+                        taken = min(batch.num_rows, n_rows - filled)
+                        self._unpack(batch.slice(0, taken), block[filled : filled + taken], position)
+                        rest = batch.slice(taken) if taken < batch.num_rows else None
+                        filled, position = filled + taken, position + taken
+                return block
+
+            yield read
+
+    def _batches_from(self, file: Any, rows: slice) -> tuple[Iterator[Any], int, Any]:
+        """Batches from the row group on that these rows begin in, and what is left of the first."""
+        group = int(np.searchsorted(self._starts, rows.start, side="right")) - 1
+        batches = file.iter_batches(
+            batch_size=rows.stop - rows.start,
+            row_groups=list(range(group, self._starts.size - 1)),
+            columns=self.column_names,
+            use_threads=False,
+        )
+        before = rows.start - int(self._starts[group])
+        while before:
+            batch = self._next(batches)
+            if batch.num_rows > before:
+                return batches, rows.start, batch.slice(before)
+            before -= batch.num_rows
+        return batches, rows.start, None
+
+    def _next(self, batches: Iterator[Any]) -> Any:
+        batch = next(batches, None)
+        if batch is None:
+            raise BadTable(self.path, "there are fewer rows than it promises.", "Copy the file again.")
+        batch.validate(full=True)
+        return batch
+
+    def _unpack(self, batch: Any, block: NDArray[Any], start: int) -> None:
+        for place, name in enumerate(self.column_names):
+            block[:, place] = _numbers_of(self.path, batch.column(name), name, start)
 
 
 def opened_parquet(path: Path) -> Any:
@@ -49,68 +160,19 @@ def opened_parquet(path: Path) -> Any:
     )
 
 
-def _read(path: Path, file: Any, roles: Roles, budget: float) -> Table:
-    schema, n_rows = file.schema_arrow, int(file.metadata.num_rows)
-    header = list(schema.names)
-    if not header or n_rows <= 0:
-        raise BadTable(path, f"the table is empty: {n_rows} x {len(header)}.", "Is the file complete?")
-    layout = layout_of(path, header, roles, samples=samples_position(schema, roles))
-    dtype = np.result_type(*(dtype_of(path, schema.field(j)) for j in layout.features))
-    n_bytes = float(n_rows) * len(layout.features) * dtype.itemsize
-    check_size(path, n_bytes, budget, f"{n_rows} rows of {len(layout.features)} numbers")
-    X = np.empty((n_rows, len(layout.features)), dtype=dtype)
-    texts: dict[int, list[Any]] = {
-        j: [] for j in (layout.target, layout.groups, layout.samples) if j is not None
-    }
-    wanted = [header[j] for j in [*layout.features, *texts]]
-    start = 0
-    for batch in file.iter_batches(batch_size=ROWS_AT_ONCE, columns=list(dict.fromkeys(wanted))):
-        batch.validate(full=True)
-        stop = start + batch.num_rows
-        for place, j in enumerate(layout.features):
-            X[start:stop, place] = numbers_of(path, batch.column(header[j]), header[j], start)
-        for j, values in texts.items():
-            values.extend(batch.column(header[j]).to_pylist())
-        start = stop
-    if start != n_rows:
-        raise BadTable(path, f"{n_rows} rows are promised and {start} are there.", "Copy the file again.")
-    features = [header[j] for j in layout.features]
-    check_finite(path, X, features)
-    found = {
-        j: np.array(["" if v is None else v for v in values], dtype=object) for j, values in texts.items()
-    }
-    samples = numbered(n_rows)
-    if layout.samples is not None:
-        samples = [str(name) for name in found[layout.samples]]
-        check_unique(path, samples, "row", "Make names of samples unique, or name another column: --samples.")
-    return Table(
-        path,
-        X,
-        features,
-        samples,
-        target=None
-        if layout.target is None
-        else labels_of(path, found[layout.target], header[layout.target]),
-        target_name=roles.target,
-        groups=None if layout.groups is None else as_texts(path, found[layout.groups], header[layout.groups]),
-        covariates=roles.covariates,
-        steps=tuple(steps_of(roles, None if layout.samples is None else header[layout.samples])),
-    )
-
-
-def labels_of(path: Path, values: NDArray[Any], name: str) -> NDArray[Any]:
+def _values(file: Any, name: str) -> NDArray[Any]:
+    """A column that is no feature, whole; what is missing is empty."""
+    values = ["" if value is None else value for value in file.read(columns=[name]).column(name).to_pylist()]
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
-        return as_labels(path, np.array(values.tolist()), name)
-    return as_labels(path, values, name)
+        return np.array(values)
+    return np.array(values, dtype=object)
 
 
-def samples_position(schema: Any, roles: Roles) -> int | None:
+def _samples_position(schema: Any, roles: Roles) -> int | None:
     """The column that names rows: pandas' index, or a first column of text that is for nothing else."""
     if INDEX in schema.names:
         return int(schema.names.index(INDEX))
-    first = schema.names[0]
-    named = (roles.target, roles.groups, *roles.covariates, *roles.ignore, *(roles.features or ()))
-    return 0 if first not in named and _is_text(schema.field(0).type) else None
+    return 0 if schema.names[0] not in roles.named and _is_text(schema.field(0).type) else None
 
 
 def _is_text(kind: Any) -> bool:
@@ -121,7 +183,7 @@ def _is_text(kind: Any) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
-def dtype_of(path: Path, field: Any) -> np.dtype[Any]:
+def _dtype_of(path: Path, field: Any) -> np.dtype[Any]:
     """float32 where that holds every value exactly, else float64."""
     import pyarrow as pa
 
@@ -136,7 +198,7 @@ def dtype_of(path: Path, field: Any) -> np.dtype[Any]:
     return np.dtype(np.float32 if small else np.float64)
 
 
-def numbers_of(path: Path, column: Any, name: str, start: int) -> NDArray[Any]:
+def _numbers_of(path: Path, column: Any, name: str, start: int) -> NDArray[Any]:
     if column.null_count:
         first = next(i for i in range(len(column)) if not column[i].is_valid)
         raise BadTable(

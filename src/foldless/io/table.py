@@ -66,6 +66,11 @@ class Roles:
                 "target, groups, samples, covariates or ignore."
             )
 
+    @property
+    def named(self) -> tuple[str | None, ...]:
+        """Columns that cannot name rows without being asked to, since they are for something else."""
+        return (self.target, self.groups, *self.covariates, *self.ignore, *(self.features or ()))
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -75,7 +80,6 @@ class Layout:
     target: int | None
     groups: int | None
     samples: int | None
-    ignored: list[int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,9 +177,8 @@ def layout_of(path: Path, header: Sequence[str], roles: Roles, *, samples: int |
     samples = where[roles.samples] if roles.samples is not None else samples
     if samples in (target, groups):
         samples = None
-    ignored = [where[name] for name in roles.ignore]
     if roles.features is None:
-        taken = {target, groups, samples, *ignored}
+        taken = {target, groups, samples, *(where[name] for name in roles.ignore)}
         features = [j for j in range(len(header)) if j not in taken]
     else:
         check_present(path, roles.features, where, "column", "a feature that the model was fitted to")
@@ -187,7 +190,7 @@ def layout_of(path: Path, header: Sequence[str], roles: Roles, *, samples: int |
         raise BadTable(
             path, "no column is left as a feature.", "Is the delimiter right? See --delimiter and --ignore."
         )
-    return Layout(features, target, groups, samples, ignored)
+    return Layout(features, target, groups, samples)
 
 
 def steps_of(roles: Roles, samples: str | None = None) -> list[str]:

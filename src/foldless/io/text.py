@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 import numpy as np
 
@@ -62,11 +62,10 @@ class _Body:
         self.path, self.header, self.roles, self.rows = path, header, roles, rows
         self.budget, self.delimiter = budget, delimiter
         self.numbers = array("d")
-        self.n_rows = 0
         self.targets: list[str] = []
         self.groups: list[str] = []
         self.samples: list[str] = []
-        self.lines: list[int] = []
+        self.lines: list[int] = []  # of each row
 
     def table(self) -> Table:
         first = next(self._rows(), None)
@@ -80,16 +79,16 @@ class _Body:
         self._take(first, layout, features_of)
         for fields in self._rows():
             self._take(fields, layout, features_of)
-        n_features = len(layout.features)
         if layout.samples is not None:
             self._check_sample_names(layout.samples)
-        X = np.frombuffer(self.numbers, dtype=np.float64).reshape(self.n_rows, n_features)
+        n_rows = len(self.lines)
+        X = np.frombuffer(self.numbers, dtype=np.float64).reshape(n_rows, len(layout.features))
         named = None if layout.samples is None else self.header[layout.samples]
         return Table(
             self.path,
             X,
             [self.header[j] for j in layout.features],
-            self.samples or numbered(self.n_rows),
+            self.samples or numbered(n_rows),
             target=class_labels(self.targets) if layout.target is not None else None,
             target_name=self.roles.target,
             groups=np.array(self.groups) if layout.groups is not None else None,
@@ -116,18 +115,15 @@ class _Body:
     def _take(self, fields: list[str], layout: Layout, features_of: Callable[[Any], Sequence[str]]) -> None:
         chosen = features_of(fields)
         try:
-            self.numbers.extend(map(float, chosen))
+            row = np.fromiter(map(float, chosen), np.float64, len(chosen))
         except ValueError:
             self._complain(fields, layout)
         # float() reads 1_000 as a Python program would.
-        if "_" in "".join(chosen):
+        if "_" in "".join(chosen) or not np.isfinite(row).all():
             self._complain(fields, layout)
-        self.n_rows += 1
-        n_bytes = 8.0 * len(self.numbers)
-        if n_bytes > self.budget:
-            check_size(self.path, n_bytes, self.budget, f"the first {self.n_rows} rows")
-        self._check_row_finite(fields, layout)
+        self.numbers.frombytes(row.tobytes())
         self.lines.append(self.rows.line_num)
+        check_size(self.path, 8.0 * len(self.numbers), self.budget, f"the first {len(self.lines)} rows")
         for position, values, purpose in (
             (layout.target, self.targets, "label"),
             (layout.groups, self.groups, "group"),
@@ -145,21 +141,11 @@ class _Body:
                 )
             values.append(value)  # to the letter
 
-    def _check_row_finite(self, fields: list[str], layout: Layout) -> None:
-        width = len(layout.features)
-        row = np.frombuffer(self.numbers, dtype=np.float64)[-width:]
-        finite = bool(np.isfinite(row).all())
-        del row  # an array that is looked at cannot grow
-        if not finite:
-            self._complain(fields, layout)
-
-    def _complain(self, fields: list[str], layout: Layout) -> None:
+    def _complain(self, fields: list[str], layout: Layout) -> NoReturn:
         """Say which field is no finite number."""
         for j in layout.features:
-            text, where = (
-                fields[j].strip(),
-                f"line {self.rows.line_num}, column {printable(self.header[j])!r}",
-            )
+            text = fields[j].strip()
+            where = f"line {self.rows.line_num}, column {printable(self.header[j])!r}"
             if text.lower() in MISSING:
                 raise BadTable(
                     self.path,
@@ -173,12 +159,7 @@ class _Body:
     def _first_column_names_samples(self, first: list[str]) -> bool:
         """Columns without a header name rows, as R and pandas write them; so does a first column of text."""
         name, roles = self.header[0], self.roles
-        if (
-            name in (roles.target, roles.groups, *roles.covariates, *roles.ignore)
-            or roles.samples is not None
-        ):
-            return False
-        if roles.features is not None and name in roles.features:
+        if name in roles.named or roles.samples is not None:
             return False
         text = first[0].strip()
         return not name.strip() or not (_is_number(text) or text.lower() in MISSING)
@@ -273,15 +254,12 @@ def _opened(path: Path) -> Iterator[TextIO]:
                 "Remove .gz from the name, or compress it.",
             )
         binary: Any = gzip.GzipFile(fileobj=raw) if compressed else raw
-        _check_kind(path, binary.peek(8)[:8])
+        start = binary.peek(8)
+        for magic, advice in OTHER_KINDS.items():
+            if start.startswith(magic):
+                raise BadTable(path, "this is no table of text.", advice)
         # newline="" leaves line ends inside quotes to the csv module.
         yield io.TextIOWrapper(binary, encoding="utf-8-sig", newline="")
-
-
-def _check_kind(path: Path, start: bytes) -> None:
-    for magic, advice in OTHER_KINDS.items():
-        if start.startswith(magic):
-            raise BadTable(path, "this is no table of text.", advice)
 
 
 @contextmanager

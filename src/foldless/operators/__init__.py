@@ -7,16 +7,14 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
-from foldless.operators.appended import WithIntercept
-from foldless.operators.base import Operator, RowStep, Sweep
-from foldless.operators.dask_blocks import is_dask
+from foldless.operators.base import Operator, RowStep, Storage, Sweep
 from foldless.operators.dask_cluster import ClusterLost, RowsLost
 from foldless.operators.dense import Dense
 from foldless.operators.journaled import Journaled
 from foldless.operators.mean_removed import MeanRemoved
 from foldless.operators.row_blocks import RowBlocks, open_rows
 from foldless.operators.sparse import Sparse
-from foldless.operators.standardized import Standardized
+from foldless.operators.standardized import Standardized, WithIntercept
 
 __all__ = [
     "ClusterLost",
@@ -29,6 +27,7 @@ __all__ = [
     "RowsLost",
     "Sparse",
     "Standardized",
+    "Storage",
     "Sweep",
     "WithIntercept",
     "open_rows",
@@ -37,11 +36,11 @@ __all__ = [
 ]
 
 
-def operator_from(X: Any) -> Operator:
+def operator_from(X: Any) -> Storage:
     """The operator for an array, a SciPy sparse matrix (formats but CSR and CSC become CSR), or Dask's."""
-    if isinstance(X, Operator):
+    if isinstance(X, Storage):
         return X
-    if is_dask(X):
+    if _is_dask(X):
         from foldless.operators.dask_rows import dask_rows
 
         return dask_rows(X)
@@ -57,4 +56,9 @@ def operator_from(X: Any) -> Operator:
 
 def stays_elsewhere(X: Any) -> bool:
     """Whether X is data that are not in memory, and so cannot be looked at before the first sweep."""
-    return isinstance(X, Operator) or is_dask(X)
+    return isinstance(X, Storage) or _is_dask(X)
+
+
+def _is_dask(X: Any) -> bool:
+    """Whether X is a Dask collection; by the name of its module, so that nobody imports Dask in vain."""
+    return type(X).__module__.partition(".")[0] in ("dask", "dask_expr")

@@ -36,8 +36,18 @@ class Sweep(NamedTuple):
     curvatures: Array | None
 
 
+def needed(curvatures: Array | None) -> Array:
+    """The curvatures of a row step in a sweep with variances."""
+    if curvatures is None:
+        raise TypeError(
+            "row_step returned no curvatures although the sweep has variances; "
+            "return them, or call sweep with weight_var=None"
+        )
+    return curvatures
+
+
 class Operator(ABC):
-    """A matrix of samples (rows) by features (columns) that can be swept.
+    """A matrix of samples (rows) by features (columns) that solvers sweep.
 
     Weights are (features,) for one score per sample or (features, d) for d scores; weights and their
     variances may have different d. Vectors come and go in float64 whatever the storage of X; products
@@ -46,25 +56,13 @@ class Operator(ABC):
 
     shape: tuple[int, int]
     dtype: np.dtype[Any]  # of the products: float32 or float64
-    # Where the storage knows them.
-    column_names: Sequence[str] | None = None
 
     @abstractmethod
-    def sweep(
-        self,
-        weights: Array,
-        weight_var: Array | None,
-        row_step: RowStep,
-        *,
-        center: Array | None = None,
-        scale: Array | None = None,
-    ) -> Sweep:
+    def sweep(self, weights: Array, weight_var: Array | None, row_step: RowStep) -> Sweep:
         """Visit every row once, in order, block by block.
 
-        For a block of rows: scores = X weights and score_var = ((X - center) / scale)² weight_var, then
-        `row_step`, then the block's share of Xᵀ slopes and (((X - center) / scale)²)ᵀ curvatures. Only
-        squares know `center` and `scale`: they cannot be corrected afterwards without cancellation,
-        overflow or underflow, while linear products can (see `Standardized`).
+        For a block of rows: scores = X weights and score_var = (X∘X) weight_var, then `row_step`, then the
+        block's share of Xᵀ slopes and (X∘X)ᵀ curvatures.
         """
 
     @abstractmethod
@@ -78,65 +76,43 @@ class Operator(ABC):
         return self.sweep(nothing, None, lambda rows, scores, score_var: (values[rows], None)).slopes
 
     @abstractmethod
-    def score_variances(
-        self, weight_var: Array, *, center: Array | None = None, scale: Array | None = None
-    ) -> Array:
-        """((X - center) / scale)² weight_var."""
+    def score_variances(self, weight_var: Array) -> Array:
+        """(X∘X) weight_var."""
 
-    @abstractmethod
     def column_moments(self, sample_weight: Array) -> tuple[Array, Array]:
         """Weighted mean and variance of each column, exact under large offsets.
 
         A sample of weight 2 counts as two equal rows: variance = Σ p (x - mean)² with p = weight / Σ weight.
         """
-
-    def nonzero_weight(self, sample_weight: Array) -> Array:
-        """The weight of all rows in which a column of the data is not zero, for each column.
-
-        It is about the data as they came: neither centring nor scaling makes a zero something else. Sums are
-        of weights, not of shares, and so exact for whole numbers, whatever the order of rows.
-        """
-        found = np.empty(self.shape[1])
+        share = normalized_sample_weight(sample_weight, self.shape[0])
+        mean, variance = np.empty(self.shape[1]), np.empty(self.shape[1])
         for columns, tile in self.dense_columns():
-            found[columns] = sample_weight @ (tile != 0)
-        return found
+            mean[columns] = share @ tile
+            variance[columns] = share @ np.square(tile - mean[columns])
+        return mean, variance
 
-    def nonzero_fraction(self, sample_weight: Array) -> Array:
-        """The share of rows, counted by their weight, in which each column is not zero."""
-        weight = checked_sample_weight(sample_weight, self.shape[0])
-        return self.nonzero_weight(weight) / weight.sum()
+    def squared_norms(self, sample_weight: Array) -> tuple[Array, Array]:
+        """Squared length of every row, and of every column with rows counted by their weight."""
+        row = np.empty(self.shape[0])
+        nothing = np.zeros(self.shape[0])
+
+        def row_step(rows: slice, scores: Array, score_var: Array | None) -> tuple[Array, Array | None]:
+            row[rows] = score_var
+            return nothing[rows], sample_weight[rows]
+
+        zeros, ones = np.zeros(self.shape[1]), np.ones(self.shape[1])
+        column = self.sweep(zeros, ones, row_step).curvatures
+        assert column is not None
+        return row, column
 
     @abstractmethod
     def columns(self, indices: ArrayLike) -> NDArray[np.float64]:
         """A dense float64 copy of a few columns, for plots and diagnostics."""
 
-    def identity(self) -> str:
-        """What other data would hardly share, so that a later process can tell whether these are the same.
-
-        This form is a checksum of three rows; operators that know more say so.
-        """
-        n_rows, n_columns = self.shape
-        some = sorted({0, n_rows // 2, n_rows - 1}) if n_rows else []
-        tiles = (self.dense_tile(slice(i, i + 1), slice(0, n_columns)) for i in some)
-        return f"rows of checksum {checksum(tiles):08x}"
-
-    def some_rows(self, rows: NDArray[np.intp]) -> Operator:
-        """A copy of these rows in memory, as an operator of their own; positions ascend.
-
-        Where rows are not in memory, they are gathered in one pass. This form makes them dense.
-        """
-        from foldless.operators.dense import Dense  # which is an operator itself
-
-        copy = np.empty((rows.size, self.shape[1]), dtype=self.dtype)
-        for columns, tile in self.dense_columns():
-            copy[:, columns] = tile[rows]
-        return Dense(copy)
-
     def dense_tile(self, rows: slice, columns: slice) -> NDArray[np.float64]:
         """A dense float64 copy of some rows of some columns, the caller's to overwrite.
 
-        Slices have a start and a stop within the shape and no step. This form makes the columns whole;
-        operators that can do better say so.
+        Slices have a start and a stop within the shape and no step. This form makes the columns whole.
         """
         return self.columns(np.arange(columns.start, columns.stop))[rows]
 
@@ -152,23 +128,65 @@ class Operator(ABC):
         for columns in _dense_slices(n_columns, n_rows, tile_bytes):
             yield columns, self.dense_tile(slice(0, n_rows), columns)
 
-    def row_norms(self, *, center: Array | None = None, scale: Array | None = None) -> Array:
-        """Squared length of every row of (X - center) / scale."""
-        return self.score_variances(np.ones(self.shape[1]), center=center, scale=scale)
 
-    def squared_norms(self, sample_weight: Array) -> tuple[Array, Array]:
-        """Squared length of every row, and of every column with rows counted by their weight."""
-        row = np.empty(self.shape[0])
-        nothing = np.zeros(self.shape[0])
+class Storage(Operator):
+    """A matrix as it is stored, in memory or elsewhere: what an estimator is given as X.
 
-        def row_step(rows: slice, scores: Array, score_var: Array | None) -> tuple[Array, Array | None]:
-            row[rows] = score_var
-            return nothing[rows], sample_weight[rows]
+    Squares can be taken of (X - center) / scale instead of X, in `sweep` and in `score_variances`. They
+    cannot be corrected afterwards without cancellation, overflow or underflow, while linear products can
+    (see `Standardized`).
+    """
 
-        zeros, ones = np.zeros(self.shape[1]), np.ones(self.shape[1])
-        column = self.sweep(zeros, ones, row_step).curvatures
-        assert column is not None
-        return row, column
+    # Where the storage has them.
+    column_names: Sequence[str] | None = None
+
+    @abstractmethod
+    def sweep(
+        self,
+        weights: Array,
+        weight_var: Array | None,
+        row_step: RowStep,
+        *,
+        center: Array | None = None,
+        scale: Array | None = None,
+    ) -> Sweep: ...
+
+    @abstractmethod
+    def score_variances(
+        self, weight_var: Array, *, center: Array | None = None, scale: Array | None = None
+    ) -> Array: ...
+
+    def nonzero_weight(self, sample_weight: Array) -> Array:
+        """The weight of all rows in which a column is not zero, for each column.
+
+        Sums are of weights, not of shares, and so exact for whole numbers, whatever the order of rows.
+        """
+        found = np.empty(self.shape[1])
+        for columns, tile in self.dense_columns():
+            found[columns] = sample_weight @ (tile != 0)
+        return found
+
+    def some_rows(self, rows: NDArray[np.intp]) -> Storage:
+        """A copy of these rows in memory, as an operator of their own; positions ascend.
+
+        Where rows are not in memory, they are gathered in one pass. This form makes them dense.
+        """
+        from foldless.operators.dense import Dense  # which is a storage itself
+
+        copy = np.empty((rows.size, self.shape[1]), dtype=self.dtype)
+        for columns, tile in self.dense_columns():
+            copy[:, columns] = tile[rows]
+        return Dense(copy)
+
+    def identity(self) -> str:
+        """What other data would hardly share, so that a later process can tell whether these are the same.
+
+        This form is a checksum of three rows.
+        """
+        n_rows, n_columns = self.shape
+        some = sorted({0, n_rows // 2, n_rows - 1}) if n_rows else []
+        tiles = (self.dense_tile(slice(i, i + 1), slice(0, n_columns)) for i in some)
+        return f"rows of checksum {checksum(tiles):08x}"
 
 
 def _dense_slices(n_lines: int, length: int, tile_bytes: int) -> Iterator[slice]:
@@ -186,18 +204,12 @@ def column_positions(indices: ArrayLike, n_columns: int) -> NDArray[np.intp]:
     return np.where(positions < 0, positions + n_columns, positions)
 
 
-def checked_sample_weight(sample_weight: ArrayLike, n_rows: int) -> NDArray[np.float64]:
-    """Sample weights, one for each row, of which some are positive."""
+def normalized_sample_weight(sample_weight: ArrayLike, n_rows: int) -> NDArray[np.float64]:
+    """Sample weights, one for each row, divided by their sum."""
     weight = np.asarray(sample_weight, dtype=np.float64)
     if weight.shape != (n_rows,):
         raise ValueError(f"sample_weight has shape {weight.shape}; it needs one weight per row, ({n_rows},)")
     total = weight.sum()
     if not (np.all(weight >= 0) and 0 < total < np.inf):
         raise ValueError("sample_weight must be finite, non-negative, and not zero for every row")
-    return weight
-
-
-def normalized_sample_weight(sample_weight: ArrayLike, n_rows: int) -> NDArray[np.float64]:
-    """Sample weights divided by their sum."""
-    weight = checked_sample_weight(sample_weight, n_rows)
-    return weight / weight.sum()
+    return weight / total

@@ -17,8 +17,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from concurrent.futures import CancelledError
 from typing import Any
 
-from foldless.operators.blocked import Own, Question
-from foldless.operators.dask_blocks import Block
+from foldless.operators.row_blocks import Own, Question
 
 # How often an unanswered question is looked after. A worker that dies is noticed at once if it was working;
 # this is for those that were dead when asked, which a scheduler tries to reach for half a minute.
@@ -213,7 +212,7 @@ async def answered(
     async def answer(key: str, arguments: tuple[Any, ...]) -> Any:
         async with free:
             # Here and not on a thread: what is spilled to disk comes back one by one.
-            block: Block = dask_worker.data[key]
+            block = dask_worker.data[key]
             run = dask_worker.executors["default"]
             return await loop.run_in_executor(run, lambda: question(block.operator, *told, *arguments))
 

@@ -22,10 +22,10 @@ from numpy.typing import ArrayLike, NDArray
 from foldless.beliefs import Array
 from foldless.io.checksums import checksum
 from foldless.io.journal import BadJournal, Journal
-from foldless.operators.base import Operator, RowStep, Sweep
+from foldless.operators.base import RowStep, Storage, Sweep
 
 
-class Journaled(Operator):
+class Journaled(Storage):
     """The answers of `operator`, recorded in, or repeated from, a journal.
 
     A record holds what a pass was asked (a checksum), the scores it showed to `row_step` block by block, a
@@ -35,7 +35,7 @@ class Journaled(Operator):
     Arrays are C-contiguous in either case, because products may depend on their layout in the last bit.
     """
 
-    def __init__(self, operator: Operator, journal: Journal) -> None:
+    def __init__(self, operator: Storage, journal: Journal) -> None:
         self.operator = operator
         self.shape, self.dtype = operator.shape, operator.dtype
         self.column_names = operator.column_names
@@ -68,7 +68,7 @@ class Journaled(Operator):
     def nonzero_weight(self, sample_weight: Array) -> Array:
         return self._answer("nonzero_weight", (sample_weight,))[0]
 
-    def some_rows(self, rows: NDArray[np.intp]) -> Operator:
+    def some_rows(self, rows: NDArray[np.intp]) -> Storage:
         return self.operator.some_rows(rows)
 
     def scores(self, weights: Array) -> Array:

@@ -22,15 +22,7 @@ class PartlyVisited(Operator):
         self.positions, self.rest = columns, rest
         self.shape, self.dtype = operator.shape, operator.dtype
 
-    def sweep(
-        self,
-        weights: Array,
-        weight_var: Array | None,
-        row_step: RowStep,
-        *,
-        center: Array | None = None,
-        scale: Array | None = None,
-    ) -> Sweep:
+    def sweep(self, weights: Array, weight_var: Array | None, row_step: RowStep) -> Sweep:
         if weight_var is not None:
             raise NotImplementedError("variances of scores need all columns: sweep the operator itself")
         slopes, _ = row_step(slice(0, self.shape[0]), self.scores(weights), None)
@@ -39,21 +31,8 @@ class PartlyVisited(Operator):
     def scores(self, weights: Array) -> Array:
         return self.gathered.scores(weights[self.positions]) + self.rest
 
-    def score_variances(
-        self, weight_var: Array, *, center: Array | None = None, scale: Array | None = None
-    ) -> Array:
-        return self.operator.score_variances(weight_var, center=center, scale=scale)
-
-    def column_moments(self, sample_weight: Array) -> tuple[Array, Array]:
-        return self.operator.column_moments(sample_weight)
-
-    def nonzero_weight(self, sample_weight: Array) -> Array:
-        return self.operator.nonzero_weight(sample_weight)
-
-    def some_rows(self, rows: NDArray[np.intp]) -> PartlyVisited:
-        return PartlyVisited(
-            self.operator.some_rows(rows), self.positions, self.gathered.some_rows(rows), self.rest[rows]
-        )
+    def score_variances(self, weight_var: Array) -> Array:
+        return self.operator.score_variances(weight_var)
 
     def columns(self, indices: ArrayLike) -> NDArray[np.float64]:
         return self.operator.columns(indices)

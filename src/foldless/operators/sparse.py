@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -10,24 +11,30 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from foldless import kernels
 from foldless.beliefs import Array
 from foldless.io.checksums import checksum
-from foldless.operators.base import RowStep, Sweep, column_positions
-from foldless.operators.compiled_sparse import CompiledSparse, compiled_sparse
-from foldless.operators.tiled import (
-    BLOCK_BYTES,
-    AlongTile,
-    Tile,
-    Tiled,
-    TileMap,
-    TileSource,
-    product_dtype,
-    slices,
-)
+from foldless.operators.base import RowStep, Sweep, column_positions, needed
+from foldless.operators.dense import BLOCK_BYTES, AlongTile, EntriesOf, Tile, Tiled, TileSource, slices
 
 # Where no squares are formed, blocks are this many times larger: sparse products are too slow for caches to
 # matter, and every block is a round of small array operations in `row_step`. Beyond, these leave the cache.
 LARGER_BLOCKS = 4
+# Of compiled sweeps: in how many parts, at most.
+MOST_PARTS = 4
+# Fewer entries than these are done before a thread has begun.
+LEAST_ENTRIES_PER_PART = 1 << 19
+# Accumulators are set to zero and added up; a part should have many more entries than they have numbers.
+LEAST_ENTRIES_PER_SUM = 4
+# Entries of a block (12 MB with their places): it must survive in the last cache until the way back, and
+# every block is a round of small array operations in `row_step`.
+BLOCK_ENTRIES = 1 << 20
+# Loading numba takes longer than many sweeps over fewer entries than these.
+LEAST_ENTRIES = 1 << 16
+
+# A pair of arrays: for products with entries, and for those with squares, which is empty if there are none.
+Both = tuple[Array, Array]
+NONE = np.empty(0)
 
 
 class Sparse(Tiled):
@@ -50,21 +57,13 @@ class Sparse(Tiled):
                 f"got {getattr(X, 'format', type(X).__name__)}. "
                 "Use operator_from(X), which converts other formats to CSR"
             )
-        if X.dtype.kind not in "fiub":
-            raise TypeError(f"X has dtype {X.dtype}; real numbers are needed")
-        if block_bytes < 1:
-            raise ValueError(f"block_bytes must be positive; got {block_bytes}")
-        self.block_bytes = block_bytes
         if not X.has_canonical_format:
             # Two stored entries for one place add up, and the square of a sum is not the sum of squares.
             # This is the one case in which X is copied.
             X = X.copy()
             X.sum_duplicates()
-        self.X = X
-        n_rows, n_columns = X.shape
-        self.shape = (n_rows, n_columns)
-        self.dtype = product_dtype(X.dtype)
-
+        super().__init__(X, block_bytes)
+        n_rows, n_columns = self.shape
         self._by_columns = X.format == "csc"
         n_lines = n_columns if self._by_columns else n_rows
         self._lines = _slices_of_entries(X.indptr, n_lines, block_bytes // self.dtype.itemsize)
@@ -75,7 +74,7 @@ class Sparse(Tiled):
             if self._by_columns
             else _slices_of_entries(X.indptr, n_rows, LARGER_BLOCKS * block_bytes // self.dtype.itemsize)
         )
-        self._column_tiles = self._lines if self._by_columns else [whole]
+        self._column_tiles = self._moment_tiles = self._lines if self._by_columns else [whole]
 
         # Columns of which every entry is stored.
         self._complete = self._stored_per_column() == n_rows
@@ -88,12 +87,6 @@ class Sparse(Tiled):
                 for rows in (*self._row_blocks, *self._unbuffered_row_blocks)
                 for columns in self._column_tiles
             }
-
-    def some_rows(self, rows: NDArray[np.intp]) -> Sparse:
-        return type(self)(self.X[rows], block_bytes=self.block_bytes)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (type(self), self.X, self.block_bytes)
 
     def identity(self) -> str:
         stored = (self.X.data, self.X.indices, self.X.indptr)
@@ -119,16 +112,19 @@ class Sparse(Tiled):
 
     @cached_property
     def _compiled(self) -> CompiledSparse | None:
-        return compiled_sparse(self.X)
+        """If there is numba and the matrix is large and of floats."""
+        X = self.X
+        if X.nnz < LEAST_ENTRIES or X.dtype not in (np.float32, np.float64) or not X.data.flags.aligned:
+            return None
+        loops = kernels.compiled("sparse")
+        return None if loops is None else CompiledSparse(X, loops)
 
     def columns(self, indices: ArrayLike) -> NDArray[np.float64]:
         chosen = self.X[:, column_positions(indices, self.shape[1])]
         return np.asarray(chosen.toarray(), dtype=np.float64)
 
     def dense_tile(self, rows: slice, columns: slice) -> NDArray[np.float64]:
-        # Along the grain first: rows of CSR and columns of CSC are found without a search.
-        part = self.X[:, columns][rows] if self._by_columns else self.X[rows][:, columns]
-        return np.asarray(part.toarray(), dtype=np.float64)
+        return np.asarray(self.X[rows, columns].toarray(), dtype=np.float64)
 
     def _values(self) -> TileSource:
         if self._views is not None:
@@ -170,29 +166,26 @@ class Sparse(Tiled):
 
         return TileSource(make, background)
 
-    def _mapped_tile(self, rows: slice, columns: slice, function: TileMap) -> list[Any]:
-        entries = self._entries(rows, columns).astype(np.float64)
-        parts = function(entries, self._along(rows, columns))
-        return [self._tile(rows, columns, part)[1] for part in parts]
+    def _deviations(self, shift: Array | None) -> EntriesOf:
+        def entries_of(rows: slice, columns: slice) -> tuple[Array, AlongTile, Callable[[Array], Any]]:
+            entries = self._entries(rows, columns).astype(np.float64)
+            along = self._along(rows, columns)
+            if shift is not None:
+                entries -= along(shift)
+            return entries, along, lambda entries: self._tile(rows, columns, entries)[1]
 
-    def _absent_share_and_shift(self, share: Array) -> tuple[Array, Array]:
-        weighted = (share > 0).astype(np.float64)
-
-        def presence(x: Array, along: AlongTile) -> tuple[Array, ...]:
-            return (np.ones_like(x),)
-
-        # Counted in whole rows, since 1 - Σ p would leave a rounding error where nothing is absent.
-        complete = self._column_sums(presence, weighted)[0] == weighted.sum()
-        absent = 1.0 - self._column_sums(presence, share)[0]
-        first_row = np.zeros(self.shape[0])
-        first_row[np.argmax(share > 0)] = 1.0
-        # A sum with a single term that is not zero: exact.
-        shift = self._column_sums(lambda x, along: (x,), first_row)[0]
-        return np.where(complete, 0.0, np.maximum(absent, 0.0)), np.where(complete, shift, 0.0)
+        return entries_of
 
     def nonzero_weight(self, sample_weight: Array) -> Array:
         # Zeros may be stored, too.
-        return self._column_sums(lambda x, along: ((x != 0).astype(np.float64),), sample_weight)[0]
+        return self._column_sums(None, sample_weight, lambda x, along: np.not_equal(x, 0, out=x))[0]
+
+    def _absent_share(self, share: Array) -> Array:
+        both = np.column_stack([share, share > 0])
+        (present,) = self._column_sums(None, both, lambda x, along: x.fill(1.0))
+        # Counted in whole rows, since 1 - Σ p would leave a rounding error where nothing is absent.
+        complete = present[:, 1] == np.count_nonzero(share)
+        return np.where(complete, 0.0, np.maximum(1.0 - present[:, 0], 0.0))
 
     def _stored_per_column(self) -> NDArray[np.integer[Any]]:
         if self._by_columns:
@@ -246,10 +239,6 @@ def _key(rows: slice, columns: slice) -> tuple[int, int, int]:
     return rows.start, rows.stop, columns.start
 
 
-def _restored(kind: type[Sparse], X: Any, block_bytes: int) -> Sparse:
-    return kind(X, block_bytes=block_bytes)
-
-
 def _slices_of_entries(starts: NDArray[Any], n_lines: int, entries: int) -> list[slice]:
     """Consecutive lines cut so that each slice stores about `entries` entries, and at least one line."""
     if int(starts[-1]) - int(starts[0]) <= entries:
@@ -257,3 +246,92 @@ def _slices_of_entries(starts: NDArray[Any], n_lines: int, entries: int) -> list
     targets = np.arange(int(starts[0]), int(starts[-1]), max(entries, 1))[1:]
     cuts = np.unique(np.concatenate([[0], np.searchsorted(starts, targets), [n_lines]]))
     return [slice(int(a), int(b)) for a, b in pairwise(cuts)]
+
+
+class CompiledSparse:
+    """Sweeps by compiled loops, with one score for each row, and squares about a centre without a scale.
+
+    A line is what is contiguous: a row of CSR, a column of CSC. Forth, scores are gathered along rows or
+    scattered from columns; back, it is the other way round, so that two loops serve both formats and nothing
+    is transposed. A block of entries goes forth and back while it is in cache.
+
+    Lines are divided into parts of about as many entries. Parts may run in threads: what is gathered belongs
+    to one part only, and what is scattered goes to an accumulator of the part's own; these are added up in
+    order. The matrix alone says how many parts there are, so that results are the same bits for any number of
+    threads.
+    """
+
+    def __init__(self, X: Any, loops: Any) -> None:
+        # Memory maps as the plain arrays that they are.
+        self._lines = tuple(np.asarray(part) for part in (X.indptr, X.indices, X.data))
+        self._loops = loops
+        self._shape = X.shape
+        self._columns_are_lines = X.format == "csc"
+        n_scattered = X.shape[0] if self._columns_are_lines else X.shape[1]
+        entries_per_part = max(LEAST_ENTRIES_PER_PART, LEAST_ENTRIES_PER_SUM * n_scattered)
+        self._n_parts = max(min(X.nnz // entries_per_part, MOST_PARTS), 1)
+        # Lines of a block, cut where its parts begin. CSC is one block: a score needs all columns.
+        n_lines = X.indptr.size - 1
+        n_blocks = 1 if self._columns_are_lines else max(-(-X.nnz // BLOCK_ENTRIES), 1)
+        targets = np.linspace(0, X.nnz, n_blocks * self._n_parts + 1)
+        cuts = np.searchsorted(X.indptr, targets)
+        cuts[0], cuts[-1] = 0, n_lines
+        self._blocks = [cuts[i : i + self._n_parts + 1] for i in range(0, cuts.size - 1, self._n_parts)]
+
+    def sweep(
+        self, weights: Array, weight_var: Array | None, row_step: RowStep, center: Array | None
+    ) -> Sweep:
+        n_rows, n_columns = self._shape
+        with_squares = weight_var is not None
+        var = NONE if weight_var is None else _vector(weight_var)
+        # (x - c)² as x (x - 2c), which is zero for entries that are not stored, and c² for all; see `Sparse`.
+        about = np.zeros_like(var) if center is None or not with_squares else _vector(center)
+        background = np.square(about)
+        both = (_vector(weights), var)
+        # Of all rows: scores and their variances, then slopes and curvatures.
+        said, answers = ((np.empty(n_rows), np.empty(n_rows if with_squares else 0)) for _ in range(2))
+        totals = self._totals(n_columns, with_squares)
+        for cuts in self._blocks:
+            rows = slice(0, n_rows) if self._columns_are_lines else slice(int(cuts[0]), int(cuts[-1]))
+            if self._columns_are_lines:
+                sums = self._totals(n_rows, with_squares)
+                self._scatter(cuts, 2.0 * about, both, sums)
+                for out, total in zip(said, sums, strict=True):
+                    out[:] = total.sum(axis=0)
+            else:
+                self._gather(cuts, 2.0 * about, both, said)
+            score_var = None
+            if with_squares:
+                # Rounding must not leave a variance negative.
+                score_var = np.maximum(said[1][rows] + float(background @ var), 0.0)
+            slopes, curvatures = row_step(rows, said[0][rows], score_var)
+            answers[0][rows] = slopes
+            if with_squares:
+                answers[1][rows] = needed(curvatures)
+            if self._columns_are_lines:
+                self._gather(cuts, 2.0 * about, answers, (totals[0][0], totals[1][0]))
+            else:
+                self._scatter(cuts, 2.0 * about, answers, totals)
+        slope_sum, curvature_sum = (total.sum(axis=0) for total in totals)
+        if not with_squares:
+            return Sweep(slope_sum, None)
+        return Sweep(slope_sum, curvature_sum + background * float(np.sum(answers[1])))
+
+    def _totals(self, size: int, with_squares: bool) -> Both:
+        """An accumulator for every part, of products and of products with squares."""
+        return np.zeros((self._n_parts, size)), np.zeros((self._n_parts, size if with_squares else 0))
+
+    def _gather(self, cuts: Any, twice_center: Array, vectors: Both, out: Both) -> None:
+        shared = (self._columns_are_lines, twice_center, *vectors, *out)
+        tasks = [(*self._lines, int(a), int(b), *shared) for a, b in pairwise(cuts)]
+        kernels.in_threads(self._loops.gather, tasks)
+
+    def _scatter(self, cuts: Any, twice_center: Array, values: Both, totals: Both) -> None:
+        shared = (self._columns_are_lines, twice_center, *values)
+        parts = zip(pairwise(cuts), *totals, strict=True)
+        tasks = [(*self._lines, int(a), int(b), *shared, *both) for (a, b), *both in parts]
+        kernels.in_threads(self._loops.scatter, tasks)
+
+
+def _vector(values: Array) -> NDArray[np.float64]:
+    return np.ascontiguousarray(values, dtype=np.float64)

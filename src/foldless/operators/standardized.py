@@ -1,4 +1,4 @@
-"""Columns brought to mean zero and unit variance, without touching the matrix."""
+"""The matrix as solvers see it: columns of mean zero and unit variance, and one of ones. X is not touched."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from foldless.beliefs import Array
-from foldless.operators.base import Operator, RowStep, Sweep, column_positions
+from foldless.operators.base import Operator, RowStep, Storage, Sweep, column_positions
 
 # A column whose standard deviation is at most this many units in the last place of its mean holds
 # nothing but the rounding of a constant. An offset of 1e8 standard deviations is 5e7 units away.
@@ -26,17 +26,16 @@ class Standardized(Operator):
     Linear products are those of X with corrected vectors:
         scores  = X (w / scale) - center'(w / scale),
         slopes' = (X'slopes - center Σ slopes) / scale.
-    Squares are taken by the inner operator about the centre, where nothing cancels.
+    Squares are taken by the storage about the centre, where nothing cancels.
     """
 
     def __init__(
         self,
-        operator: Operator,
+        operator: Storage | Standardized,
         center: ArrayLike,
         scale: ArrayLike,
         constant: ArrayLike | None = None,
     ) -> None:
-        self.operator = operator
         self.shape = operator.shape
         self.dtype = operator.dtype
         n_columns = (self.shape[1],)
@@ -55,16 +54,25 @@ class Standardized(Operator):
             np.all(self.scale > 0) and np.all(np.isfinite(self.scale)) and np.all(np.isfinite(self.center))
         ):
             raise ValueError("every center must be finite and every scale finite and positive")
+        if isinstance(operator, Standardized):
+            # Of the storage: ((X - c) / s - center) / scale = (X - (c + s center)) / (s scale).
+            self.constant = self.constant | (operator.constant & (self.center == 0))
+            self.center = operator.center + operator.scale * self.center
+            self.scale = operator.scale * self.scale
+            operator = operator.operator
+        self.operator: Storage = operator
         self._some_constant = bool(self.constant.any())
         self._fitted_weight: Array | None = None
         range_ = np.finfo(self.dtype)
-        self._squares_are_safe = bool(
-            np.all(self.scale > float(range_.tiny) ** SAFE_SQUARE_POWER)
-            and np.all(self.scale < float(range_.max) ** SAFE_SQUARE_POWER)
+        safe = np.all(self.scale > float(range_.tiny) ** SAFE_SQUARE_POWER) and np.all(
+            self.scale < float(range_.max) ** SAFE_SQUARE_POWER
         )
+        # What squares are divided by: their sums afterwards, or deviations before they are squared.
+        self._square_scale: Array | None = self.scale * self.scale if safe else None
+        self._inner_scale: Array | None = None if safe else self.scale
 
     @classmethod
-    def fit(cls, operator: Operator, sample_weight: ArrayLike | None = None) -> Standardized:
+    def fit(cls, operator: Storage | Standardized, sample_weight: ArrayLike | None = None) -> Standardized:
         """Centre and scale by the weighted moments of the columns; constant columns keep their scale."""
         weight = (
             np.ones(operator.shape[0]) if sample_weight is None else np.asarray(sample_weight, np.float64)
@@ -73,7 +81,7 @@ class Standardized(Operator):
         scale = np.sqrt(variance)
         if not (np.all(np.isfinite(mean)) and np.all(np.isfinite(scale))):
             worst = int(np.flatnonzero(~(np.isfinite(mean) & np.isfinite(scale)))[0])
-            names = operator.column_names
+            names = getattr(operator, "column_names", None)
             which = f"column {worst}" if names is None else f"column {worst}, {names[worst]!r},"
             raise ValueError(
                 f"{which} has no finite mean and variance; it holds values that are not finite, "
@@ -85,15 +93,7 @@ class Standardized(Operator):
         fitted._fitted_weight = weight
         return fitted
 
-    def sweep(
-        self,
-        weights: Array,
-        weight_var: Array | None,
-        row_step: RowStep,
-        *,
-        center: Array | None = None,
-        scale: Array | None = None,
-    ) -> Sweep:
+    def sweep(self, weights: Array, weight_var: Array | None, row_step: RowStep) -> Sweep:
         inner_weights = _divided(weights, self.scale)
         shift = self.center @ inner_weights
         slope_total = np.zeros(np.shape(weights)[1:])
@@ -106,20 +106,15 @@ class Standardized(Operator):
             slope_total = slope_total + np.sum(slopes, axis=0, dtype=np.float64)
             return slopes, curvatures
 
-        square = self._square(center, scale)
-        inner = self.operator.sweep(
+        slopes, curvatures = self.operator.sweep(
             inner_weights,
-            None if weight_var is None else square.folded(weight_var),
+            None if weight_var is None else _divided(weight_var, self._square_scale),
             shifted_row_step,
-            center=square.center,
-            scale=square.scale,
+            center=self.center,
+            scale=self._inner_scale,
         )
-        slopes = self._of_columns(inner.slopes, slope_total)
-        return Sweep(slopes, None if inner.curvatures is None else square.folded(inner.curvatures))
-
-    def some_rows(self, rows: NDArray[np.intp]) -> Standardized:
-        """With centre and scale of all rows, so that weights mean the same."""
-        return Standardized(self.operator.some_rows(rows), self.center, self.scale, self.constant)
+        curvatures = None if curvatures is None else _divided(curvatures, self._square_scale)
+        return Sweep(self._of_columns(slopes, slope_total), curvatures)
 
     def scores(self, weights: Array) -> Array:
         inner_weights = _divided(weights, self.scale)
@@ -129,26 +124,28 @@ class Standardized(Operator):
         total = np.sum(row_values, axis=0, dtype=np.float64)
         return self._of_columns(self.operator.adjoint(row_values), total)
 
-    def score_variances(
-        self, weight_var: Array, *, center: Array | None = None, scale: Array | None = None
-    ) -> Array:
-        square = self._square(center, scale)
-        return self.operator.score_variances(
-            square.folded(weight_var), center=square.center, scale=square.scale
-        )
+    def score_variances(self, weight_var: Array) -> Array:
+        inner_var = _divided(weight_var, self._square_scale)
+        return self.operator.score_variances(inner_var, center=self.center, scale=self._inner_scale)
 
     def column_moments(self, sample_weight: Array) -> tuple[Array, Array]:
         mean, variance = self.operator.column_moments(sample_weight)
         return (mean - self.center) / self.scale, variance / self.scale / self.scale
 
     def nonzero_weight(self, sample_weight: Array) -> Array:
+        """Of the data as they came: neither centring nor scaling makes a zero something else."""
         return self.operator.nonzero_weight(sample_weight)
+
+    def some_rows(self, rows: NDArray[np.intp]) -> Standardized:
+        """With centre and scale of all rows, so that weights mean the same."""
+        return Standardized(self.operator.some_rows(rows), self.center, self.scale, self.constant)
 
     def squared_norms(self, sample_weight: Array) -> tuple[Array, Array]:
         if self._fitted_weight is None or not np.array_equal(sample_weight, self._fitted_weight):
             return super().squared_norms(sample_weight)
         # Unit variance under these weights is what the columns were scaled to: no need to look again.
-        return self.row_norms(), np.where(self.constant, 0.0, float(np.sum(sample_weight)))
+        column = np.where(self.constant, 0.0, float(np.sum(sample_weight)))
+        return self.score_variances(np.ones(self.shape[1])), column
 
     def columns(self, indices: ArrayLike) -> NDArray[np.float64]:
         positions = column_positions(indices, self.shape[1])
@@ -161,39 +158,98 @@ class Standardized(Operator):
         return tile
 
     def _of_columns(self, inner: Array, total: Any) -> Array:
-        """Xᵀ values from that of the inner operator, which is overwritten, and the sum of the values."""
+        """Xᵀ values from that of the storage, which is overwritten, and the sum of the values."""
         # In place: this is of the features' length and in double precision.
-        answer = inner
-        answer -= np.multiply.outer(self.center, total)
-        answer /= self.scale if answer.ndim == 1 else self.scale[:, np.newaxis]
+        inner -= np.multiply.outer(self.center, total)
+        inner /= self.scale if inner.ndim == 1 else self.scale[:, np.newaxis]
         # Nothing but the rounding of what is zero, which cavities of infinite width would blow up.
         if self._some_constant:
-            answer[self.constant] = 0.0
-        return answer
-
-    def _square(self, center: Array | None, scale: Array | None) -> _InnerSquare:
-        """Squares of ((X - self.center) / self.scale - center) / scale, in terms of X."""
-        inner_center = self.center if center is None else self.center + center * self.scale
-        inner_scale = self.scale if scale is None else self.scale * scale
-        return _InnerSquare(inner_center, inner_scale, self._squares_are_safe and scale is None)
+            inner[self.constant] = 0.0
+        return inner
 
 
-class _InnerSquare:
-    """Centre and scale of the inner squares; a harmless scale is folded into the vectors."""
-
-    def __init__(self, center: Array, scale: Array, fold: bool) -> None:
-        self.center = center
-        self.scale = None if fold else scale
-        self._folded_scale = scale if fold else None
-
-    def folded(self, vector: Array) -> Array:
-        """Variances or curvatures over columns, divided by scale² if the squares are not."""
-        if self._folded_scale is None:
-            return vector
-        return _divided(vector, self._folded_scale * self._folded_scale)
-
-
-def _divided(vector: Any, by: Array) -> Array:
-    """Rows of a (columns,) or (columns, d) array divided by one number each."""
+def _divided(vector: Any, by: Array | None) -> Array:
+    """Rows of a (columns,) or (columns, d) array divided by one number each, if any."""
     vector = np.asarray(vector, dtype=np.float64)
+    if by is None:
+        return vector
     return vector / by if vector.ndim == 1 else vector / by[:, np.newaxis]
+
+
+class WithIntercept(Operator):
+    """[X, 1]: shape (rows, columns + 1); the last weight is the intercept, a weight like any other.
+
+    Rows from `n_ones` on have a zero instead: constraints on the weights have no intercept.
+    """
+
+    def __init__(self, operator: Operator, n_ones: int | None = None) -> None:
+        self.operator = operator
+        n_rows, n_columns = operator.shape
+        self.shape = (n_rows, n_columns + 1)
+        self.dtype = operator.dtype
+        # The last column, which is its own square.
+        n_ones = n_rows if n_ones is None else n_ones
+        self._ones = (np.arange(n_rows) < n_ones).astype(np.float64)
+
+    def sweep(self, weights: Array, weight_var: Array | None, row_step: RowStep) -> Sweep:
+        weights = np.asarray(weights)  # of the features' length, and so not copied to another precision
+        weight_var = None if weight_var is None else np.asarray(weight_var)
+        slope_total = np.zeros(weights.shape[1:])
+        curvature_total = np.zeros(() if weight_var is None else weight_var.shape[1:])
+
+        def row_step_with_intercept(
+            rows: slice, scores: Array, score_var: Array | None
+        ) -> tuple[Array, Array | None]:
+            nonlocal slope_total, curvature_total
+            ones = self._ones[rows]
+            if score_var is not None and weight_var is not None:
+                score_var = score_var + np.multiply.outer(ones, weight_var[-1])
+            slopes, curvatures = row_step(rows, scores + np.multiply.outer(ones, weights[-1]), score_var)
+            slope_total = slope_total + ones @ slopes
+            if curvatures is not None:
+                curvature_total = curvature_total + ones @ curvatures
+            return slopes, curvatures
+
+        slopes, curvatures = self.operator.sweep(
+            weights[:-1], None if weight_var is None else weight_var[:-1], row_step_with_intercept
+        )
+        slopes = np.concatenate([slopes, slope_total[np.newaxis]])
+        if curvatures is None:
+            return Sweep(slopes, None)
+        return Sweep(slopes, np.concatenate([curvatures, curvature_total[np.newaxis]]))
+
+    def scores(self, weights: Array) -> Array:
+        weights = np.asarray(weights, dtype=np.float64)
+        return self.operator.scores(weights[:-1]) + np.multiply.outer(self._ones, weights[-1])
+
+    def adjoint(self, row_values: Array) -> Array:
+        return np.concatenate([self.operator.adjoint(row_values), (self._ones @ row_values)[np.newaxis]])
+
+    def score_variances(self, weight_var: Array) -> Array:
+        weight_var = np.asarray(weight_var, dtype=np.float64)
+        return self.operator.score_variances(weight_var[:-1]) + np.multiply.outer(self._ones, weight_var[-1])
+
+    def column_moments(self, sample_weight: Array) -> tuple[Array, Array]:
+        mean, variance = self.operator.column_moments(sample_weight)
+        share = float(self._ones @ sample_weight) / float(np.sum(sample_weight))
+        return np.append(mean, share), np.append(variance, share * (1 - share))
+
+    def squared_norms(self, sample_weight: Array) -> tuple[Array, Array]:
+        row, column = self.operator.squared_norms(sample_weight)
+        return row + self._ones, np.append(column, self._ones @ sample_weight)
+
+    def columns(self, indices: ArrayLike) -> NDArray[np.float64]:
+        positions = column_positions(indices, self.shape[1])
+        out = np.repeat(self._ones[:, np.newaxis], positions.size, axis=1)
+        is_inner = positions < self.operator.shape[1]
+        out[:, is_inner] = self.operator.columns(positions[is_inner])
+        return out
+
+    def dense_tile(self, rows: slice, columns: slice) -> NDArray[np.float64]:
+        n_columns = self.operator.shape[1]
+        if columns.stop <= n_columns:
+            return self.operator.dense_tile(rows, columns)
+        tile = np.empty((rows.stop - rows.start, columns.stop - columns.start))
+        tile[:, -1] = self._ones[rows]
+        tile[:, :-1] = self.operator.dense_tile(rows, slice(columns.start, n_columns))
+        return tile

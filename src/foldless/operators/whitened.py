@@ -76,19 +76,14 @@ def principal_axes(operator: Operator, sample_weight: Array) -> tuple[Array, Arr
     n_samples, n_features = operator.shape
     share = sample_weight / sample_weight.sum()
     root = np.sqrt(share)
-    if n_samples <= n_features:
-        gram = np.zeros((n_samples, n_samples))
-        for _, tile in operator.dense_columns():
-            tile *= root[:, np.newaxis]
-            gram += tile @ tile.T
-        variance, vectors = np.linalg.eigh(gram)
-        kept = variance > LEAST_RELATIVE_VARIANCE * max(float(variance[-1]), 0.0)
-        variance, vectors = variance[kept], vectors[:, kept]
-        return operator.adjoint(root[:, np.newaxis] * vectors) / np.sqrt(variance), variance
-    covariance = np.zeros((n_features, n_features))
-    for rows, tile in operator.dense_rows():
-        tile *= root[rows, np.newaxis]
-        covariance += tile.T @ tile
-    variance, vectors = np.linalg.eigh(covariance)
+    by_samples = n_samples <= n_features
+    gram = np.zeros((n_samples, n_samples) if by_samples else (n_features, n_features))
+    for where, tile in operator.dense_columns() if by_samples else operator.dense_rows():
+        tile *= root[:, np.newaxis] if by_samples else root[where, np.newaxis]
+        gram += tile @ tile.T if by_samples else tile.T @ tile
+    variance, vectors = np.linalg.eigh(gram)
     kept = variance > LEAST_RELATIVE_VARIANCE * max(float(variance[-1]), 0.0)
-    return vectors[:, kept], variance[kept]
+    variance, vectors = variance[kept], vectors[:, kept]
+    if by_samples:
+        vectors = operator.adjoint(root[:, np.newaxis] * vectors) / np.sqrt(variance)
+    return vectors, variance

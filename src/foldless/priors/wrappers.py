@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Self, cast
 
 import numpy as np
@@ -29,13 +30,13 @@ from foldless.registry import registered
 
 Columns = slice | Sequence[int] | NDArray[np.integer[Any]]
 
-# Absent weights are counted in bins of their cavities' means. Within a bin of width h standard deviations the
-# Bayes factor of a slab, at most exp(z²/2), is off by (1 + z²) h²/24 at second order: 1e-4 at z = 5.
+# Screened-out weights are counted in bins of their cavities' means. Within a bin of width h standard deviations
+# the Bayes factor of a slab, at most exp(z²/2), is off by (1 + z²) h²/24 at second order: 1e-4 at z = 5.
 BINS_PER_STANDARD_DEVIATION = 100
-# Absent weights are close to zero; any further out than this would count as no more than so far.
+# They are close to zero; any further out than this would count as no more than so far.
 OUTERMOST = 20
 # Counted at a time, so that no temporary is of the features' length.
-ABSENT_PIECE = 1 << 16
+COUNTED_AT_ONCE = 1 << 16
 
 
 @registered("prior/blocks")
@@ -117,12 +118,20 @@ class Blocks(HoldsArrays):
         others = [proximal_of(prior, self) for _, prior in self.others]
         return lambda cavity_mean, cavity_var: self._scatter(inner, others, cavity_mean, cavity_var)
 
-    def tilted_rows(self, shift: Array, precision: Array) -> TiltedRows:
-        """Each prior's answer on its own rows, under full covariances."""
-        return self._scatter_rows("tilted_rows", shift, precision)
+    @property
+    def tilted_rows(self) -> Callable[[Array, Array], TiltedRows]:
+        """Each prior's answer on its own rows, under full covariances, if all priors have it."""
+        return self._of_rows("tilted_rows")
 
-    def proximal_rows(self, shift: Array, precision: Array) -> TiltedRows:
-        return self._scatter_rows("proximal_rows", shift, precision)
+    @property
+    def proximal_rows(self) -> Callable[[Array, Array], TiltedRows]:
+        return self._of_rows("proximal_rows")
+
+    def _of_rows(self, rule: str) -> Callable[[Array, Array], TiltedRows]:
+        for prior in (self.base, *(prior for _, prior in self.others)):
+            if not hasattr(prior, rule):
+                raise AttributeError(f"{type(prior).__name__} has no {rule}.")
+        return partial(self._scatter_rows, rule)
 
     def _scatter_rows(self, rule: str, shift: Array, precision: Array) -> TiltedRows:
         answer: TiltedRows = getattr(self.base, rule)(shift, precision)
@@ -345,21 +354,24 @@ class Ridged(MovedCavity):
         return log_factor
 
 
-@registered("prior/accompanied")
+@registered("prior/with-screened-out")
 @dataclass(frozen=True, eq=False)
-class Accompanied(MovedCavity):
-    """The base, which learns also from absent weights: cavities of theirs, and how many weights have them.
+class WithScreenedOut(MovedCavity):
+    """The base, which learns also from weights that were screened out.
 
     Whatever else is asked is answered by the base alone.
     """
 
-    absent_mean: Array
-    absent_var: Array
+    # Cavities of theirs, and how many weights have them.
+    screened_out_mean: Array
+    screened_out_var: Array
     count: Array
 
     @classmethod
-    def by(cls, base: Prior, cavity_mean: Array, cavity_var: Array, absent: NDArray[np.bool_]) -> Self:
-        """By the weights marked `absent`, of all that have these cavities.
+    def counting(
+        cls, base: Prior, cavity_mean: Array, cavity_var: Array, screened_out: NDArray[np.bool_]
+    ) -> Self:
+        """Of all weights, which have these cavities, those marked `screened_out`.
 
         Weights whose cavities are within a hundredth of a standard deviation of each other become one, with
         the mean of their means and variances, that counts so many times.
@@ -368,19 +380,19 @@ class Accompanied(MovedCavity):
         tau = np.broadcast_to(tau, r.shape)
         last = OUTERMOST * BINS_PER_STANDARD_DEVIATION
         sums = np.zeros((3, 2 * last + 1))
-        for start in range(0, r.size, ABSENT_PIECE):
-            piece = slice(start, start + ABSENT_PIECE)
-            var = tau[piece][absent[piece]]
-            z = r[piece][absent[piece]] / np.sqrt(var)
+        for start in range(0, r.size, COUNTED_AT_ONCE):
+            piece = slice(start, start + COUNTED_AT_ONCE)
+            var = tau[piece][screened_out[piece]]
+            z = r[piece][screened_out[piece]] / np.sqrt(var)
             bins = np.rint(np.clip(BINS_PER_STANDARD_DEVIATION * z, -last, last)).astype(np.intp) + last
             for total, values in zip(sums, (None, z, var), strict=True):
                 total += np.bincount(bins, values, minlength=total.size)
         count, z, var = sums[:, sums[0] > 0]
         return cls(base, z / count * np.sqrt(var / count), var / count, count)
 
-    def absent_total(self) -> float:
-        """What the variances of all absent weights add up to."""
-        return float(self.count @ self.base.tilted(self.absent_mean, self.absent_var).var)
+    def screened_out_variance(self) -> float:
+        """What the variances of all screened-out weights add up to."""
+        return float(self.count @ self.base.tilted(self.screened_out_mean, self.screened_out_var).var)
 
     def inner_cavity(self, cavity_mean: Array, cavity_var: Array) -> tuple[Array, Array]:
         return as_cavity(cavity_mean, cavity_var)
@@ -393,12 +405,12 @@ class Accompanied(MovedCavity):
         return proximal_of(self.base, self)
 
     def _learned(self, r: Array, tau: Array, weight: Weight, names: Names, hyper: HyperPrior) -> Self:
-        """One EM step of the base over present and absent weights together."""
+        """One EM step of the base over present and screened-out weights together."""
         present = (np.broadcast_to(np.asarray(each), r.shape).ravel() for each in (r, tau, weight))
-        # In double precision: few are present, and what the absent ones count by may be millions.
+        # In double precision: few are present, and what the screened-out ones count by may be millions.
         mean, var, count = (
             np.concatenate(both, dtype=np.float64)
-            for both in zip(present, (self.absent_mean, self.absent_var, self.count), strict=True)
+            for both in zip(present, (self.screened_out_mean, self.screened_out_var, self.count), strict=True)
         )
         base = self.base.em_update(  # type: ignore[attr-defined]
             mean, var, weight=count, names=inner_names(names, "base"), hyper=hyper

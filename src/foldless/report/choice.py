@@ -51,7 +51,7 @@ def choice(subject: Subject) -> Choice:
     path = [(number(weight), f"{loss:.3f}", taken) for weight, loss, taken in summary.generative_path]
     if len(path) > 1:
         said.append(
-            "The generative weight says how far the likelihood also models features given the class (0: not "
+            "The generative weight is how far the likelihood also models features given the class (0: not "
             "at all; 1: class means are trusted fully)."
         )
     return Choice(

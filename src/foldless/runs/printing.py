@@ -101,7 +101,7 @@ def print_model(console: Console, metadata: dict[str, Any], model: Any) -> None:
         console.print(f"  {100 * share.weight:3.0f} %  {share.name} (log loss {share.log_loss:.3f})")
     for row in [] if summary.record is None else run_rows(summary.record):
         unused = "" if row.used else ", not in the answer"
-        console.print(f"  {row.model}: {row.purpose}; {row.solver}, {row.runs} runs, {row.ended}{unused}")
+        console.print(f"  {row.model}: {row.purpose}; {row.solver}, {row.runs} x, {row.ended}{unused}")
     if summary.outcome is not None:
         console.print(f"The fit {summary.outcome} after {summary.n_iter} iterations.")
     if summary.loo is not None:

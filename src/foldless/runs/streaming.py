@@ -6,8 +6,7 @@ from pathlib import Path
 
 from foldless.io.labels import read_labels
 from foldless.io.read import read_table
-from foldless.io.rows import row_source
-from foldless.io.rows.opening import SUFFIXES
+from foldless.io.rows import SUFFIXES, row_source
 from foldless.io.table import (
     BadTable,
     OverBudget,

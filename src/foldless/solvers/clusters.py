@@ -94,41 +94,36 @@ def correlated_clusters(
     gained &= inclusion >= LEAST_MASS / LARGEST_CLUSTER
     seeds = np.flatnonzero(eligible & gained)
     seeds = seeds[np.argsort(-inclusion[seeds], kind="stable")][:MOST_SEEDS]
-    cluster_of = np.full(inclusion.size, -1)
-    clusters: list[list[int]] = [cluster.tolist() for cluster in existing]
-    for k, cluster in enumerate(clusters):
+    cluster_of, n_clusters = np.full(inclusion.size, -1), len(existing)
+    for k, cluster in enumerate(existing):
         cluster_of[cluster] = k
-    room = max(tiles.shape[0], LARGEST_CLUSTER) - int(np.count_nonzero(cluster_of >= 0))
+    room = max(tiles.shape[0], LARGEST_CLUSTER) - np.count_nonzero(cluster_of >= 0)
+
+    def together(column: np.intp) -> Positions:
+        """A column with all of its cluster."""
+        own = cluster_of[column]
+        return np.array([column]) if own < 0 else np.flatnonzero(cluster_of == own)
+
     for seed, row in zip(seeds, np.abs(correlations(tiles, row_weight, seeds)), strict=True):
         related = np.flatnonzero((row >= LEAST_CORRELATION) & eligible)
         related = related[np.lexsort((-row[related], -inclusion[related]))]
-        own = int(cluster_of[seed])
-        members: list[int] = [int(seed)] if own < 0 else clusters[own]
-        size = len(members)
-        met: list[int] = []
-        for column in related[related != seed]:
-            if len(members) == LARGEST_CLUSTER:
+        members = together(seed)
+        size = members.size
+        for column in related:
+            if members.size == LARGEST_CLUSTER:
                 break
-            other = int(cluster_of[column])
-            if (own >= 0 and other == own) or other in met:
-                continue
-            joining = [int(column)] if other < 0 else clusters[other]
-            if len(members) + len(joining) <= LARGEST_CLUSTER:
-                members = members + joining
-                met += [] if other < 0 else [other]
-        n_new = int(np.count_nonzero(cluster_of[members] < 0))
-        worth_it = size > 1 or met or np.sum(inclusion[members]) >= LEAST_MASS
-        if not worth_it or n_new > room:
-            continue
-        room -= n_new
-        for other in met:
-            clusters[other] = []
-        if own < 0:
-            own = len(clusters)
-            clusters.append([])
-        clusters[own] = members
-        cluster_of[members] = own
-    return tuple(np.sort(np.array(cluster, dtype=np.intp)) for cluster in clusters if cluster)
+            joining = members[:0] if column in members else together(column)
+            if members.size + joining.size <= LARGEST_CLUSTER:
+                members = np.concatenate([members, joining])
+        is_new = cluster_of[members] < 0
+        met_others = not is_new[size:].all()
+        worth_it = size > 1 or met_others or np.sum(inclusion[members]) >= LEAST_MASS
+        if worth_it and np.count_nonzero(is_new) <= room:
+            room -= np.count_nonzero(is_new)
+            if cluster_of[seed] < 0:
+                cluster_of[seed], n_clusters = n_clusters, n_clusters + 1
+            cluster_of[members] = cluster_of[seed]
+    return tuple(np.flatnonzero(cluster_of == k) for k in np.unique(cluster_of[cluster_of >= 0]))
 
 
 def correlations(tiles: Tiles, row_weight: Array, columns: Positions) -> Array:
@@ -335,14 +330,9 @@ class _Visited(NamedTuple):
 
     def only(self, which: Positions) -> _Visited:
         """Some of the configurations."""
-        return self._replace(
-            members=self.members[which],
-            log_odds=self.log_odds[:, which],
-            means=self.means[:, which],
-            direction=self.direction[:, which],
-            gain=self.gain[:, which],
-            parent=self.parent[which],
-        )
+        names = ("log_odds", "means", "direction", "gain")
+        of_clusters = {name: getattr(self, name)[:, which] for name in names}
+        return self._replace(members=self.members[which], parent=self.parent[which], **of_clusters)
 
     def covariances(self) -> Array:
         """(clusters, configurations, weights, weights)."""

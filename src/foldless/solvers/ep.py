@@ -360,20 +360,15 @@ class ClusteredEP(EP):
 
 def _gathered(state: EPState, found: tuple[Positions, ...]) -> tuple[ClusterSite, ...]:
     """Joint sites of new clusters, made of the sites that their weights have: the Gaussian stays."""
-    sites = state.sites
-    found = tuple(columns for columns in found if columns.size > 1)
-    precisions = [np.diag(sites.prior_precision[columns]) for columns in found]
-    cluster_of = np.empty(sites.prior_precision.size, dtype=np.intp)
-    for k, columns in enumerate(found):
-        cluster_of[columns] = k
-    for site in state.cluster_sites:
-        k = cluster_of[site.columns[0]]
-        inside = np.searchsorted(found[k], site.columns)
-        precisions[k][np.ix_(inside, inside)] = site.precision
-    return tuple(
-        ClusterSite(columns, precision, sites.prior_shift[columns])
-        for columns, precision in zip(found, precisions, strict=True)
-    )
+    sites, made = state.sites, []
+    for columns in (columns for columns in found if columns.size > 1):
+        precision = np.diag(sites.prior_precision[columns])
+        for site in state.cluster_sites:
+            if site.columns[0] in columns:  # and so all of them: clusters only grow
+                inside = np.searchsorted(columns, site.columns)
+                precision[np.ix_(inside, inside)] = site.precision
+        made.append(ClusterSite(columns, precision, sites.prior_shift[columns]))
+    return tuple(made)
 
 
 def left_out_groups(problem: Problem, state: EPState, group: NDArray[np.intp]) -> tuple[Array, Array]:

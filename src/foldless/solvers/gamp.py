@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 from foldless import kernels
 from foldless.beliefs import Array, Posterior, Response, Tilted
 from foldless.channels.base import SupportsMaxSum as ChannelSupportsMaxSum
-from foldless.priors.base import Prior
 from foldless.priors.base import SupportsMaxSum as PriorSupportsMaxSum
 from foldless.problem import Problem
 from foldless.solvers.message_passing import (
@@ -88,25 +87,31 @@ class SquaredNorms:
 
 
 @dataclass(frozen=True, eq=False)
-class KeptEvidence:
-    """What labels say to the always-kept columns when the channel is tempered for the others.
-
-    A tempered channel describes penalised features. What it says about an intercept is too weak, by an
-    amount that depends on the samples, or nothing at all; the untempered channel says the right thing.
-    """
+class LabelEvidence:
+    """Log normalisers of labels at the cavities of scores, and their slopes and curvatures, damped."""
 
     slopes: Array
     curvatures: Array
-    label_log_z: Array
+    log_z: Array
 
-    def replaced_in(self, slopes: Array, precision: Array, problem: Problem) -> tuple[Array, Array]:
-        """Evidence for all weights, with that for the kept columns replaced, in place, by this."""
+    @classmethod
+    def empty(cls, like: Array) -> LabelEvidence:
+        return cls(np.empty_like(like), np.empty_like(like), np.empty(like.shape[0]))
+
+    def put(self, rows: slice, response: Response, before: LabelEvidence | None, step: float) -> None:
+        """Some rows: a step from what was before to this response."""
+        self.log_z[rows], slope, curvature = response
+        if before is not None:
+            slope = before.slopes[rows] + step * (slope - before.slopes[rows])
+            curvature = before.curvatures[rows] + step * (curvature - before.curvatures[rows])
+        self.slopes[rows], self.curvatures[rows] = slope, curvature
+
+    def replace_kept(self, slopes: Array, precision: Array, problem: Problem) -> None:
+        """Put this in the place of what all weights were told, for the kept columns."""
         assert problem.kept is not None
-        positions, values = problem.kept.positions, problem.kept.values
-        weight = along_scores(problem.sample_weight, self.slopes)
-        slopes[positions] = values.T @ (weight * self.slopes)
+        positions, weight = problem.kept.positions, along_scores(problem.sample_weight, self.slopes)
+        slopes[positions] = problem.kept.values.T @ (weight * self.slopes)
         precision[positions] = problem.kept.squares.T @ (weight * self.curvatures)
-        return slopes, precision
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +127,10 @@ class GAMPState(PacedState):
     cavity_var: Array
     score_cavity_mean: Array
     score_cavity_var: Array
-    kept: KeptEvidence | None
+    # For the columns that are always kept when the channel is tempered for the others. A tempered channel
+    # describes penalised features. What it says about an intercept is too weak, by an amount that depends on
+    # the samples, or nothing at all; the untempered channel says the right thing.
+    kept: LabelEvidence | None
     norms: SquaredNorms
     # The weights' share of the log evidence, those included that a problem leaves out.
     weight_evidence: float
@@ -145,11 +153,6 @@ class GAMPState(PacedState):
             whole[name] = values
         whole["pace"] = replace(part.pace, move=self.pace.move, square=0.0)
         return replace(self, **whole, kept=part.kept, iteration=part.iteration)
-
-    def evidence_under(self, prior: Prior) -> float:
-        """The weights' share of the log evidence."""
-        tilted = prior.tilted(self.cavity_mean, self.cavity_var)
-        return weight_evidence(tilted, self.cavity_mean, self.cavity_var)
 
 
 @dataclass(frozen=True)
@@ -181,6 +184,22 @@ class Sweeping(MessagePassing[S]):
             column = np.full_like(column, total / column.size)
         return SquaredNorms(row, column, total)
 
+    def _start(self, problem: Problem, norms: SquaredNorms) -> tuple[Array, Array]:
+        """Mean and variance of weights under the prior, narrowed until scores are not too vague."""
+        mean, var = problem.prior.start(problem.operator.shape[1])
+        weight = problem.sample_weight
+        vagueness = dot(weight, norms.score_var(var)) / float(weight.sum())
+        return mean, var * min(1.0, VAGUEST_START / max(vagueness, MIN_VARIANCE))
+
+    def _check_support(self, problem: Problem, of_prior: str, of_channel: str, instead: str) -> None:
+        """That prior and channel have the methods of these names."""
+        for part, method in (("prior", of_prior), ("channel", of_channel)):
+            if not hasattr(component := getattr(problem, part), method):
+                raise ValueError(
+                    f"{type(self).__name__}(rule={self.rule!r}) needs a {part} with `{method}`; "
+                    f"{_innermost(component)} has none. {instead}"
+                )
+
     def for_new_data(self, problem: Problem, state: S) -> S:
         return replace(self.as_start(state), norms=self.squared_norms(problem))  # type: ignore[call-arg]
 
@@ -200,29 +219,27 @@ class GAMP(Sweeping[GAMPState]):
     """
 
     def init(self, problem: Problem) -> GAMPState:
-        self._check_support(problem)
-        n_samples, n_features = problem.operator.shape
+        if self.rule == "max-sum":
+            instead = "Use rule='sum-product', or a prior such as Laplace and a channel such as Logistic."
+            self._check_support(problem, "proximal", "proximal", instead)
+        n_samples, shape = problem.operator.shape[0], problem.channel.score_shape
         norms = self.squared_norms(problem)
-        shape = problem.channel.score_shape
         # Of the features' length there are a dozen vectors, so they have X's own precision. Those of samples
         # are few, and sums are made in double precision.
         weights, weight_var = (
             for_scores(part.astype(problem.operator.dtype, copy=False), shape)
-            for part in problem.prior.start(n_features)
+            for part in self._start(problem, norms)
         )
-        vagueness = float(np.max(dot(problem.sample_weight, norms.score_var(weight_var)))) / float(
-            problem.sample_weight.sum()
-        )
-        weight_var = weight_var * min(1.0, VAGUEST_START / max(vagueness, MIN_VARIANCE))
+        nothing = np.zeros((n_samples, *shape))
         return GAMPState(
             weights=weights,
             weight_var=weight_var,
             damped_weights=weights,
-            slopes=np.zeros((n_samples, *shape)),
-            curvatures=np.zeros((n_samples, *shape)),
+            slopes=nothing,
+            curvatures=nothing,
             cavity_mean=weights,
             cavity_var=weight_var,
-            score_cavity_mean=np.zeros((n_samples, *shape)),
+            score_cavity_mean=nothing,
             score_cavity_var=norms.score_var(weight_var),
             kept=None,
             norms=norms,
@@ -234,23 +251,19 @@ class GAMP(Sweeping[GAMPState]):
 
     def step(self, problem: Problem, state: GAMPState) -> GAMPState:
         step = state.next_step
-        samples = _SampleSide(problem, state, step, self.rule, self._exact)
+        samples = _SampleSide(self, problem, state, step)
         # Rows come block by block, and a channel that sees one of them should know of the others.
         with kernels.part_of(state.slopes.size):
             sweep = problem.operator.sweep(
                 state.weights, state.weight_var if self._exact else None, samples.row_step
             )
 
-        precision = (
-            sweep.curvatures
-            if sweep.curvatures is not None
-            else state.norms.weight_precision(
-                along_scores(problem.sample_weight, samples.curvatures) * samples.curvatures
-            )
-        )
-        kept, slopes = samples.kept, sweep.slopes
+        precision, slopes, said, kept = sweep.curvatures, sweep.slopes, samples.said, samples.kept
+        if precision is None:
+            weight = along_scores(problem.sample_weight, said.curvatures)
+            precision = state.norms.weight_precision(weight * said.curvatures)
         if kept is not None:
-            slopes, precision = kept.replaced_in(slopes, precision, problem)
+            kept.replace_kept(slopes, precision, problem)
         least = MIN_CURVATURE * np.maximum(state.norms.column, 1.0)
         np.maximum(precision, along_scores(least, precision), out=precision)
         damped_weights = state.weights
@@ -269,14 +282,14 @@ class GAMP(Sweeping[GAMPState]):
             self.damping, state.weights, tilted.mean, step, state.norms.column, problem.n_samples
         )
         evidence = weight_evidence(tilted, cavity_mean, cavity_var)
-        if problem.absent is not None:
-            evidence += problem.absent.log_evidence
+        if problem.screened_out is not None:
+            evidence += problem.screened_out.log_evidence
         return GAMPState(
             weights=tilted.mean,
             weight_var=np.maximum(tilted.var, MIN_VARIANCE, out=tilted.var),
             damped_weights=damped_weights,
-            slopes=samples.slopes,
-            curvatures=samples.curvatures,
+            slopes=said.slopes,
+            curvatures=said.curvatures,
             cavity_mean=cavity_mean,
             cavity_var=cavity_var,
             score_cavity_mean=samples.cavity_mean,
@@ -287,7 +300,8 @@ class GAMP(Sweeping[GAMPState]):
             pace=pace,
             log_evidence=samples.log_evidence + evidence,
             weight_evidence=evidence,
-            label_log_z=samples.log_z,
+            # Max-sum has maxima in their place.
+            label_log_z=said.log_z if self.rule == "sum-product" else None,
         )
 
     def for_new_rows(self, problem: Problem, state: GAMPState) -> GAMPState:
@@ -320,94 +334,53 @@ class GAMP(Sweeping[GAMPState]):
             return prior.tilted(cavity_mean, cavity_var)
         return cast(PriorSupportsMaxSum, prior).proximal(cavity_mean, cavity_var)  # `init` has checked
 
-    def _check_support(self, problem: Problem) -> None:
-        if self.rule == "sum-product":
-            return
-        if not hasattr(problem.prior, "proximal"):
-            raise ValueError(
-                f"GAMP(rule='max-sum') needs a prior with `proximal`; {_innermost(problem.prior)} has only "
-                "`tilted`. Use rule='sum-product', or a prior such as Laplace or ElasticNet."
-            )
-        if not hasattr(problem.channel, "proximal"):
-            raise ValueError(
-                f"GAMP(rule='max-sum') needs a channel with `proximal`; {_innermost(problem.channel)} has "
-                "only `respond`. Use rule='sum-product', or a channel such as Logistic, Probit or Hinge."
-            )
-
 
 class _SampleSide:
     """The samples' half of an iteration, done block by block in mid-sweep."""
 
-    def __init__(
-        self,
-        problem: Problem,
-        state: GAMPState,
-        step: float,
-        rule: Rule,
-        exact: bool,
-    ) -> None:
-        self.labels, self.weight, self.channel = problem.labels, problem.sample_weight, problem.channel
-        self.rule, self.step, self.exact = rule, step, exact
-        self.previous, self.absent = state, problem.absent
-        self.cavity_var = np.empty_like(state.slopes) if exact else state.norms.score_var(state.weight_var)
-        self.cavity_var = np.maximum(self.cavity_var, MIN_VARIANCE)
-        self.cavity_mean = np.empty_like(state.slopes)
-        self.slopes = np.empty_like(state.slopes)
-        self.curvatures = np.empty_like(state.slopes)
-        # Max-sum has maxima in their place.
-        self.log_z = np.empty(self.labels.size) if rule == "sum-product" else None
+    def __init__(self, solver: GAMP, problem: Problem, state: GAMPState, step: float) -> None:
+        self.solver, self.problem, self.state, self.step = solver, problem, state, step
+        exact, like = solver._exact, state.slopes
+        cavity_var = np.empty_like(like) if exact else state.norms.score_var(state.weight_var)
+        self.cavity_mean, self.cavity_var = np.empty_like(like), np.maximum(cavity_var, MIN_VARIANCE)
+        self.before = LabelEvidence(state.slopes, state.curvatures, np.empty(0))
+        self.said = LabelEvidence.empty(like)
+        tempered = problem.kept is not None and _is_tempered(problem)
+        self.kept = LabelEvidence.empty(like) if tempered else None
         self.log_evidence = 0.0
-        self.kept: KeptEvidence | None = None
-        if problem.kept is not None and _is_tempered(problem):
-            empty = np.empty_like
-            self.kept = KeptEvidence(empty(state.slopes), empty(state.slopes), np.empty(self.labels.size))
 
     def row_step(self, rows: slice, scores: Array, score_var: Array | None) -> tuple[Array, Array | None]:
         if score_var is not None:
             self.cavity_var[rows] = np.maximum(score_var, MIN_VARIANCE)
-        cavity_var = self.cavity_var[rows]
-        old_slope, old_curvature = self.previous.slopes[rows], self.previous.curvatures[rows]
-
+        cavity_var, old_slope = self.cavity_var[rows], self.before.slopes[rows]
         cavity_mean = scores - cavity_var * old_slope
-        if self.absent is not None:
-            cavity_mean += self.absent.cavity_mean[rows]
-            cavity_var += self.absent.cavity_var[rows]
-        log_z, slope, curvature = self._response(rows, cavity_mean, cavity_var)
-        slope = old_slope + self.step * (slope - old_slope)
-        curvature = old_curvature + self.step * (curvature - old_curvature)
-
-        if self.log_z is not None:
-            self.log_z[rows] = log_z
+        if (screened_out := self.problem.screened_out) is not None:
+            cavity_mean += screened_out.cavity_mean[rows]
+            cavity_var += screened_out.cavity_var[rows]
         self.cavity_mean[rows] = cavity_mean
-        self.slopes[rows] = slope
-        self.curvatures[rows] = curvature
+        response = self._response(rows, cavity_mean, cavity_var)
+        self.said.put(rows, response, self.before, self.step)
         joint = 0.5 * (cavity_var * old_slope) * old_slope
-        self.log_evidence += float(self.weight[rows] @ (log_z + over_scores(joint)))
-        weight = along_scores(self.weight[rows], slope)
+        sample_weight = self.problem.sample_weight[rows]
+        self.log_evidence += float(sample_weight @ (response.log_z + over_scores(joint)))
+        slope, curvature = self.said.slopes[rows], self.said.curvatures[rows]
+        weight = along_scores(sample_weight, slope)
         # A label that contradicts a non-log-concave channel has negative curvature. It may lower the
         # average over samples, but alone it would make the precision of a weight negative.
-        return weight * slope, (weight * np.maximum(curvature, 0.0) if self.exact else None)
+        return weight * slope, (weight * np.maximum(curvature, 0.0) if self.solver._exact else None)
 
     def _response(self, rows: slice, cavity_mean: Array, cavity_var: Array) -> Response:
-        """The channel's; and untempered for the columns that are kept, damped like all others."""
-        channel, at = self.channel, (cavity_mean, cavity_var, self.labels[rows])
-        if self.kept is None:
-            if self.rule == "sum-product":
-                return channel.respond(*at)
-            return cast(ChannelSupportsMaxSum, channel).proximal(*at)  # `init` has checked
-        if self.rule == "sum-product":
-            response, plain = channel.respond_both(*at)
+        """The channel's; the untempered one is heard for the columns that are kept."""
+        channel, at = self.problem.channel, (cavity_mean, cavity_var, self.problem.labels[rows])
+        if self.solver.rule == "max-sum":
+            response = cast(ChannelSupportsMaxSum, channel).proximal(*at)  # `init` has checked
+            plain = None if self.kept is None else channel.untempered().respond(*at)
+        elif self.kept is None:
+            return channel.respond(*at)
         else:
-            response = cast(ChannelSupportsMaxSum, channel).proximal(*at)
-            plain = channel.untempered().respond(*at)
-        log_z, slope, curvature = plain
-        before = self.previous.kept
-        if before is not None:
-            slope = before.slopes[rows] + self.step * (slope - before.slopes[rows])
-            curvature = before.curvatures[rows] + self.step * (curvature - before.curvatures[rows])
-        self.kept.label_log_z[rows] = log_z
-        self.kept.slopes[rows] = slope
-        self.kept.curvatures[rows] = curvature
+            response, plain = channel.respond_both(*at)
+        if self.kept is not None and plain is not None:
+            self.kept.put(rows, plain, self.state.kept, self.step)
         return response
 
 
@@ -430,7 +403,7 @@ def _loo_log_density(problem: Problem, state: GAMPState) -> Array | None:
     if not problem.channel.score_shape or np.any(problem.loo_weight != 1.0):
         return None
     if state.kept is not None:
-        return state.kept.label_log_z
+        return state.kept.log_z
     return None if _is_tempered(problem) else state.label_log_z
 
 

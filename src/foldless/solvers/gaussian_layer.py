@@ -173,23 +173,17 @@ class Gaussian(NamedTuple):
 
     @classmethod
     def of_moments(
-        cls,
-        mean: Array,
-        var: Array,
-        data_precision: Array,
-        data_slope: Array,
-        scores: Scores,
-        exponent: float,
+        cls, mean: Array, var: Array, precision: Array, slope: Array, scores: Scores, exponent: float
     ) -> Gaussian:
-        """The Gaussian of these moments of weights and scores, if there is one.
+        """The Gaussian of these moments, in the order of its fields, if there is one.
 
         Its log normaliser is ½ (exponent + N log 2π), with the exponent γᵀ μ + νᵀ X μ - log|Λ|.
         """
-        finite = (mean, scores.mean, data_precision, data_slope)
+        finite = (mean, scores.mean, precision, slope)
         if not (np.all(var > 0) and all(np.all(np.isfinite(values)) for values in finite)):
             raise NotPositiveDefinite("a marginal variance is not positive")
         log_normaliser = 0.5 * (exponent + mean.size * float(np.log(2 * np.pi)))
-        return cls(mean, var, data_precision, data_slope, scores, log_normaliser)
+        return cls(mean, var, precision, slope, scores, log_normaliser)
 
     @classmethod
     def of_scores(cls, parts: Sequence[Gaussian]) -> Gaussian:

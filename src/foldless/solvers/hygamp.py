@@ -23,7 +23,7 @@ import numpy as np
 from foldless.beliefs import Array, Posterior
 from foldless.problem import Problem
 from foldless.solvers.gamp import SquaredNorms, Sweeping
-from foldless.solvers.message_passing import VAGUEST_START, Pace, PacedState
+from foldless.solvers.message_passing import Pace, PacedState
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,13 +64,18 @@ class HyGAMP(Sweeping[HyGAMPState]):
     """
 
     def init(self, problem: Problem) -> HyGAMPState:
-        self._check_support(problem)
-        n_samples, n_weights = problem.operator.shape
+        methods = ("tilted_rows", "respond_full")
+        if self.rule == "max-sum":
+            methods = ("proximal_rows", "proximal_full")
+        instead = (
+            "Use GAMP, which has diagonal covariances, or a prior such as MultivariateGaussian, Gaussian, "
+            "RowSparse (sum-product) or Laplace (max-sum), and the channel Multinomial(n_classes)."
+        )
+        self._check_support(problem, *methods, instead)
+        n_samples = problem.operator.shape[0]
         (n_scores,) = problem.channel.score_shape
         norms = self.squared_norms(problem)
-        mean, var = problem.prior.start(n_weights)
-        vagueness = float(problem.sample_weight @ norms.score_var(var)) / float(problem.sample_weight.sum())
-        var = var * min(1.0, VAGUEST_START / max(vagueness, np.finfo(float).tiny))
+        mean, var = self._start(problem, norms)
         weights = np.repeat(mean[:, np.newaxis], n_scores, axis=1)
         cov = var[:, np.newaxis, np.newaxis] * np.eye(n_scores)
         nothing = np.zeros((n_samples, n_scores))
@@ -163,21 +168,3 @@ class HyGAMP(Sweeping[HyGAMPState]):
             loo_var=state.score_cavity_var,
             log_evidence=state.log_evidence,
         )
-
-    def _check_support(self, problem: Problem) -> None:
-        of_rows, of_scores = (
-            ("tilted_rows", "respond_full")
-            if self.rule == "sum-product"
-            else ("proximal_rows", "proximal_full")
-        )
-        if not hasattr(problem.prior, of_rows):
-            raise ValueError(
-                f"HyGAMP(rule={self.rule!r}) needs a prior with `{of_rows}`; {type(problem.prior).__name__} "
-                "has none. Use GAMP, which has diagonal covariances, or a prior such as "
-                "MultivariateGaussian, Gaussian, RowSparse (sum-product) or Laplace (max-sum)."
-            )
-        if not hasattr(problem.channel, of_scores):
-            raise ValueError(
-                f"HyGAMP needs a channel with `{of_scores}`; {type(problem.channel).__name__} has none. Use "
-                "Multinomial(n_classes), or GAMP."
-            )

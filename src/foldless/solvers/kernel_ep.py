@@ -14,8 +14,7 @@ k** - kᵀ W k  with k its kernel to the training samples.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,8 +35,7 @@ LEAST_SHARE = 1e-10
 FIRST_PRECISION = 1e-3
 
 
-@dataclass(frozen=True, eq=False)
-class KernelFits:
+class KernelFits(NamedTuple):
     """What the labels say under each of C kernels."""
 
     dual: Array  # (C, M)
@@ -47,20 +45,15 @@ class KernelFits:
     converged: NDArray[np.bool_]  # (C,)
     n_iter: int
 
-    def _arrays(self) -> tuple[Any, ...]:
-        return self.dual, self.inverse, self.label_precision, self.label_shift, self.converged
-
     def chosen(self, which: NDArray[np.intp] | NDArray[np.bool_]) -> KernelFits:
         """Some of the fits."""
-        dual, inverse, precision, shift, converged = (part[which] for part in self._arrays())
-        return KernelFits(dual, inverse, precision, shift, converged, self.n_iter)
+        return self._replace(**{name: getattr(self, name)[which] for name in self._fields[:-1]})
 
     @classmethod
     def joined(cls, parts: Sequence[KernelFits]) -> KernelFits:
         """The fits of several calls, in their order."""
-        arrays = zip(*(part._arrays() for part in parts), strict=True)
-        dual, inverse, precision, shift, converged = map(np.concatenate, arrays)
-        return cls(dual, inverse, precision, shift, converged, sum(part.n_iter for part in parts))
+        arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in cls._fields[:-1]}
+        return cls(**arrays, n_iter=sum(part.n_iter for part in parts))
 
 
 def kernel_ep(
@@ -72,14 +65,9 @@ def kernel_ep(
     lost = np.minimum(sample_weight, 1.0)
     precision = np.full((n_kernels, n_samples), FIRST_PRECISION)
     shift = precision * prior_scores
-    fits = KernelFits(
-        np.zeros((n_kernels, n_samples)),
-        np.zeros_like(kernels),
-        np.zeros((n_kernels, n_samples)),
-        np.zeros((n_kernels, n_samples)),
-        np.zeros(n_kernels, dtype=bool),
-        0,
-    )
+    nothing = np.zeros((3, n_kernels, n_samples))
+    converged = np.zeros(n_kernels, dtype=bool)
+    fits = KernelFits(nothing[0], np.zeros_like(kernels), nothing[1], nothing[2], converged, 0)
     running = np.arange(n_kernels)
     step = np.full((n_kernels, 1), FIRST_STEP)
     mean_before = move_before = None
@@ -127,7 +115,7 @@ def kernel_ep(
         wanted_shift = cavity_mean * wanted + response.slope * (1.0 + cavity_var * wanted)
         precision = precision + step * (wanted - precision)
         shift = shift + step * (wanted_shift - shift)
-    return replace(fits, n_iter=n_iter)
+    return fits._replace(n_iter=n_iter)
 
 
 def dual_weights(

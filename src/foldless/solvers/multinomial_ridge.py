@@ -42,9 +42,8 @@ CG_TOLERANCE, CG_ITERATIONS = 0.03, 60
 
 @dataclass(frozen=True, eq=False)
 class RidgeFit:
-    """The mode, as dual weights: the weights are Bᵀ dual, the scores B Bᵀ dual."""
+    """The mode."""
 
-    dual: Array  # (samples, D): weight (e_y - π), which sums to zero over classes
     weights: Array  # (r, D)
     scores: Array  # (samples, D)
     converged: bool
@@ -75,9 +74,7 @@ def multinomial_ridge(
 
     begin = np.vstack([weights, basis @ weights])
     found = damped_newton(loss, expand, begin, tolerance=tolerance, max_iter=MAX_ITER)
-    weights, scores = found.at[:n_weights], found.at[n_weights:]
-    dual = weight * (indicator - softmax(scores, axis=1))
-    return RidgeFit(dual, weights, scores, found.converged)
+    return RidgeFit(found.at[:n_weights], found.at[n_weights:], found.converged)
 
 
 def _newton_step(basis: Array, weighted_share: Array, share: Array, gradient: Array) -> Array:
@@ -146,7 +143,7 @@ def leave_groups_out(
 
 def _spread_by_weights(basis: Array, share: Array, sample_weight: Array) -> Array:
     """V of every sample, (samples, D, D), from the covariance of all weights."""
-    (n_samples, n_columns), n_classes = basis.shape, share.shape[1]
+    n_columns, n_classes = basis.shape[1], share.shape[1]
     precision = np.empty((n_classes, n_columns, n_classes, n_columns))
     for k in range(n_classes):
         for other in range(k + 1):
@@ -159,12 +156,8 @@ def _spread_by_weights(basis: Array, share: Array, sample_weight: Array) -> Arra
     lower, _ = cho_factor(flat, lower=True, overwrite_a=True, check_finite=False)
     half = lapack.dtrtri(lower, lower=1)[0]
     half = np.tril(half).reshape(-1, n_classes, n_columns)
-    spread = np.empty((n_samples, n_classes, n_classes))
-    images = np.einsum("akc,mc->kma", half, basis, optimize=True)
-    for k in range(n_classes):
-        for other in range(k + 1):
-            spread[:, k, other] = spread[:, other, k] = np.einsum("ma,ma->m", images[k], images[other])
-    return spread
+    images = np.einsum("akc,mc->mka", half, basis, optimize=True)
+    return np.asarray(images @ images.transpose(0, 2, 1))
 
 
 def _spread_by_samples(basis: Array, share: Array, sample_weight: Array) -> Array:
@@ -189,10 +182,5 @@ def _spread_by_samples(basis: Array, share: Array, sample_weight: Array) -> Arra
     lower, _ = cho_factor(between, lower=True, overwrite_a=True, check_finite=False)
     for k in range(n_classes):
         scaled[k] = solve_triangular(lower, scaled[k], lower=True, check_finite=False, overwrite_b=True)
-    for k in range(n_classes):
-        for other in range(k + 1):
-            shared = np.einsum("ji,ji->i", scaled[k], scaled[other])
-            spread[:, k, other] += shared
-            if other != k:
-                spread[:, other, k] = spread[:, k, other]
-    return spread
+    of_samples = scaled.transpose(2, 0, 1)
+    return spread + of_samples @ of_samples.transpose(0, 2, 1)

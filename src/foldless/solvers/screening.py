@@ -12,12 +12,12 @@ with τp = (X∘X) τw, sums over weights, and so has a part of each:
 
     p = (X_I w_I - τp_I s) + (X_O w_O - τp_O s),    τp = τp_I + τp_O.
 
-The second part as a whole is what is kept from the last visit (`AbsentWeights`), and not X_O w_O: slopes
+The second part as a whole is what is kept from the last visit (`ScreenedOut`), and not X_O w_O: slopes
 that change by ds move w_O by diag(τw_O) X_Oᵀ ds and its scores by X_O diag(τw_O) X_Oᵀ ds, for many columns
 τp_O ds, which the correction takes out again. So what is kept is what O says after having followed.
 
 **Parameters.** A single weight of O is out, but the small probabilities of millions add up to several
-features, and EM must count them. It sees their cavities of the last visit (`Accompanied`), so that
+features, and EM must count them. It sees their cavities of the last visit (`WithScreenedOut`), so that
 inclusion follows the parameters. Where small, it is in proportion to the prior's, and so are w_O and τw_O:
 their part of scores is multiplied by what their variances add up to now over what they did (`_Following`).
 
@@ -42,15 +42,15 @@ from numpy.typing import NDArray
 from foldless.beliefs import Array
 from foldless.component import Component
 from foldless.operators import Dense, Operator
+from foldless.operators.dense import Tiled
 from foldless.operators.partly_visited import PartlyVisited
-from foldless.operators.tiled import Tiled
 from foldless.priors import Blocks, Prior
-from foldless.priors.wrappers import Accompanied, around_innermost, innermost, innermost_cavity
-from foldless.problem import AbsentWeights, Problem
-from foldless.solution import History, Iteration, Outcome, Solution
+from foldless.priors.wrappers import WithScreenedOut, around_innermost, innermost, innermost_cavity
+from foldless.problem import Problem, ScreenedOut
+from foldless.solution import History, Outcome, Solution
 from foldless.solvers import GAMP, Stopping, solve
 from foldless.solvers.base import Solver, State, Tuner
-from foldless.solvers.gamp import GAMPState
+from foldless.solvers.gamp import GAMPState, weight_evidence
 from foldless.solvers.message_passing import SETTLED_SCORE
 from foldless.solvers.solve import Watch
 
@@ -98,14 +98,14 @@ class Screening(Component):
         """
         n_weights = problem.operator.shape[1]
         return (
-            type(solver) is GAMP
+            n_weights >= self.least_weights
+            and type(solver) is GAMP
             and solver.rule == "sum-product"
             and solver.variances != "per-coordinate"
             and isinstance(problem.prior, Blocks)
             and not problem.prior.joint
             and (inner := innermost(problem.prior.base)).of_columns(np.arange(1), n_weights) == inner
             and problem.channel.score_shape == ()
-            and n_weights >= self.least_weights
         )
 
     def may_move(self, problem: Problem, state: GAMPState) -> NDArray[np.intp]:
@@ -224,10 +224,13 @@ class _Rounds:
             if small.outcome is Outcome.DIVERGED:
                 break
             self._learn_from(small)
-            state, absent = _whole_state(state, small, gathered.columns)
+            screened_out = small.problem.screened_out
+            assert screened_out is not None
+            # Those of the small problem are as it left them, the others as they followed.
+            state = state.with_part(gathered.columns, small.state, screened_out.scale)
             if small.outcome is Outcome.INTERRUPTED:
                 return self._interrupted(state)
-            visit = self._visit(state, gathered, absent)
+            visit = self._visit(state, gathered, screened_out)
             if visit.outcome is Outcome.INTERRUPTED:
                 return self._ended(visit, visit.outcome)
             self.state = state = visit.state
@@ -244,51 +247,44 @@ class _Rounds:
 
     def _whole(self, state: GAMPState | None, max_iter: int) -> Solution:
         """So many iterations over all weights, as without a screen."""
-        solution = solve(
-            self.problem,
-            self.solver,
-            stopping=replace(self.stopping, max_iter=min(max_iter, self.stopping.max_iter)),
-            tuner=self.tuner_for(self.problem, delay=1 if state is None else 0),
-            state=state,
-            watch=self._told(),
-        )
-        self._note(solution.history.iterations, whole=True)
-        return solution
+        stopping = replace(self.stopping, max_iter=min(max_iter, self.stopping.max_iter))
+        tuner = self.tuner_for(self.problem, delay=1 if state is None else 0)
+        return self._solve(self.problem, stopping, tuner, state)
 
     def _small(self, state: GAMPState, gathered: _Gathered, scores: Array) -> Solution:
         """The problem of the gathered columns, solved and tuned."""
-        problem = _small_problem(self.problem, state, gathered, scores)
-        columns = gathered.columns
-        visited = columns.size
-        solution = solve(
-            problem,
-            self.solver,
-            stopping=replace(
-                self.small_stopping, max_iter=min(SMALL_ITERATIONS, self.small_stopping.max_iter)
-            ),
-            tuner=_Following.of(problem, self.tuner_for(problem, columns)),
-            state=state.of_columns(columns),
-            watch=self._told(visited),
-        )
-        self._note([line._replace(visited=visited) for line in solution.history.iterations])
-        return solution
+        problem, columns = _small_problem(self.problem, state, gathered, scores), gathered.columns
+        stopping = replace(self.small_stopping, max_iter=min(SMALL_ITERATIONS, self.small_stopping.max_iter))
+        tuner = _Following.of(problem, self.tuner_for(problem, columns))
+        return self._solve(problem, stopping, tuner, state.of_columns(columns), visited=columns.size)
 
-    def _visit(self, state: GAMPState, gathered: _Gathered, absent: AbsentWeights) -> Solution:
+    def _visit(self, state: GAMPState, gathered: _Gathered, screened_out: ScreenedOut) -> Solution:
         """One iteration over all weights, after one over the gathered ones."""
         operator = self.problem.operator
         # What the correction takes out again.
-        rest = absent.cavity_mean + absent.cavity_var * state.slopes
-        visit = solve(
-            self.problem.but(operator=PartlyVisited(operator, *gathered, rest)),
-            self.solver,
-            stopping=replace(self.stopping, max_iter=1, min_iter=1),
-            tuner=_Resting(self.tuner_for(self.problem, learn=False), self.tuner_for(self.problem)),
-            state=state,
-            watch=self._told(),
-        )
-        self._note(visit.history.iterations, whole=True)
+        rest = screened_out.cavity_mean + screened_out.cavity_var * state.slopes
+        problem = self.problem.but(operator=PartlyVisited(operator, *gathered, rest))
+        tuner = _Resting(self.tuner_for(self.problem, learn=False), self.tuner_for(self.problem))
+        visit = self._solve(problem, replace(self.stopping, max_iter=1, min_iter=1), tuner, state)
         self.problem = visit.problem.but(operator=operator)
         return replace(visit, problem=self.problem)
+
+    def _solve(
+        self,
+        problem: Problem,
+        stopping: Stopping,
+        tuner: Tuner,
+        state: GAMPState | None,
+        visited: int | None = None,
+    ) -> Solution:
+        """As `solve`, with iterations noted that visit all weights, or so many."""
+        watch, begun = self.watch, len(self.history)
+        told = None if watch is None else lambda n, line: watch(begun + n, line._replace(visited=visited))
+        solution = solve(problem, self.solver, stopping=stopping, tuner=tuner, state=state, watch=told)
+        lines = [line._replace(visited=visited) for line in solution.history.iterations]
+        self.history.iterations.extend(lines)
+        self.n_whole += len(lines) if visited is None else 0
+        return solution
 
     def _learn_from(self, small: Solution) -> None:
         """The parameters that a small problem was tuned to."""
@@ -301,16 +297,6 @@ class _Rounds:
         # Some of what tuning does is not learnt but follows from the state: the ridge of a blend.
         self.problem = self.tuner_for(self.problem, learn=False).update(self.problem, small.state, 0)
 
-    def _told(self, visited: int | None = None) -> Watch | None:
-        watch, begun = self.watch, len(self.history)
-        if watch is None:
-            return None
-        return lambda n, line: watch(begun + n, line._replace(visited=visited))
-
-    def _note(self, lines: list[Iteration], *, whole: bool = False) -> None:
-        self.history.iterations.extend(lines)
-        self.n_whole += len(lines) if whole else 0
-
     def _interrupted(self, state: GAMPState) -> Solution:
         posterior = self.solver.posterior(self.problem, state)
         return Solution(self.problem, posterior, Outcome.INTERRUPTED, self.history, state)
@@ -321,29 +307,30 @@ class _Rounds:
 
 @dataclass(frozen=True, eq=False)
 class _Following:
-    """A tuner, after which absent weights are as large as its parameters make them."""
+    """A tuner, after which screened-out weights are as large as its parameters make them."""
 
     tuner: Tuner
-    absent: AbsentWeights
+    screened_out: ScreenedOut
     variance: float
 
     @classmethod
     def of(cls, problem: Problem, tuner: Tuner) -> _Following:
-        assert problem.absent is not None
-        return cls(tuner, problem.absent, _accompanied_in(problem.prior).absent_total())
+        assert problem.screened_out is not None
+        return cls(tuner, problem.screened_out, _screened_out_in(problem.prior).screened_out_variance())
 
     def update(self, problem: Problem, state: State, iteration: int) -> Problem:
         problem = self.tuner.update(problem, state, iteration)
-        variance = _accompanied_in(problem.prior).absent_total()
-        return problem.but(absent=self.absent.scaled(variance / self.variance if self.variance > 0 else 1.0))
+        variance = _screened_out_in(problem.prior).screened_out_variance()
+        scale = variance / self.variance if self.variance > 0 else 1.0
+        return problem.but(screened_out=self.screened_out.scaled(scale))
 
     def settled(self, iteration: int) -> bool:
         return self.tuner.settled(iteration)
 
     def tuned(self, problem: Problem) -> dict[str, Any]:
-        """By the names that parameters have without `Accompanied` around them."""
+        """By the names that parameters have without `WithScreenedOut` around them."""
         path, prior = "prior", problem.prior
-        while not isinstance(prior, Accompanied):
+        while not isinstance(prior, WithScreenedOut):
             path, prior = path + "__base", prior.base  # type: ignore[attr-defined]
         return {
             name.replace(f"{path}__base__", f"{path}__", 1): value
@@ -372,49 +359,41 @@ def _small_problem(problem: Problem, state: GAMPState, gathered: _Gathered, scor
     assert isinstance(problem.prior, Blocks)
     columns, operator = gathered
     n_weights = state.weights.size
-    absent = np.ones(n_weights, dtype=bool)
-    absent[columns] = False
-    var = state.norms.score_var(state.weight_var * absent)
+    screened_out = np.ones(n_weights, dtype=bool)
+    screened_out[columns] = False
+    var = state.norms.score_var(state.weight_var * screened_out)
     mean = scores - operator.scores(state.weights[columns]) - var * state.slopes
     prior = problem.prior.of_columns(columns, n_weights)
     assert isinstance(prior, Blocks)
     own = state.of_columns(columns)
-    evidence = state.weight_evidence - own.evidence_under(prior)
+    tilted = prior.tilted(own.cavity_mean, own.cavity_var)
+    evidence = state.weight_evidence - weight_evidence(tilted, own.cavity_mean, own.cavity_var)
     for block, _ in problem.prior.others:
-        absent[block] = False
+        screened_out[block] = False
     cavity = innermost_cavity(problem.prior.base, state.cavity_mean, state.cavity_var)
-    base = around_innermost(prior.base, lambda inner: Accompanied.by(inner, *cavity, absent))
+    base = around_innermost(prior.base, lambda inner: WithScreenedOut.counting(inner, *cavity, screened_out))
     return problem.but(
         operator=operator,
         prior=replace(prior, base=base),
         kept=None if problem.kept is None else problem.kept.among(columns),
-        absent=AbsentWeights(mean, var, evidence),
+        screened_out=ScreenedOut(mean, var, evidence),
     )
 
 
-def _accompanied_in(prior: Prior) -> Accompanied:
+def _screened_out_in(prior: Prior) -> WithScreenedOut:
     assert isinstance(prior, Blocks)
     found = prior.base
-    while not isinstance(found, Accompanied):
+    while not isinstance(found, WithScreenedOut):
         found = found.base  # type: ignore[attr-defined]
     return found
 
 
 def _with_learnt(base: Any, small: Any) -> Prior:
     """The prior of all weights with what its twin in a small problem has learnt; ridges remain."""
-    if isinstance(small, Accompanied):
+    if isinstance(small, WithScreenedOut):
         return small.base
     learnt: Prior = replace(base, base=_with_learnt(base.base, small.base))
     return learnt
-
-
-def _whole_state(
-    state: GAMPState, small: Solution, columns: NDArray[np.intp]
-) -> tuple[GAMPState, AbsentWeights]:
-    """All weights, those of a small problem as it left them and the others as they followed; their part."""
-    absent = small.problem.absent
-    assert absent is not None
-    return state.with_part(columns, small.state, absent.scale), absent
 
 
 def _drift(state: GAMPState, scores: Array) -> float:

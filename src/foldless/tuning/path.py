@@ -14,8 +14,7 @@ import numpy as np
 from foldless.beliefs import Array
 from foldless.solution import Outcome
 from foldless.tuning.fit import SPARSE, Choices, Fit, fit_tuned
-from foldless.tuning.models.base import Model, of_solution
-from foldless.tuning.models.frequencies import class_frequencies
+from foldless.tuning.models.base import Model, class_frequencies, of_solution
 from foldless.tuning.models.informed import informed_ridges
 from foldless.tuning.models.newton_ridges import newton_ridges
 from foldless.tuning.models.ridges import States, ridges
@@ -96,7 +95,8 @@ class _Path:
     def run(self) -> tuple[SparseFits, list[Model]]:
         """The sparse model, and dense ones beside it."""
         sparse = self.plan.sparse
-        if sparse.search_rows and self.warm is None:
+        # Which dense models are worth fitting to all rows, some of them decide every time.
+        if sparse.search_rows and (self.warm is None or self.plan.dense is not None):
             found = self._from_some_rows()
             if found is not None:
                 return found

@@ -1,8 +1,9 @@
 """An average of models: what each predicts for a new sample, weighted by what it predicts for left-out ones.
 
-Predictions are averaged as probabilities, with weights from `stacking`. A model predicts a label through
-scores N(mean, certainty · variance): the mean is linear in the sample, the variance that of independent
-weights, scaled such that on average it is the variance that leave-one-out found, covariances included.
+Predictions are averaged as probabilities, with weights by stacking [Yao et al. 2018]. A model predicts a
+label through scores N(mean, certainty · variance): the mean is linear in the sample, the variance that of
+independent weights, scaled such that on average it is the variance that leave-one-out found, covariances
+included.
 
 **Certainty.** Under an isotropic prior with far more features than samples, a new sample's score is mostly
 uncertain, because most of its features point where no sample has been. Real data do not fill that space, and
@@ -17,13 +18,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg import cho_factor, cho_solve
 
 from foldless.beliefs import Array
 from foldless.channels import Channel, FlippedLabels
 from foldless.operators import Operator
 from foldless.registry import registered
+from foldless.solvers.newton import damped_newton
 from foldless.tuning.models.base import Model, Weights
-from foldless.tuning.stacking import stacking_weights
 from foldless.tuning.table import Table
 
 # Shares of a model's score variance that predictions are tried with.
@@ -31,6 +33,14 @@ CERTAINTIES = (0.0, 0.3, 1.0)
 LEAST_VARIANCE = 1e-6
 # Models of less weight than this add nothing to the others.
 LEAST_WEIGHT = 0.01
+# What the models have in common counts like this many further samples, which all predict alike: with few
+# samples, the best of many models is best by chance.
+PSEUDO_SAMPLES = 3.0
+# Newton's method takes a dozen steps, until nothing is left to gain in log likelihood.
+MAX_ITER = 100
+TOLERANCE = 1e-10
+# No step goes further than this share of the way to where a weight would be zero.
+LARGEST_SHARE = 0.95
 
 
 @registered("model/share")
@@ -218,3 +228,39 @@ def _dense_lead(tried: Sequence[tuple[Model, float]], density: Array, table: Tab
     mean = float(table.share @ difference)
     standard_error = np.sqrt(float(table.share @ (difference - mean) ** 2) / table.sample_weight.sum())
     return mean / max(standard_error, float(np.finfo(float).tiny))
+
+
+def stacking_weights(log_density: Array, sample_weight: Array) -> Array:
+    """Mixture weights w that maximise  Σ_m weight_m log Σ_c w_c p_c(m)  and a Dirichlet log prior.
+
+    log_density is (models, samples): log p_c(m), of left-out labels. With α_c log w_c of the prior and
+    T = Σ weight + Σ α,
+
+        Σ_m weight_m log Σ_c w_c p_c(m) + Σ_c α_c log w_c - T Σ_c w_c
+
+    has its maximum where the weights add up to one, so that there is no constraint but their sign, which the
+    prior keeps. It is concave, and Newton's method climbs it from equal weights, the same every time. EM
+    would crawl: models that predict nearly alike are what there is to weigh.
+    """
+    n_models = log_density.shape[0]
+    prior = np.full(n_models, PSEUDO_SAMPLES / n_models)
+    density = np.exp(log_density - log_density.max(axis=0))
+    total = float(sample_weight.sum()) + PSEUDO_SAMPLES
+
+    def loss(weights: Array) -> float:
+        likelihood = float(sample_weight @ np.log(weights @ density))
+        return total * float(weights.sum()) - likelihood - float(prior @ np.log(weights))
+
+    def expand(weights: Array) -> tuple[Array, Array]:
+        relative = density / (weights @ density)
+        slope = total - relative @ sample_weight - prior / weights
+        curvature = (relative * sample_weight) @ relative.T + np.diag(prior / weights**2)
+        return slope, cho_solve(cho_factor(curvature), -slope)
+
+    def room(weights: Array, step: Array) -> float:
+        shrinks = step < 0
+        return LARGEST_SHARE * float(np.min(-weights[shrinks] / step[shrinks], initial=np.inf))
+
+    start = np.full(n_models, 1.0 / n_models)
+    found = damped_newton(loss, expand, start, tolerance=TOLERANCE, max_iter=MAX_ITER, room=room)
+    return np.asarray(found.at / found.at.sum())

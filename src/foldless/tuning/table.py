@@ -161,7 +161,7 @@ def assembled(table: Table, channel: Channel, prior: Prior | None = None) -> Pro
     if constant.size:
         others.append((constant, Gaussian()))
     if layout.mean_removal:
-        operator = MeanRemoved(operator, weight)
+        operator = MeanRemoved(table.standardized, weight)
         labels, weight = np.append(labels, [0.0, 0.0]), np.append(weight, [1.0, 1.0])
         left_out = np.append(left_out, [1.0, 1.0])
         channel = Pinned(channel)

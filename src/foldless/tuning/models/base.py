@@ -1,4 +1,4 @@
-"""The contract of a model: scores of every sample from others, and weights if these are asked for."""
+"""The contract of a model: scores of every sample from others, weights; and a model without features."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from foldless.beliefs import Array
-from foldless.channels import Channel
+from foldless.channels import Channel, Logistic, Multinomial
 from foldless.operators import Operator
 from foldless.registry import registered
 from foldless.solution import Solution
@@ -88,3 +88,17 @@ def weights_of(solution: Solution, table: Table, unit: Array | None = None) -> W
         (mean[-1], var[-1]) if table.layout.intercept else (np.zeros(mean.shape[1]),) * 2
     )
     return Weights(factor * mean[:n], factor**2 * var[:n], intercept, intercept_var)
+
+
+def class_frequencies(table: Table) -> Model:
+    """The model without features, so that an average can turn out to be nothing but that."""
+    count = table.class_weight
+    left = count - table.left_out.taken(table.indicator)
+    # Laplace's rule of succession: a class without samples left is improbable, not impossible.
+    whole, of_samples = np.log(count + 1.0)[np.newaxis], np.log(left + 1.0)
+    if table.n_classes == 2:
+        whole, of_samples = np.diff(whole, axis=1), np.diff(of_samples, axis=1)
+    nothing = np.zeros((table.layout.n_features, table.n_scores))
+    weights = Weights(nothing, nothing, whole[0], np.zeros(table.n_scores))
+    channel = Logistic() if table.n_classes == 2 else Multinomial(table.n_classes)
+    return Model("frequencies", "class frequencies", channel, Scores(of_samples, None), lambda: weights)

@@ -81,8 +81,9 @@ def fit_sparse(
     """The sparse model as planned: from one start, or from the better of two; or from where it ended before.
 
     `warm` must be a fit of the same data under the same plan: then it is the same answer, to the tolerance.
+    One that did not settle would only go on not settling.
     """
-    if warm is not None:
+    if warm is not None and warm.outcome.trustworthy:
         return _continued(table, warm, _patient(choices, sparse, warm.start), recorder)
     tried: list[tuple[SparseFits, slice]] = []
     for start in sparse.starts:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from foldless.io.extras import needs
 from foldless.io.names import printable
-from foldless.io.rows.base import NUMBERS, ReadRows, RowSource
+from foldless.io.rows import ReadRows, RowSource
 from foldless.io.table import BadTable, Roles, check_present, readable_as
 
 MATRIX = "X"
@@ -27,25 +26,17 @@ class ZarrRows(RowSource):
         self.path = path
         with opened_zarr(path) as store:
             X = _matrix(path, store)
-            if len(X.shape) != 2 or X.dtype.kind not in NUMBERS:
-                raise BadTable(
-                    path,
-                    f"the array has shape {X.shape} and holds {X.dtype}.",
-                    "A matrix of numbers, samples by features, is needed.",
-                )
-            self.shape = (int(X.shape[0]), int(X.shape[1]))
-            self.dtype = np.dtype(X.dtype)
+            self.note_matrix(X.shape, X.dtype)
             self._rows_of_a_chunk = int(X.chunks[0])
-            self.note_samples(path, roles, lambda name: self._vector(store, name))
+            self.note_samples(roles, lambda name: self._vector(store, name))
 
     def cuts(self, block_bytes: int) -> list[slice]:
         """Whole chunks where they fit, since a chunk that two blocks share is unpacked twice."""
         even = super().cuts(block_bytes)
-        n_rows, chunk = self.shape[0], self._rows_of_a_chunk
+        chunk = self._rows_of_a_chunk
         if len(even) <= 1 or even[0].stop < chunk:
             return even
-        step = even[0].stop - even[0].stop % chunk
-        return [slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step)]
+        return super().cuts((even[0].stop - even[0].stop % chunk) * self._row_bytes)
 
     @contextmanager
     def opened(self) -> Iterator[ReadRows]:
@@ -63,9 +54,6 @@ class ZarrRows(RowSource):
     def tile(self, rows: slice, columns: slice) -> NDArray[np.float64]:
         with opened_zarr(self.path) as store, readable_as(self.path, "zarr", REMEDY):
             return np.asarray(_matrix(self.path, store)[rows, columns]).astype(np.float64)
-
-    def identity(self) -> str:
-        return folder_identity(self.path)
 
     def _vector(self, store: Any, name: str) -> NDArray[Any]:
         """Another array of the group, with a value for each row."""
@@ -89,14 +77,6 @@ def opened_zarr(path: Path) -> Iterator[Any]:
     with readable_as(path, "zarr", REMEDY):
         store: Any = zarr.open(str(path), mode="r")
     yield store
-
-
-def folder_identity(path: Path) -> str:
-    """Number, size and last change of all files below a path."""
-    found = [os.stat(Path(folder) / name) for folder, _, names in os.walk(path) for name in names]
-    found = found or [os.stat(path)]
-    size, changed = sum(each.st_size for each in found), max(each.st_mtime_ns for each in found)
-    return f"{len(found)} files, {size} bytes of {changed}"
 
 
 def _matrix(path: Path, store: Any) -> Any:
