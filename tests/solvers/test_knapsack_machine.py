@@ -178,14 +178,14 @@ def test_histograms_know_their_moments_and_intervals():
     assert_allclose(falling.at(1.0).mean, 1.0, rtol=5e-3)
     assert_allclose(falling.at(1.0).std, 1.0, rtol=5e-3)
     assert_allclose(falling.at(1.0).skew, 2.0, rtol=5e-3)
-    assert_allclose(falling.mean(4.0), 0.25, rtol=2e-2)
+    assert_allclose(falling.at(4.0).mean, 0.25, rtol=2e-2)
 
 
 def test_at_infinite_beta_the_mean_is_the_maximum_between_bins():
     points = grid(1, 16, 4.0)
     for centre in (-1.3, 0.07, 2.9):
         marginals = Marginals(points, -7.0 * np.square(points - centre))
-        assert_allclose(marginals.mean(np.inf), centre, atol=1e-12)
+        assert_allclose(marginals.at(np.inf).mean, centre, atol=1e-12)
     flat = Marginals(points, np.minimum(0.0, 1.0 - np.abs(points)))
-    assert_allclose(flat.mean(np.inf), 0.0, atol=1e-12)
+    assert_allclose(flat.at(np.inf).mean, 0.0, atol=1e-12)
     assert np.sum(flat.at(np.inf).probability > 0) > 1

@@ -154,7 +154,7 @@ def draw_posterior(path: Path, n_steps: int, cost: float = 1.0) -> None:
     for sweep in Machine(n_bins=128).sweeps(rows, np.ones(y.size), cost):
         if sweep.number == 20:
             break
-    points = np.array([as_angle(sweep.marginals.mean(beta)) for beta in BETAS])
+    points = np.array([as_angle(sweep.marginals.at(beta).mean) for beta in BETAS])
     mode = np.unravel_index(int(np.argmax(surface)), surface.shape)
     figure, axes = plt.subplots(figsize=(6, 4.5), layout="constrained")
     shown = axes.pcolormesh(angles, offsets, np.maximum(surface - surface.max(), -15.0).T, cmap="gray")
@@ -190,7 +190,7 @@ def draw_marginals(source: Path, path: Path, n_bins: int) -> None:
             axes = next(panels_left)
             axes.plot(histograms.points[i], histograms.probability[i], color="C0")
             axes.axvline(histograms.mean[i], color="C0", linestyle=":", label="mean")
-            axes.axvline(sweep.marginals.mean(np.inf)[i], color="C3", linestyle="--", label="maximum")
+            axes.axvline(sweep.marginals.at(np.inf).mean[i], color="C3", linestyle="--", label="maximum")
             axes.set_title(f"{name}, weight {i}: skew {histograms.skew[i]:.2f}", fontsize=9)
     panels[0].legend(fontsize=7)
     figure.savefig(path, dpi=110)

@@ -126,7 +126,7 @@ def knapsacks(split: Split, n_bins: int, choices: Choices) -> dict[str, dict[str
     used = [s for own in settings.values() for s in own if s.share > 0]
     for setting, sweep in sweeps_of(rows, weight, machine, used, choices.tol):
         method = "knapsack" if np.isfinite(setting.beta) else "knapsack, β = ∞"
-        point[method] += setting.share * sweep.marginals.mean(setting.beta)
+        point[method] += setting.share * sweep.marginals.at(setting.beta).mean
     seconds = time.perf_counter() - start
     test = np.column_stack([split.X_test, np.ones(split.y_test.size)])
     found = {}

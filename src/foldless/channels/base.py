@@ -127,7 +127,6 @@ class Learner(Channel):
         weight: Weight = 1.0,
         names: Names = None,
     ) -> Self:
-        """One EM step for the named tunable parameters (None: all), samples counted with `weight`."""
         mean, var, y = doubles(cavity_mean, cavity_var, labels)
         return self._learned(mean, var, y, weight, names)
 

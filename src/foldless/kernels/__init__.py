@@ -20,7 +20,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import cache
 from types import FunctionType, SimpleNamespace
@@ -78,6 +78,7 @@ def fastest(name: str, worth: bool = True) -> Any:
 
 
 _bound: ContextVar[int] = ContextVar("foldless_threads", default=MOST_THREADS)
+_whole: ContextVar[int] = ContextVar("foldless_whole", default=0)
 
 
 def n_threads() -> int:
@@ -86,27 +87,23 @@ def n_threads() -> int:
     return min(int(settings.NUMBA_NUM_THREADS), MOST_THREADS, _bound.get())
 
 
-@contextmanager
-def at_most(n_threads: int) -> Iterator[None]:
+def at_most(n_threads: int) -> AbstractContextManager[None]:
     """A context in which compiled loops use no more threads."""
-    token = _bound.set(n_threads)
-    try:
-        yield
-    finally:
-        _bound.reset(token)
+    return _within(_bound, n_threads)
 
 
-_whole: ContextVar[int] = ContextVar("foldless_whole", default=0)
+def part_of(n_numbers: int) -> AbstractContextManager[None]:
+    """A context in which arrays are parts of one of so many numbers, and loops are worth it if it is."""
+    return _within(_whole, n_numbers)
 
 
 @contextmanager
-def part_of(n_numbers: int) -> Iterator[None]:
-    """A context in which arrays are parts of one of so many numbers, and loops are worth it if it is."""
-    token = _whole.set(n_numbers)
+def _within(variable: ContextVar[int], value: int) -> Iterator[None]:
+    token = variable.set(value)
     try:
         yield
     finally:
-        _whole.reset(token)
+        variable.reset(token)
 
 
 def whole(n_numbers: int) -> int:

@@ -122,12 +122,8 @@ class _Sums(NamedTuple):
 
     @classmethod
     def none(cls, shape: tuple[int, ...]) -> _Sums:
-        n_rows = shape[0]
-        return cls(
-            np.full(n_rows, -np.inf),
-            *(np.zeros(n_rows) for _ in range(3)),
-            *(np.zeros(shape) for _ in range(2)),
-        )
+        of_rows, of_scores = [np.zeros(shape[0]) for _ in range(3)], [np.zeros(shape) for _ in range(2)]
+        return cls(np.full(shape[0], -np.inf), *of_rows, *of_scores)
 
     def add(self, log_weight: Array, factors: _Factors, rows: NDArray[np.intp]) -> None:
         """Levels of some rows with weights (rows, levels)."""

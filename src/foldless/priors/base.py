@@ -140,7 +140,6 @@ class Learner(Prior):
         names: Names = None,
         hyper: HyperPrior = NO_HYPER_PRIOR,
     ) -> Self:
-        """One EM step for the named tunable parameters (None: all), weights counted with `weight`."""
         return self._learned(*as_cavity(cavity_mean, cavity_var), weight, names, hyper)
 
     @abstractmethod

@@ -98,9 +98,7 @@ class LearningCurve:
             "n_samples_seen": self.seen.n_samples,
             "error_seen": self.seen.error,
             "level": self.level,
-            "n_markers": None if self.study is None else self.study.n_markers,
-            "effect": None if self.study is None else self.study.effect,
-            "mislabelled": None if self.study is None else self.study.mislabelled,
+            **{name: getattr(self.study, name, None) for name in ("n_markers", "effect", "mislabelled")},
             **{name: line.tolist() for name, line in lines.items()},
         }
 

@@ -64,12 +64,8 @@ class Histograms:
             raise ValueError(f"level must be a probability between 0 and 1; got {level!r}.")
         tails = np.array([(1.0 - level) / 2, (1.0 + level) / 2])
         n_bins = self.points.shape[-1]
-        found = [
-            _quantiles(tails, points, mass)
-            for points, mass in zip(
-                self.points.reshape(-1, n_bins), self.probability.reshape(-1, n_bins), strict=True
-            )
-        ]
+        rows = zip(self.points.reshape(-1, n_bins), self.probability.reshape(-1, n_bins), strict=True)
+        found = [_quantiles(tails, points, mass) for points, mass in rows]
         return np.array(found).reshape(*self.points.shape[:-1], 2)
 
     def _moment(self, order: int) -> Array:
@@ -86,14 +82,10 @@ class Marginals:
     log_density: Array
 
     def at(self, beta: float) -> Histograms:
-        """The max-marginals to the power β; at β = ∞ all mass is at the maximum, or shared by several."""
+        """To the power β; its mean is the Bayes point. At β = ∞ all mass is at the maxima."""
         relative = self.log_density - self.log_density.max(axis=-1, keepdims=True)
         mass = _peaks(relative) if np.isinf(beta) else np.exp(beta * relative)
         return Histograms(self.points, mass / mass.sum(axis=-1, keepdims=True))
-
-    def mean(self, beta: float) -> Array:
-        """The Bayes point."""
-        return self.at(beta).mean
 
 
 def _peaks(relative: Array) -> Array:

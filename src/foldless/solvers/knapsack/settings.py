@@ -205,7 +205,7 @@ def left_out_margins(
         inside, outside = fold == k, fold != k
         runs = sweeps_of(rows[outside], sample_weight[outside], machine, settings, choices.tol, watch)
         for setting, sweep in runs:
-            margins[place[setting], inside] = rows[inside] @ sweep.marginals.mean(setting.beta)
+            margins[place[setting], inside] = rows[inside] @ sweep.marginals.at(setting.beta).mean
     return margins
 
 
