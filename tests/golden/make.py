@@ -17,10 +17,11 @@ import numpy as np
 from sklearn.base import clone
 
 import foldless
-from foldless.channels import FlippedLabels, Probit
+from foldless.channels import FlippedLabels, Multinomial, Probit
 from foldless.estimators.baselines import OneBitCS, RVMClassifier, SBMLRClassifier
 from foldless.io.archive import FORMAT
 from foldless.priors import HyperPrior, Laplace, SpikeAndSlab
+from foldless.solvers import HyGAMP
 from foldless.solvers.message_passing import ConstantDamping
 
 HERE = Path(__file__).parent
@@ -55,6 +56,7 @@ TWO_CLASSES = {
 }
 THREE_CLASSES = {
     "sparse-three-classes": foldless.SparseClassifier(),
+    "gamp-solver-object": foldless.GAMPClassifier("gaussian", Multinomial(3), solver=HyGAMP(), tol=1e-2),
     "smlr-three-classes": foldless.SMLRClassifier(),
     "ep-bayes-point-three-classes": foldless.EPBayesPointClassifier(),
 }

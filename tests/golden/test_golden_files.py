@@ -14,8 +14,6 @@ from foldless.registry import name_of, registered_names
 from golden import make
 
 FILES = sorted(make.HERE.glob("format-*/*.foldless"))
-# Made as soon as `tuning/` and the estimators over it have their final shape: python tests/golden/make.py.
-WAITING = {kind for kind in make.KINDS if kind.startswith(("sparse", "gamp", "bayes-point", "ep-", "pruned"))}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
@@ -34,13 +32,7 @@ def test_a_file_of_any_version_gives_its_answers(path, tmp_path):
                 assert_allclose(found[name], values, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param(kind, marks=pytest.mark.xfail(reason="made last")) if kind in WAITING else kind
-        for kind in make.KINDS
-    ],
-)
+@pytest.mark.parametrize("kind", make.KINDS)
 def test_every_kind_has_a_file_of_this_version(kind):
     assert make.golden_path(kind) in FILES, "Run python tests/golden/make.py and commit what it makes."
 

@@ -23,6 +23,7 @@ import numpy as np
 
 from foldless.beliefs import Array
 from foldless.problem import Problem
+from foldless.registry import registered
 from foldless.solvers.gamp import GAMP, MIN_CURVATURE, MIN_VARIANCE, GAMPState, weight_evidence
 
 
@@ -35,6 +36,7 @@ class EdgeState(GAMPState):
     edge_slopes: Array
 
 
+@registered("solver/edge-messages")
 @dataclass(frozen=True)
 class EdgeMessages(GAMP):
     """GAMP before messages are tied to nodes. For comparison on small problems: it holds X three times."""

@@ -47,6 +47,7 @@ from numpy.typing import NDArray
 from foldless.beliefs import Array, Posterior
 from foldless.priors.base import SupportsInclusion
 from foldless.problem import Problem
+from foldless.registry import registered
 from foldless.solvers.base import State
 from foldless.solvers.clusters import (
     Cluster,
@@ -142,6 +143,7 @@ class EPState(PacedState):
         return self.score_cavities.var
 
 
+@registered("solver/ep")
 @dataclass(frozen=True)
 class EP(MessagePassing[EPState]):
     """Expectation propagation with exact covariances of the weights of each score.
@@ -328,6 +330,7 @@ def wanted_sites(problem: Problem, state: EPState) -> tuple[Sites, float]:
     return Sites(*of_prior, *of_labels), log_evidence
 
 
+@registered("solver/clustered-ep")
 @dataclass(frozen=True)
 class ClusteredEP(EP):
     """Expectation propagation with joint sites of correlated columns, for one score.

@@ -30,6 +30,7 @@ from foldless.beliefs import Array, Posterior, Response, Tilted
 from foldless.channels.base import SupportsMaxSum as ChannelSupportsMaxSum
 from foldless.priors.base import SupportsMaxSum as PriorSupportsMaxSum
 from foldless.problem import Problem
+from foldless.registry import registered
 from foldless.solvers.message_passing import (
     VAGUEST_START,
     AdaptiveDamping,
@@ -208,6 +209,7 @@ class Sweeping(MessagePassing[S]):
         return self.rule == "max-sum" or super().plausible(problem, state)
 
 
+@registered("solver/gamp")
 @dataclass(frozen=True)
 class GAMP(Sweeping[GAMPState]):
     """Message passing with diagonal covariances; exact in the limit for matrices with independent entries.

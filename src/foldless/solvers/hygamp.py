@@ -22,6 +22,7 @@ import numpy as np
 
 from foldless.beliefs import Array, Posterior
 from foldless.problem import Problem
+from foldless.registry import registered
 from foldless.solvers.gamp import SquaredNorms, Sweeping
 from foldless.solvers.message_passing import Pace, PacedState
 
@@ -55,6 +56,7 @@ class HyGAMPState(PacedState):
         return np.einsum("mii->mi", self.score_cavity_cov)
 
 
+@registered("solver/hygamp")
 @dataclass(frozen=True)
 class HyGAMP(Sweeping[HyGAMPState]):
     """Message passing with full covariances of the scores of a sample.

@@ -39,6 +39,7 @@ from scipy.linalg import eigh
 
 from foldless.beliefs import Array, Posterior
 from foldless.problem import Problem
+from foldless.registry import registered
 from foldless.solvers.gaussian_layer import Positions
 from foldless.solvers.message_passing import (
     VAGUEST_START,
@@ -345,6 +346,7 @@ class VAMPState(PacedState):
     score_cavity_var: Array
 
 
+@registered("solver/vamp")
 @dataclass(frozen=True)
 class VAMP(MessagePassing[VAMPState]):
     """Message passing for rotationally invariant matrices; columns are best standardised to equal norm.
