@@ -19,7 +19,14 @@ from foldless.tuning.models.base import Model, class_frequencies, of_solution
 from foldless.tuning.models.informed import informed_ridges
 from foldless.tuning.models.newton_ridges import newton_ridges
 from foldless.tuning.models.ridges import States, ridges
-from foldless.tuning.models.sparse import SparseFits, finished, fit_sample, fit_sparse
+from foldless.tuning.models.sparse import (
+    CLASS_MEANS,
+    SparseFits,
+    finished,
+    fit_sample,
+    fit_sparse,
+    patient,
+)
 from foldless.tuning.plan import FIRST_RIDGE, DensePlan, Plan, Recipe
 from foldless.tuning.portfolio import Portfolio, alone, stacked
 from foldless.tuning.record import FELL_BACK, FLAGS, NOT_SPARSE, Flag, Record, Recorder
@@ -118,7 +125,7 @@ class _Path:
         known: States = {}
         if self.plan.dense is not None and sample.outcome is not Outcome.INTERRUPTED:
             known = self._states_worthwhile(sample)
-        fit = fit_tuned(table, self.choices, self.recorder, sample=sample)
+        fit = fit_tuned(table, patient(self.choices, sparse, CLASS_MEANS), self.recorder, sample=sample)
         if checked and not (fit.outcome.trustworthy or fit.outcome is Outcome.INTERRUPTED):
             return None
         dense: list[Model] = []

@@ -84,14 +84,14 @@ def fit_sparse(
     One that did not settle would only go on not settling.
     """
     if warm is not None and warm.outcome.trustworthy:
-        return _continued(table, warm, _patient(choices, sparse, warm.start), recorder)
+        return _continued(table, warm, patient(choices, sparse, warm.start), recorder)
     tried: list[tuple[SparseFits, slice]] = []
     for start in sparse.starts:
-        begun, patient = len(recorder.runs), _patient(choices, sparse, start)
+        begun, own = len(recorder.runs), patient(choices, sparse, start)
         if start == PLAIN:
-            fits = _from_plain_parameters(table, sparse, patient, recorder, purpose)
+            fits = _from_plain_parameters(table, sparse, own, recorder, purpose)
         else:
-            fits = SparseFits.one(fit_tuned(table, patient, recorder, purpose=purpose), choices.solver)
+            fits = SparseFits.one(fit_tuned(table, own, recorder, purpose=purpose), choices.solver)
         tried.append((fits, slice(begun, len(recorder.runs))))
         if fits.outcome is Outcome.INTERRUPTED or (_ended_well(fits) and not sparse.judged_by_left_out):
             chosen = fits
@@ -137,7 +137,7 @@ def _ended_well(fits: SparseFits) -> bool:
     return fits.judged.outcome.trustworthy or fits.outcome is Outcome.INTERRUPTED
 
 
-def _patient(choices: Choices, sparse: SparsePlan, start: str) -> Choices:
+def patient(choices: Choices, sparse: SparsePlan, start: str) -> Choices:
     """No longer and no finer than is worth it."""
     tol = sparse.tolerance if start == PLAIN else sparse.blend_tolerance
     stopping = replace(choices.stopping, tol=max(choices.stopping.tol, tol))
@@ -234,7 +234,7 @@ def fit_sample(
     Correlations do harm by making cavities wrong. Where leave-one-out of these rows agrees with the loss on
     other rows they have not, and the fit of all rows may start from it.
     """
-    found = fit_some_rows(parts.search, table, _patient(choices, sparse, CLASS_MEANS), recorder)
+    found = fit_some_rows(parts.search, table, patient(choices, sparse, CLASS_MEANS), recorder)
     if found is None or found.outcome is Outcome.INTERRUPTED or not checked:
         return found
     if not (found.outcome.trustworthy and loo_holds(found, table.some_rows(parts.check))):
