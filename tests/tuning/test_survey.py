@@ -82,13 +82,10 @@ def test_every_number_is_that_of_its_formula(n_classes: int) -> None:
     assert facts.nnz == round(41 * fraction.sum())
     assert facts.median_nonzero_fraction == pytest.approx(np.median(fraction[free]), rel=1e-14)
     rows = rows[:, free] / np.sqrt(within[free])
-    # The edge by brute force, on a grid of α beyond the largest weight.
-    alpha = weight.max() + np.geomspace(1e-5, 1e3, 200_000)[:, np.newaxis]
-    reached = alpha[:, 0] * (1 + (1 - n_classes / 41) * np.sum(weight / (alpha - weight), axis=1) / 56)
-    effective = weight.sum() ** 2 / np.sum(weight**2)
-    edge = reached.min() * effective / (effective - n_classes)
+    freedom = weight.sum() - n_classes
+    edge = weight.sum() / freedom * (1 + np.sqrt(freedom / 56)) ** 2
     largest = np.linalg.eigvalsh(rows @ rows.T / 56)[-1] / edge
-    assert 0.9 * largest < facts.spectral_excess <= largest * (1 + 1e-6)
+    assert 0.9 * largest < facts.spectral_excess <= largest * (1 + 1e-12)
     assert json.loads(json.dumps(asdict(facts))) == asdict(facts)
 
 
@@ -152,6 +149,7 @@ def test_weights_are_repeated_rows_and_rows_without_weight_do_not_count() -> Non
     repeated = surveyed(np.repeat(X, repeats, axis=0), np.repeat(labels, repeats), None, 3)
     assert weighted.facts.n_samples == np.count_nonzero(repeats)
     assert_allclose(astuple(weighted.facts)[2:5], astuple(repeated.facts)[2:5])
+    assert weighted.facts.spectral_excess == pytest.approx(repeated.facts.spectral_excess, rel=1e-10)
     assert_allclose(weighted.class_means, repeated.class_means, atol=1e-11)
     assert_allclose(weighted.within_var, repeated.within_var, atol=1e-11)
     assert_allclose(weighted.nonzero_fraction, repeated.nonzero_fraction, rtol=1e-14)
@@ -162,21 +160,6 @@ def test_weights_are_repeated_rows_and_rows_without_weight_do_not_count() -> Non
         surveyed(spoiled, labels, repeats.astype(np.float64), 3),
         surveyed(X[kept], labels[kept], repeats[kept].astype(np.float64), 3),
     )
-
-
-@pytest.mark.parametrize("shape", [(80, 300), (100, 200), (60, 2000), (400, 50)], ids=str)
-def test_weights_are_no_correlation(shape: tuple[int, int]) -> None:
-    X, labels = independent(shape, 2, 1.0)
-    rng = np.random.default_rng(1)
-    for weight in (
-        rng.integers(0, 3, shape[0]),
-        rng.exponential(size=shape[0]),
-        np.where(labels > 0, 3.0, 0.7),
-    ):
-        found = surveyed(X, 2 * labels - 1, weight.astype(np.float64), 2).facts.spectral_excess
-        assert 0.7 < found < 1.1
-        larger = surveyed(X, 2 * labels - 1, 5.0 * weight, 2).facts.spectral_excess
-        assert larger == pytest.approx(found, rel=1e-6)
 
 
 def independent(shape: tuple[int, int], n_classes: int, difference: float) -> tuple[np.ndarray, np.ndarray]:
