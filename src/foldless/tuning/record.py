@@ -46,6 +46,8 @@ PURPOSES = {
     "integrate": "a neighbour of the parameters, to integrate over them",
     "fallback": "another solver, where the planned one did not settle",
 }
+# Of these, what only refines an answer.
+REFINES = ("polish", "integrate")
 
 
 @registered("record/flag")

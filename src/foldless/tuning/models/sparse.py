@@ -80,11 +80,13 @@ def fit_sparse(
 ) -> SparseFits:
     """The sparse model as planned: from one start, or from the better of two; or from where it ended before.
 
-    `warm` must be a fit of the same data under the same plan: then it is the same answer, to the tolerance.
-    One that did not settle would only go on not settling.
+    `warm` must be a settled fit of the same data under the same plan: then it is the same answer, to the
+    tolerance.
     """
-    if warm is not None and warm.outcome.trustworthy:
-        return _continued(table, warm, patient(choices, sparse, warm.start), recorder)
+    if warm is not None:
+        # From a start that only the fallback has, it was the fallback that settled.
+        begun_with = sparse if warm.start in sparse.starts else sparse.fallback or sparse
+        return _continued(table, warm, patient(choices, begun_with, warm.start), recorder)
     tried: list[tuple[SparseFits, slice]] = []
     for start in sparse.starts:
         begun, own = len(recorder.runs), patient(choices, sparse, start)
