@@ -30,7 +30,7 @@ class Run:
     outcome: Outcome
     n_iter: int
     learnt: tuple[str, ...] = ()  # parameters that moved with the iterations, as ``prior__inclusion``
-    detail: str = ""  # the generative weight, the score variance
+    detail: str = ""  # the generative weight, the score variance, or that it began at plain parameters
     # Whether the published answer goes back to this run.
     used: bool = True
 

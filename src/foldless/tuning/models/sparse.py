@@ -159,7 +159,7 @@ def _from_plain_parameters(
     def run(purpose: str, problem: Any, stopping: Stopping, **more: Any) -> Solution:
         return recorder.solve(problem, solver, model=SPARSE, purpose=purpose, stopping=stopping, **more)
 
-    plain = run(purpose, problem, choices.stopping)
+    plain = run(purpose, problem, choices.stopping, detail=PLAIN)
     as_it_is = SparseFits.one(Fit.of(plain, table), solver, PLAIN)
     # Where no feature is more in than out, there is nothing to tune by. With exact covariances other
     # parameters may settle what plain ones do not; with diagonal ones it is correlations that keep it moving,
