@@ -293,6 +293,7 @@ class GAMPClassifier(WarmStart, MessagePassingClassifier):
             solver_name(choices.solver),
             (int(np.count_nonzero(table.sample_weight)), table.shape[1]),
             searched=choices.searched,
+            n_classes=table.n_classes,
             tuning=choices.tuning,
             groups=table.left_out.group is not None,
             budget=self._budget,

@@ -1,7 +1,7 @@
 """The EP Bayes point machine: one fit per kind of label noise, the evidence chooses.
 
 Noise can be on the score (probit) or on the label (a share of labels is wrong whatever the score: step), or
-both (robust probit). EM learns how much of it there is inside each fit; which kind, the evidence says.
+both (robust probit). EM learns how much of it there is inside each fit; which kind, the evidence decides.
 """
 
 from __future__ import annotations

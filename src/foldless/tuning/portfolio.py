@@ -114,7 +114,7 @@ class Portfolio:
     average: Average
     loo_log_proba: Array  # (samples, classes)
     models: tuple[ModelShare, ...]  # all that were tried, the weightiest first
-    mislabel_probability: Array | None  # (samples,); None where no model knows of wrong labels
+    mislabel_probability: Array | None  # (samples,); None where no model allows for wrong labels
     # By how many standard errors the best dense model predicts left-out labels better than the sparse one.
     dense_lead: float = 0.0
 

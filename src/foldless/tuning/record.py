@@ -167,7 +167,7 @@ class Recorder:
 
 
 def solver_name(solver: Solver[Any]) -> str:
-    """As a reader of the papers knows it."""
+    """As in the papers."""
     name = type(solver).__name__
     rule = getattr(solver, "rule", "sum-product")
     return name if rule == "sum-product" else f"{name} ({rule})"
