@@ -131,7 +131,8 @@ def _continued(table: Table, warm: SparseFits, choices: Choices, recorder: Recor
         )
 
     judged = run(warm.judged)
-    selects = judged if warm.selects.solution is warm.judged else run(warm.selects.solution)
+    alone = warm.selects.solution is warm.judged or judged.outcome is Outcome.INTERRUPTED
+    selects = judged if alone else run(warm.selects.solution)
     return replace(warm, selects=Fit.of(selects, table), judged=judged)
 
 
