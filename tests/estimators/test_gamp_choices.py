@@ -179,6 +179,11 @@ def test_solvers_as_objects_are_refused_as_their_names_are(n_classes: int, solve
         (4, {"generative_weight": 0.5, "solver": "hygamp"}, "a blend that only GAMP can solve"),
         (2, {"generative_weight": 0.5, "channel": "probit"}, "needs a logistic channel"),
         (2, {"generative_weight": 0.5, "prior": "laplace", "rule": "max-sum", "tuning": "sure"}, "no blend"),
+        (
+            2,
+            {"prior": "laplace", "rule": "max-sum", "solver": GAMP(), "tuning": "sure"},
+            "a Laplace prior under max-sum",
+        ),
         (2, {"prior": "horseshoe"}, "prior"),
         (2, {"prior": Pruned(), "rule": "max-sum"}, "max-sum"),
         (2, {"rule": "min-sum"}, "rule must be"),

@@ -140,6 +140,24 @@ def test_two_classes_after_four_are_a_cold_fit() -> None:
     assert_same_bits(warm.fit(X, y), SparseClassifier().fit(X, y))
 
 
+def test_masks_of_kept_columns_that_print_alike_are_told_apart() -> None:
+    X, y = np.random.default_rng(0).standard_normal((40, 1500)), np.arange(40) % 2
+    first, second = np.arange(1500) == 700, np.arange(1500) == 800
+    assert repr(first) == repr(second)
+    options = {"generative_weight": 0.0, "tune": False}
+    warm = GAMPClassifier(always_keep=first, warm_start=True, **options).fit(X, y)
+    cold = GAMPClassifier(always_keep=second, **options).fit(X, y)
+    assert_same_bits(warm.set_params(always_keep=second).fit(X, y), cold)
+
+
+def test_what_refines_an_answer_is_told_once() -> None:
+    X, y = independent()
+    model = SparseClassifier(generative_weight=0.0, warm_start=True).fit(X, y)
+    sentences = model._account()
+    assert any(claim[0] == "integrated" for sentence in sentences for claim in sentence.claims)
+    assert model.fit(X, y)._account() == sentences
+
+
 def test_without_warm_start_the_last_fit_is_forgotten() -> None:
     X, y = independent()
     model = SparseClassifier(warm_start=True).fit(X, y)

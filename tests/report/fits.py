@@ -93,6 +93,13 @@ CASES = {
     "large, correlated, one start spoilt": sparse(
         ("start", "class means"), kind="correlated", budget=LARGE, spoilt=("GAMP", False)
     ),
+    "large, correlated, one start spoilt, no blend": sparse(
+        ("start", "class means"),
+        kind="correlated",
+        budget=LARGE,
+        parameters={"generative_weight": 0.0},
+        spoilt=("GAMP", False),
+    ),
     "groups": sparse(("left out", "groups"), groups=True),
     "groups, wide": sparse(("informed without", "groups"), groups=True, kind="correlated", shape=WIDE),
     "groups, large": sparse(("left out", "samples"), groups=True, budget=LARGE),

@@ -166,7 +166,7 @@ def test_weights_make_the_scores():
     X, y = factor_data()
     base, contrasts = base_of(y), one_by_one(y)
     found = fit_informed(columns_of(X), base, contrasts, RECIPES)
-    weights = informed_weights(columns_of(X), base, contrasts, found, np.arange(len(RECIPES)))
+    weights = informed_weights(columns_of(X), base, contrasts, found)
     whole = contrasts.of(X)
     for n, recipe in enumerate(found.recipes):
         prior = whole.relevance**recipe.exponent if recipe.exponent else np.ones(X.shape[1])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit
+from sklearn.base import clone
 
 from foldless import GAMPClassifier, SparseClassifier
 from foldless.operators import Standardized
@@ -100,7 +101,10 @@ def test_all_samples_have_the_last_word():
     assert by_part.prior_.inclusion == pytest.approx(whole.prior_.inclusion, rel=1e-2)
 
 
-def test_an_interrupt_in_the_part_ends_the_fit(monkeypatch):
+@pytest.mark.parametrize(
+    "model", [GAMPClassifier(channel="logistic"), SparseClassifier(generative_weight=0.0)], ids=repr
+)
+def test_an_interrupt_in_the_part_ends_the_fit(model, monkeypatch):
     X, y = logistic_data(2000)
     standardized_rows = Standardized.some_rows
 
@@ -119,7 +123,7 @@ def test_an_interrupt_in_the_part_ends_the_fit(monkeypatch):
         return part
 
     monkeypatch.setattr(Standardized, "some_rows", some_rows)
-    model = with_budget(GAMPClassifier(channel="logistic"), SMALL_PARTS)
+    model = with_budget(clone(model), SMALL_PARTS)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y)
     assert model.outcome_ is Outcome.INTERRUPTED

@@ -368,6 +368,14 @@ def test_default_estimators_screen_from_a_million_on() -> None:
     for n_features, screened in ((999_999, False), (1_000_000, True)):
         asked = requested("spike-and-slab", "GAMP", (100, n_features), searched=True)
         assert asked.sparse.screened == screened
+    for prior, solver, n_classes in (
+        ("laplace", "GAMP (max-sum)", 2),
+        ("spike-and-slab", "EP", 2),
+        ("Pruned", "GAMP", 2),
+        ("row-sparse", "GAMP", 4),
+    ):
+        asked = requested(prior, solver, (100, 10**7), searched=True, n_classes=n_classes)
+        assert not asked.sparse.screened
 
 
 # ---------------------------------------------------------------- parts

@@ -10,6 +10,7 @@ from foldless.component import Component
 from foldless.estimators._summary import Parameter, Sentence
 from foldless.priors import Prior
 from foldless.tuning.em import without_base
+from foldless.tuning.models.sparse import CLASS_MEANS, PLAIN
 from foldless.tuning.plan import Plan
 from foldless.tuning.portfolio import ModelShare
 from foldless.tuning.record import Record, Run
@@ -185,12 +186,13 @@ class Account:
         alike = [run for run in rejected if run.solver == answer.solver]
         # One of them may be a fit of all rows that began at some of them.
         if len(alike) > bool(self.record.of("sparse", "sample")):
-            start = "class means" if self._for("search") else "plain parameters"
-            yield Sentence(
-                "Fits from class means and from plain parameters were compared by left-out labels, and the "
-                f"one from {start} taken.",
-                (("start", start),),
-            )
+            start = PLAIN if any(run.detail == PLAIN for run in self._used) else CLASS_MEANS
+            text = f"Of fits from {CLASS_MEANS} and from {PLAIN} the one from {start} was taken: "
+            if all(run.outcome.trustworthy for run in alike):
+                text += "it predicts left-out labels better."
+            else:
+                text += "the other did not settle."
+            yield Sentence(text, (("start", start),))
 
     def _blended(self) -> Iterator[Sentence]:
         weight, compared = self.generative_weight, self.n_weights_tried > 1 or bool(self._for("search"))

@@ -20,7 +20,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from foldless.beliefs import Array
-from foldless.channels import Channel
+from foldless.channels import Channel, FlippedLabels
 from foldless.estimators._account import Account, component_name, left_out_words, parameters
 from foldless.estimators._checkpoint import checkpointed
 from foldless.estimators._notebook import NotebookSummary
@@ -290,6 +290,8 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
         missing = f"{type(self).__name__!r} object has no attribute {name!r}"
         if name in TWO_CLASSES_ONLY and self.__dict__.get("classes_", np.empty(0)).size > 2:
             missing += f": {TWO_CLASSES_ONLY[name]} for two classes, and this fit has {self.classes_.size}."
+        elif name == "mislabel_probability_" and isinstance(vars(self).get("channel_"), FlippedLabels):
+            missing += ": no model with a share in predictions allows for wrong labels."
         elif name == "mislabel_probability_" and "channel_" in self.__dict__:
             missing += f": {self.channel_!r} takes labels for right. Use a channel 'robust-...'."
         raise AttributeError(missing)

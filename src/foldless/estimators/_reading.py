@@ -1,6 +1,6 @@
 """From what a user passes to what is fitted: X to an operator, weights of samples and classes to numbers.
 
-Arrays, frames and sparse matrices in memory are checked by scikit-learn. Data that live elsewhere (an
+Arrays, frames and sparse matrices in memory are checked by scikit-learn. Data that live elsewhere (a
 `Storage` over files or a cluster) cannot be looked at before the first sweep; shapes, names and labels are
 checked here, and values that are not finite show in the moments of their columns.
 """

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator
 from foldless.io.checksums import checksum
 from foldless.tuning.models.sparse import SparseFits
 from foldless.tuning.path import Result
-from foldless.tuning.record import Record, Recorder
+from foldless.tuning.record import REFINES, Record, Recorder
 from foldless.tuning.table import Table
 
 # What does not decide the answer: how long a fit may go on, and what it shows.
@@ -29,12 +29,15 @@ class WarmStart:
         """The result of `fit`, which is given where the last fit of the same data ended, if there was one."""
         known, warm = fingerprint(self, table), None
         if self._warm is not None and self._warm[0] == known:
-            # What was learnt then is behind this answer, too.
-            warm, recorder.earlier = self._warm[1], self.record_.all
+            # What was learnt then is behind this answer, too. What refines an answer is done anew.
+            runs = (run for run in self.record_.of("sparse") if run.purpose not in REFINES)
+            warm, recorder.earlier = self._warm[1], tuple(runs)
         result = fit(warm=warm)
         # What max_iter has cut short may have decided too early, on weights of class means or on parameters.
         cut_short = any(run.n_iter >= self.max_iter for run in result.record.of("sparse"))
-        self._warm = None if cut_short else (known, result.unfinished.without_data())
+        # One that did not settle would only go on not settling.
+        usable = result.unfinished.outcome.trustworthy and not cut_short
+        self._warm = (known, result.unfinished.without_data()) if usable else None
         return result
 
 
@@ -47,4 +50,5 @@ def fingerprint(estimator: BaseEstimator, table: Table) -> str:
     x, left_out = table.standardized, table.left_out
     mixture = x.scores(np.cos(np.arange(x.shape[1])))
     arrays = [x.center, x.scale, mixture, table.labels, table.sample_weight, left_out.weight, left_out.group]
-    return f"{checksum(arrays):08x} {table.shape} {params!r}"
+    # An array among the parameters is shortened in print; which columns are kept is in the layout.
+    return f"{checksum(arrays):08x} {table.shape} {table.layout} {params!r}"

@@ -28,6 +28,7 @@ from foldless.priors import (
     NO_HYPER_PRIOR,
     Blocks,
     HyperPrior,
+    Laplace,
     Prior,
     Ridged,
     RowSparse,
@@ -208,8 +209,9 @@ class GAMPClassifier(WarmStart, MessagePassingClassifier):
                 )
             weight = 0.0
         if self.tuning == "sure":
-            laplace = self.prior == "laplace" or type(self.prior).__name__ == "Laplace"
-            if not (laplace and self.rule == "max-sum"):
+            laplace = self.prior == "laplace" or isinstance(self.prior, Laplace)
+            # A solver given as an object has its own rule.
+            if not (laplace and getattr(solver, "rule", None) == "max-sum"):
                 raise ValueError(
                     "tuning='sure' chooses the rate of a Laplace prior under max-sum. Use prior='laplace' "
                     "and rule='max-sum', or tuning='em', which learns every prior."
@@ -277,7 +279,7 @@ class GAMPClassifier(WarmStart, MessagePassingClassifier):
         many = n_classes > 2
         if many and not self.fit_intercept:
             raise ValueError("fit_intercept=False is for two classes; more have an intercept for each.")
-        if self.mean_removal and (many or self.solver != "gamp"):
+        if self.mean_removal and (many or not isinstance(self._solver(n_classes), GAMP)):
             raise ValueError("mean_removal=True is for solver='gamp' and two classes.")
         return Layout(n_features, always_keep, bool(self.fit_intercept), bool(self.mean_removal))
 
@@ -291,6 +293,7 @@ class GAMPClassifier(WarmStart, MessagePassingClassifier):
             solver_name(choices.solver),
             (int(np.count_nonzero(table.sample_weight)), table.shape[1]),
             searched=choices.searched,
+            n_classes=table.n_classes,
             tuning=choices.tuning,
             groups=table.left_out.group is not None,
             budget=self._budget,

@@ -102,7 +102,7 @@ class PrunedBayesClassifier(MessagePassingClassifier):
         Only their direction matters to a step channel.
     inclusion_probability_ : array of shape (n_features,)
         Posterior probability that a feature is on; with whiten='components' all take part, and
-        `component_inclusion_` says which components do.
+        `component_inclusion_` has the components that do.
     density_, noise_ : as chosen
     tried_ : list of (density, noise, loo_error, loo_log_loss, outcome)
     loo_proba_, loo_error_, loo_log_loss_
@@ -272,7 +272,7 @@ class PrunedBayesClassifier(MessagePassingClassifier):
 
     def decision_function(self, X: Any) -> NDArray[Any]:
         """Log-odds of ``classes_[1]``. Their sign is that of ``X @ coef_ + intercept_``; their size is not:
-        a step channel asks how far a score is from zero in standard deviations, which differ between samples.
+        under a step channel it goes by standard deviations of a score, which differ between samples.
         """
         return np.diff(self._log_proba(X))[:, 0].astype(self.coef_.dtype, copy=False)
 

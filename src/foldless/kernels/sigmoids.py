@@ -87,7 +87,7 @@ def logistic_sums(mean: Array, var: Array, rule: Rule, out: Out) -> None:
 
 
 def power_sums(power: float, mean: Array, var: Array, rule: Rule, out: Out) -> None:
-    """log E[σ(x)^a] for x ~ N(mean, var), a = power, and its derivatives; see `exponential_sums`."""
+    """log E[σ(x)^a] for x ~ N(mean, var), a = power, and its derivatives; see `sigmoid_averages`."""
     std = np.sqrt(var)
     start, ratio = np.exp(-mean - rule.first * std), np.exp(-rule.step * std)
     weights = rule.weights[:, np.newaxis]

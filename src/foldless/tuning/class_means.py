@@ -2,7 +2,7 @@
 
 The blended likelihood: log p(y | x) + ω log p(x), with ω in [0, 1] chosen by the leave-one-out loss.
 
-A discriminative likelihood conditions on the features and throws away what class means say about which
+A discriminative likelihood conditions on the features and throws away what class means show of which
 features matter; a generative one trusts them fully. For x | y ~ N(mean_y, v) the log-odds are a linear
 score z and  log p(x, y) = y z / 2 - (information) v w² / 2 per weight, while log p(y | x) = log σ(y z), so
 
@@ -10,7 +10,7 @@ score z and  log p(x, y) = y z / 2 - (information) v w² / 2 per weight, while l
 
 The first two terms are the channel `Blended`, the last is the ridge `Ridged` on every penalised weight.
 ω = 0 is logistic regression, ω = 1 independence-rule discriminant analysis, both with the same sparse
-prior. Where the class means mislead (correlated features), the leave-one-out loss says so and ω falls.
+prior. Where the class means mislead (correlated features), the leave-one-out loss rises and ω falls.
 
 Under label noise (`FlippedLabels`) the true label t of a sample is uncertain, and with it which class mean
 the sample is evidence for. With class means  x̄ + (t - t̄) v w / 2  the ridge is  ω v Σ E[(t - t̄)²] / 4,
@@ -179,7 +179,7 @@ WORSE_IN_A_ROW = 2
 CLEAR_STANDARD_ERRORS = 2.0
 # A leave-one-out loss below this share of that of class frequencies alone needs no second opinion.
 GOOD_SHARE_OF_IGNORANCE = 0.5
-# Nor does a discriminative fit whose labels have said this many times what it takes to name its features:
+# Nor does a discriminative fit whose labels hold this many times the information that names its features:
 # message passing needs some times the labels that any method would need.
 AMPLE = 4.0
 
@@ -225,7 +225,7 @@ def unblended(problem: Problem) -> Problem:
 
 @dataclass(frozen=True)
 class Candidate:
-    """One generative weight tried, and what leave-one-out said of it."""
+    """One generative weight tried, and its leave-one-out loss."""
 
     weight: float
     loo_log_loss: float
@@ -244,7 +244,7 @@ def descend(
     there the class means give the support in a few sweeps and lower weights start from it; the
     discriminative end alone is slow to find it and may not. Where all this predicts left-out labels badly
     beside `ignorance`, the loss of class frequencies alone, the class means have probably misled, and a
-    discriminative fit from scratch has a say.
+    discriminative fit from scratch is compared as well.
     """
     tried: list[Candidate] = []
     best: Solution | None = None
@@ -282,10 +282,10 @@ def descend(
 
 
 def _support_is_told(solution: Solution, gain: float) -> bool:
-    """Whether left-out labels have said far more than which features matter.
+    """Whether left-out labels hold far more information than which features matter.
 
     `gain` is the loss that features save for each label, in nats. To name a share π of N features takes
-    N (entr π + entr(1 - π)) of them. Where labels say several times as much there is one support that fits
+    N (entr π + entr(1 - π)) of them. Where labels hold several times as much there is one support that fits
     them, and a fit without class means finds it from wherever it starts.
     """
     inclusion = getattr(blocks_of(solution.problem).base, "inclusion", None)

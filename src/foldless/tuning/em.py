@@ -4,7 +4,7 @@
 scale of a prior are one parameter, and learning both drifts along a flat ridge. foldless fixes the
 channel's (logistic scale 1, probit variance 1: weights are in log-odds, or probits) and learns the
 prior's. To learn the channel's instead, name it: ``tune=("channel__scale", "prior__inclusion")``. A
-channel that only sees the sign of a score (`Step`) says nothing about scale, so there none is learnt.
+channel that only sees the sign of a score (`Step`) does not depend on scale, so there none is learnt.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ STEADY = 0.05
 SLOW, ALMOST_CONSTANT = 0.6, 0.98
 # No jump changes odds or a scale by more than this factor.
 LARGEST_JUMP = 2.0
-# Jumps keep probabilities from the ends at which a model is empty or labels say nothing.
+# Jumps keep probabilities from the ends at which a model is empty or labels are noise.
 SMALLEST_PROBABILITY, LARGEST_PROBABILITY = 1e-6, 0.45
 PROBABILITY_NAMES = frozenset({"inclusion", "flip_prob", "noise"})
 
@@ -68,7 +68,7 @@ class EM:
     _last_update: int = -1
 
     def update(self, problem: Problem, state: State, iteration: int, flipped: Array | None = None) -> Problem:
-        """`flipped` are probabilities of flipped labels at the present cavities, if somebody has them."""
+        """`flipped` are probabilities of flipped labels at the present cavities, if made already."""
         if not self._due(state, iteration):
             return problem
         self._last_update = iteration

@@ -1,7 +1,7 @@
 """The EP Bayes point machine: one fit per kind of label noise, the evidence chooses.
 
 Noise can be on the score (probit) or on the label (a share of labels is wrong whatever the score: step), or
-both (robust probit). EM learns how much of it there is inside each fit; which kind, the evidence says.
+both (robust probit). EM learns how much of it there is inside each fit; which kind, the evidence decides.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from foldless.beliefs import Array
 from foldless.channels import Channel, FlippedLabels, Probit, Step
 from foldless.operators import Standardized
 from foldless.priors import Gaussian, Prior
+from foldless.solution import Outcome
 from foldless.solvers import EP, Stopping
 from foldless.solvers.solve import Watch
 from foldless.tuning.fit import Choices, Fit, fit_tuned
@@ -30,11 +31,10 @@ def fit_by_evidence(
     channels: Sequence[Channel],
     stopping: Stopping,
     *,
-    left_out: Array | None = None,
+    left_out: Array,
     watch: Watch | None = None,
 ) -> tuple[Fit, list[tuple[Channel, float]]]:
     """The fit with the largest evidence, and the evidence of each; fits that ran away do not stand."""
-    left_out = np.minimum(sample_weight, 1.0) if left_out is None else left_out
     table = Table(standardized, labels, sample_weight, LeftOut(left_out), Layout(standardized.shape[1]))
     recorder, fits = Recorder(watch), []
     for channel in channels:
@@ -42,6 +42,8 @@ def fit_by_evidence(
         prior: str | Prior = Gaussian(1.0) if channel.scale_free else "gaussian"
         choices = Choices(prior, channel, EP(), stopping, generative_weight=0.0)
         fits.append(fit_tuned(table, choices, recorder))
+        if fits[-1].outcome is Outcome.INTERRUPTED:
+            raise KeyboardInterrupt  # rather than a choice between the others
     tried = [(found.channel, float(found.solution.posterior.log_evidence)) for found in fits]
 
     def standing(n: int) -> tuple[bool, float]:

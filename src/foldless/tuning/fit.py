@@ -140,7 +140,10 @@ def fit_tuned(
         weight, solution, candidates = search.run()
     else:
         weight = choices.generative_weight or 0.0
-        solution = search.solve_at(weight, None, choices.stopping, purpose)
+        stopping = replace(choices.stopping, max_iter=1) if search.interrupted else choices.stopping
+        solution = search.solve_at(weight, None, stopping, purpose)
+        if search.interrupted:
+            solution = replace(solution, outcome=Outcome.INTERRUPTED)
         candidates = [Candidate(weight, solution.loo_log_loss(), solution.outcome)]
     return Fit.of(
         solution,
@@ -179,6 +182,11 @@ class _Search:
     purpose: str
     sample: Fit | None
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether the fit of the sample was: all rows are then visited once, to have an answer."""
+        return self.sample is not None and self.sample.outcome is Outcome.INTERRUPTED
+
     def run(self) -> tuple[float, Solution, list[Candidate]]:
         """The weight with the smallest leave-one-out loss, and its fit to the last digit."""
         stopping = self.choices.stopping
@@ -187,12 +195,10 @@ class _Search:
         frequency = self.table.class_weight / self.table.class_weight.sum()
         ignorance = float(np.sum(entr(frequency)))
         grid: tuple[float, ...] = GRID
-        interrupted = False
         if self.sample is not None:
             # More samples trust class means less, never more. The sample has had its second opinion.
             grid, ignorance = tuple(w for w in GRID if w <= self.sample.generative_weight), np.inf
-            interrupted = self.sample.outcome is Outcome.INTERRUPTED
-        if interrupted:
+        if self.interrupted:
             scan = glance = replace(scan, max_iter=1)
             grid = grid[:1]
         search = "sample" if self.purpose == "sample" else "search"
@@ -201,7 +207,7 @@ class _Search:
             ignorance,
             grid,
         )
-        if interrupted:
+        if self.interrupted:
             rough = replace(rough, outcome=Outcome.INTERRUPTED)
         if rough.outcome is Outcome.INTERRUPTED:
             return weight, rough, candidates

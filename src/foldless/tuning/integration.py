@@ -1,13 +1,13 @@
 """Parameters that few weights inform are not known: the posterior is integrated over what they may be.
 
-Ten active weights say little about the variance they were drawn with, and a handful of surprising labels
+Ten active weights show little of the variance they were drawn with, and a handful of surprising labels
 little about how many are wrong. With the best parameters taken for true, intervals of active weights are too
 narrow: of 90 % ones, three quarters cover. So the fit is repeated at a few neighbours of the parameters that
 EM has found (warm, a few iterations each), and each counts by its evidence and the hyper-prior.
 
-It also makes leave-one-out honest about them. Parameters have seen all labels, and cavities do not know that;
-but the evidence without label m is the whole evidence over p(label m | others), so that each sample is
-predicted with weights of the neighbours that have not seen its label.
+It also makes leave-one-out honest about them. Parameters depend on all labels, and cavities take no account
+of that; but the evidence without label m is the whole evidence over p(label m | others), so that each sample
+is predicted with weights of the neighbours that do not depend on its label.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from foldless.tuning.record import Recorder
 from foldless.tuning.table import blocks_of, with_prior
 
 # The slab's variance, as a multiple of the one found: steps of about a standard deviation of what ten weights
-# say of its logarithm.
+# show of its logarithm.
 VARIANCE_FACTORS = (1.0, 2.0, 0.5)
 # Differences between neighbours are judged, not their last digits.
 STOPPING = Stopping(tol=5e-3, max_iter=100, patience=40)

@@ -109,6 +109,7 @@ class _Path:
         if sparse.search_rows and (self.warm is None or self.plan.dense is not None):
             found = self._from_some_rows()
             if found is not None:
+                self.recorder.earlier = ()  # an earlier fit was not gone on from
                 return found
             self.recorder.reject(slice(None))
         fits = fit_sparse(self.table, sparse, self.choices, self.recorder, warm=self.warm)

@@ -70,7 +70,7 @@ class Recipe(NamedTuple):
 # notice: wrong labels go with narrow priors only.
 RIDGES = (Recipe(1.0), Recipe(10.0), Recipe(100.0), Recipe(1.0, 0.1), Recipe(10.0, 0.1))
 INFORMED = tuple(Recipe(INFORMED_VARIANCE, flips, exponent) for exponent in (0, 1, 2) for flips in (0.0, 0.1))
-# The second is fitted first, and says whether the others are worth it.
+# The second is fitted first where the others may not be worth it: they are not if it has no share.
 RIDGES_BY_MESSAGES = (Recipe(1.0), Recipe(10.0), Recipe(100.0), Recipe(1000.0))
 FIRST_RIDGE = RIDGES_BY_MESSAGES[1]
 SEARCHED_RIDGES = tuple(Recipe(variance) for variance in SEARCHED_VARIANCES)
@@ -78,7 +78,7 @@ SEARCHED_RIDGES = tuple(Recipe(variance) for variance in SEARCHED_VARIANCES)
 
 @dataclass(frozen=True)
 class Budget:
-    """What a fit may cost, in operations of one iteration unless said otherwise; seconds are of one core."""
+    """What a fit may cost, in operations of one iteration if there is no other unit; seconds of one core."""
 
     exact: float = 1e10  # exact covariances: about half a second
     polish: float = 2e8  # message passing finished with exact covariances: ten milliseconds
@@ -197,6 +197,7 @@ def requested(
     shape: tuple[int, int],
     *,
     searched: bool,
+    n_classes: int = 2,
     tuning: str = "em",
     groups: bool = False,
     budget: Budget | None = None,
@@ -205,13 +206,15 @@ def requested(
     budget = budget or Budget()
     rows = budget.search_rows if searched and shape[0] * budget.search_share >= budget.search_rows else 0
     reasons = (Reason("requested", "Prior, channel and solver are those that were asked for."),)
+    # Max-sum has no odds to screen by, exact covariances need all columns, a joint prior all weights.
+    can_screen = n_classes == 2 and solver == "GAMP" and prior != "Pruned"
     sparse = SparsePlan(
         prior,
         solver,
         starts=("class means",),
         tuning=tuning,
         search_rows=rows,
-        screened=shape[1] >= budget.screened,
+        screened=can_screen and shape[1] >= budget.screened,
     )
     return Plan("requested", sparse, None, "groups" if groups else "samples", reasons)
 

@@ -114,7 +114,7 @@ class Portfolio:
     average: Average
     loo_log_proba: Array  # (samples, classes)
     models: tuple[ModelShare, ...]  # all that were tried, the weightiest first
-    mislabel_probability: Array | None  # (samples,); None where no model knows of wrong labels
+    mislabel_probability: Array | None  # (samples,); None where no model allows for wrong labels
     # By how many standard errors the best dense model predicts left-out labels better than the sparse one.
     dense_lead: float = 0.0
 
@@ -216,11 +216,15 @@ def _mislabelled(chosen: Sequence[tuple[Model, float, float]], table: Table) -> 
 
 
 def _dense_lead(tried: Sequence[tuple[Model, float]], density: Array, table: Table) -> float:
-    """Of models with all of their variances: the best of the dense ones beside the sparse one."""
+    """Of models with all of their variances: the best of the dense ones beside the sparse one.
+
+    Class frequencies are neither: a sparse model that loses to them is not one of too few weights.
+    """
     sparse: list[Array] = []
     dense: list[Array] = []
     for (model, certainty), of_labels in zip(tried, density, strict=True):
-        if certainty == 1.0 or model.left_out.var is None:
+        whole = certainty == 1.0 or model.left_out.var is None
+        if whole and model.code != "frequencies":
             (sparse if model.code == "sparse" else dense).append(of_labels)
     if not sparse or not dense:
         return 0.0

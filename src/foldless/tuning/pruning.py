@@ -42,7 +42,7 @@ SCAN_SWEEPS = 50
 SEARCH_TOLERANCE = 0.05
 MOST_SEARCH_FITS = 40
 FIRST_SEARCH_STEP = 0.5
-# Densities and noises that the search may not leave: all features, and labels that say nothing.
+# Densities and noises that the search may not leave: all features, and labels that are noise.
 SMALLEST_NOISE, LARGEST_NOISE, LARGEST_DENSITY = 1e-3, 0.49, 0.95
 
 
@@ -195,7 +195,7 @@ class _Data:
         operator = self.operator
         if self.intercept:
             operator = WithIntercept(operator)
-            # As much as all features together can do, and no more: labels of a step do not tell scales.
+            # As much as all features together can do, and no more: labels of a step do not depend on scale.
             others.append((slice(-1, None), Gaussian(density)))
         prior = Blocks(Pruned(density), tuple(others))
         return Problem(operator, self.labels, self.sample_weight, channel, prior, left_out=self.left_out)
@@ -229,7 +229,7 @@ class _Contest:
 
 
 def _try_grid(search: Search, contest: _Contest) -> None:
-    """Every candidate; for each density from the noisiest labels on, the calmest fit, each from the last."""
+    """Every candidate; for each density from the noisiest labels on, each fit from the last."""
     for density in search.densities:
         solution: Solution | None = None
         for noise in sorted(search.noises, reverse=True):

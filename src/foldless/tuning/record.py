@@ -30,7 +30,7 @@ class Run:
     outcome: Outcome
     n_iter: int
     learnt: tuple[str, ...] = ()  # parameters that moved with the iterations, as ``prior__inclusion``
-    detail: str = ""  # the generative weight, the score variance
+    detail: str = ""  # the generative weight, the score variance, or that it began at plain parameters
     # Whether the published answer goes back to this run.
     used: bool = True
 
@@ -46,6 +46,8 @@ PURPOSES = {
     "integrate": "a neighbour of the parameters, to integrate over them",
     "fallback": "another solver, where the planned one did not settle",
 }
+# Of these, what only refines an answer.
+REFINES = ("polish", "integrate")
 
 
 @registered("record/flag")
@@ -165,7 +167,7 @@ class Recorder:
 
 
 def solver_name(solver: Solver[Any]) -> str:
-    """As a reader of the papers knows it."""
+    """As in the papers."""
     name = type(solver).__name__
     rule = getattr(solver, "rule", "sum-product")
     return name if rule == "sum-product" else f"{name} ({rule})"

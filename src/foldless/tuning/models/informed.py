@@ -2,7 +2,7 @@
 
 Sparse models lose to ridge regression where many correlated features share the signal, as genes and voxels
 do, and ridge regression loses where few features matter. Between them lie Gaussian priors whose variances
-follow what the class means say of a feature (`Contrasts`):  variance ∝ relevance^a,  where a = 0 is ridge,
+follow how far apart its class means are (`Contrasts`):  variance ∝ relevance^a,  where a = 0 is ridge,
 and a = 1 and 2 concentrate on fewer and fewer features. Which of them, with or without wrong labels, is left
 to the left-out labels (`portfolio`), since all are cheap: EP in kernels of samples.
 
@@ -11,13 +11,13 @@ any difference between the classes its mean is 1. The relevance max(t² - 1, 0) 
 noise does not explain.
 
 Columns are centred at the middle between the class means, c, and the intercept has a narrow prior at the log
-odds of the classes: before it knows any covariances, the model has its boundary where linear discriminant
+odds of the classes: before any covariances are known, the model has its boundary where linear discriminant
 analysis has it. An intercept without prior follows the larger class when weights are shrunk.
 
 **Leave-one-out must not count a label twice.** Variances D and centres c are made of labels, and the
-cavities of EP do not know that. Let D' and c' be made without the left-out samples, X' = X - 1 c'ᵀ, and let
-r' and W' be the dual weights and matrix downdated by these samples' labels. To first order in what changes,
-the prediction from all other samples, variances and centres included, is
+cavities of EP take no account of that. Let D' and c' be made without the left-out samples, X' = X - 1 c'ᵀ,
+and let r' and W' be the dual weights and matrix downdated by these samples' labels. To first order in what
+changes, the prediction from all other samples, variances and centres included, is
 
     k'ᵀ (r' - W' ΔK r'),   k' = X' D' x',   ΔK = X' D' X'ᵀ - X D Xᵀ,
 
@@ -75,7 +75,7 @@ def informed_ridges(table: Table, recipes: tuple[Recipe, ...], recorder: Recorde
     @cache
     def all_weights() -> InformedWeights:
         # One pass over X for all of them, and only if any is asked for.
-        return informed_weights(columns, base, contrasts, fits, np.arange(len(fits.recipes)))
+        return informed_weights(columns, base, contrasts, fits)
 
     def weights(model: int) -> Weights:
         found = all_weights()
@@ -148,7 +148,7 @@ class InformedFits:
 
 @dataclass(frozen=True, eq=False)
 class InformedWeights:
-    """Moments of weights under some of the models, in the units of the tiles: score = weights x + kept."""
+    """Moments of weights under every model, in the units of the tiles: score = weights x + kept."""
 
     mean: Array  # (models, columns)
     var: Array
@@ -185,12 +185,11 @@ def fit_informed(
 
 
 def informed_weights(
-    columns: Penalised, base: Base, contrasts: Contrasts, found: InformedFits, chosen: NDArray[np.intp]
+    columns: Penalised, base: Base, contrasts: Contrasts, found: InformedFits
 ) -> InformedWeights:
-    """Posterior moments of all weights under the chosen models; the last of the kept is the intercept."""
-    recipes = [found.recipes[n] for n in chosen]
-    fits = found.fits.chosen(chosen)
-    prior_var = np.zeros((chosen.size, columns.free.size))
+    """Posterior moments of all weights under every model; the last of the kept is the intercept."""
+    recipes, fits = found.recipes, found.fits
+    prior_var = np.zeros((len(recipes), columns.free.size))
     middle = np.zeros(columns.free.size)
     for which, tile in columns:
         contrast = contrasts.of(tile)

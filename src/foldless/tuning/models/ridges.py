@@ -10,7 +10,7 @@ import numpy as np
 from foldless.beliefs import Array
 from foldless.channels import Channel, Multinomial
 from foldless.priors import Gaussian
-from foldless.solution import Solution
+from foldless.solution import Outcome, Solution
 from foldless.solvers import EP, GAMP, Stopping
 from foldless.solvers.base import Solver
 from foldless.tuning.models.base import Model, of_solution
@@ -76,6 +76,9 @@ def ridges(
             state=state,
             detail=recipe.name,
         )
+        if solution.outcome is Outcome.INTERRUPTED:
+            # Without this ridge the average would be another, so the fit ends, as in other dense models.
+            raise KeyboardInterrupt
         if not solution.outcome.trustworthy:
             return None
         last = solution

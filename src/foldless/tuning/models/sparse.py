@@ -80,11 +80,13 @@ def fit_sparse(
 ) -> SparseFits:
     """The sparse model as planned: from one start, or from the better of two; or from where it ended before.
 
-    `warm` must be a fit of the same data under the same plan: then it is the same answer, to the tolerance.
-    One that did not settle would only go on not settling.
+    `warm` must be a settled fit of the same data under the same plan: then it is the same answer, to the
+    tolerance.
     """
-    if warm is not None and warm.outcome.trustworthy:
-        return _continued(table, warm, patient(choices, sparse, warm.start), recorder)
+    if warm is not None:
+        # From a start that only the fallback has, it was the fallback that settled.
+        begun_with = sparse if warm.start in sparse.starts else sparse.fallback or sparse
+        return _continued(table, warm, patient(choices, begun_with, warm.start), recorder)
     tried: list[tuple[SparseFits, slice]] = []
     for start in sparse.starts:
         begun, own = len(recorder.runs), patient(choices, sparse, start)
@@ -129,7 +131,8 @@ def _continued(table: Table, warm: SparseFits, choices: Choices, recorder: Recor
         )
 
     judged = run(warm.judged)
-    selects = judged if warm.selects.solution is warm.judged else run(warm.selects.solution)
+    alone = warm.selects.solution is warm.judged or judged.outcome is Outcome.INTERRUPTED
+    selects = judged if alone else run(warm.selects.solution)
     return replace(warm, selects=Fit.of(selects, table), judged=judged)
 
 
@@ -157,7 +160,7 @@ def _from_plain_parameters(
     def run(purpose: str, problem: Any, stopping: Stopping, **more: Any) -> Solution:
         return recorder.solve(problem, solver, model=SPARSE, purpose=purpose, stopping=stopping, **more)
 
-    plain = run(purpose, problem, choices.stopping)
+    plain = run(purpose, problem, choices.stopping, detail=PLAIN)
     as_it_is = SparseFits.one(Fit.of(plain, table), solver, PLAIN)
     # Where no feature is more in than out, there is nothing to tune by. With exact covariances other
     # parameters may settle what plain ones do not; with diagonal ones it is correlations that keep it moving,

@@ -1,0 +1,48 @@
+"""An interrupt ends the fit, whichever of its models is being fitted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from foldless import EPBayesPointClassifier, SparseClassifier
+from foldless.tuning import record
+
+
+def table() -> tuple[Any, Any]:
+    """Columns that share a factor, more samples than features: ridges by EP beside the sparse model."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((80, 20)) + 2.0 * rng.standard_normal((80, 1))
+    return X, X[:, 0] + 0.5 * rng.standard_normal(80) > 0
+
+
+@pytest.mark.parametrize(
+    ("model", "of_model", "n_before"),
+    [(SparseClassifier(), "ridge", 1), (EPBayesPointClassifier(), "sparse", 1)],
+    ids=["ridges", "kinds of noise"],
+)
+def test_an_interrupt_does_not_just_leave_a_model_out(
+    model: Any, of_model: str, n_before: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[str] = []
+    solve, recorded = record.solve, record.Recorder.solve
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    def recorded_solve(self: Any, *args: Any, **options: Any) -> Any:
+        begun.append(options["model"])
+        return recorded(self, *args, **options)
+
+    def interrupted_solve(*args: Any, **options: Any) -> Any:
+        if begun.count(of_model) > n_before:
+            options["watch"] = interrupt
+        return solve(*args, **options)
+
+    monkeypatch.setattr(record.Recorder, "solve", recorded_solve)
+    monkeypatch.setattr(record, "solve", interrupted_solve)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(*table())
+    assert begun.count(of_model) == n_before + 1
