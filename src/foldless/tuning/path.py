@@ -27,16 +27,18 @@ from foldless.tuning.models.sparse import (
     fit_sparse,
     patient,
 )
-from foldless.tuning.plan import FIRST_RIDGE, DensePlan, Plan, Recipe
+from foldless.tuning.plan import (
+    CLEAR_STANDARD_ERRORS,
+    FIRST_RIDGE,
+    WORTH_IT,
+    DensePlan,
+    Plan,
+    Recipe,
+)
 from foldless.tuning.portfolio import Portfolio, alone, stacked
 from foldless.tuning.record import FELL_BACK, FLAGS, NOT_SPARSE, Flag, Record, Recorder
 from foldless.tuning.rows import parts_of
 from foldless.tuning.table import Table
-
-# An average in which a model has a smaller weight than this is hardly another without it.
-WORTH_IT = 0.1
-# Dense models that predict better than the sparse one by more than this are a reason for care.
-CLEAR_STANDARD_ERRORS = 2.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,15 +121,14 @@ class _Path:
         """The fit of very many rows, from one of some of them; None if that may not be trusted."""
         table, sparse = self.table, self.plan.sparse
         parts = parts_of(table, sparse.search_rows)
-        checked = self.plan.path == "diagonal" or self.plan.dense is not None
-        sample = fit_sample(table, parts, sparse, self.choices, self.recorder, checked=checked)
+        sample = fit_sample(table, parts, sparse, self.choices, self.recorder)
         if sample is None:
             return None
         known: States = {}
         if self.plan.dense is not None and sample.outcome is not Outcome.INTERRUPTED:
             known = self._states_worthwhile(sample)
         fit = fit_tuned(table, patient(self.choices, sparse, CLASS_MEANS), self.recorder, sample=sample)
-        if checked and not (fit.outcome.trustworthy or fit.outcome is Outcome.INTERRUPTED):
+        if sparse.sample_checked and not (fit.outcome.trustworthy or fit.outcome is Outcome.INTERRUPTED):
             return None
         dense: list[Model] = []
         if self.plan.dense is not None and known:

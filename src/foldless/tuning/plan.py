@@ -44,6 +44,12 @@ SEARCHED_VARIANCES = (0.1, 1.0, 10.0, 100.0, 1000.0, 10000.0)
 # With more features than samples any labels can be separated. A prior this wide leaves it to them how far, as
 # a Bayes point machine does; wrong labels and certainties make predictions more or less timid.
 INFORMED_VARIANCE = 1000.0
+# An average in which a model has a smaller weight than this is hardly another without it.
+WORTH_IT = 0.1
+# Dense models that predict better than the sparse one by more than this are a reason for care.
+CLEAR_STANDARD_ERRORS = 2.0
+# A loss on other samples beyond the leave-one-out loss by more than this is more than chance.
+HONEST_STANDARD_ERRORS = 3.0
 # Parts that ridges are left out in where one by one costs too much.
 N_PARTS = 5
 
@@ -120,6 +126,8 @@ class SparsePlan:
     blend_tolerance: float = 0.0  # at least, from class means
     patience: int | None = None
     search_rows: int = 0  # to search with before all rows are fitted; 0: no such search
+    # Whether other rows must agree with the leave-one-out of those before all are fitted from them.
+    sample_checked: bool = False
     screened: bool = False  # most weights are visited only now and then
     polish: bool = False
     integrate: bool = False
@@ -334,6 +342,7 @@ class _Planning:
             blend_tolerance=TOLERANCE_OF_MANY if words_of_many else 0.0,
             patience=PATIENCE if words_of_many else None,
             search_rows=self._search_rows,
+            sample_checked=self.words,
             screened=not self.many and self.facts.n_features >= self.budget.screened,
             polish=polish,
             integrate=polish and self.cost <= self.budget.integrate,
@@ -370,6 +379,7 @@ class _Planning:
             blend_tolerance=TOLERANCE_OF_MANY if self.many else 0.0,
             patience=PATIENCE,
             search_rows=self._search_rows,
+            sample_checked=True,
             screened=not self.many and self.facts.n_features >= self.budget.screened,
         )
 

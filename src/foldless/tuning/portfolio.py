@@ -132,7 +132,7 @@ def alone(model: Model, table: Table) -> Portfolio:
     loss = -float(table.share @ table.log_density(log_proba))
     part = Part(model.code, 1.0, model.channel, 1.0, model.weights())
     share = ModelShare(model.code, model.name, 1.0, loss)
-    return Portfolio(Average((part,)), log_proba, (share,), _mislabelled([(model, 1.0, 1.0)], table))
+    return Portfolio(Average((part,)), log_proba, (share,), _mislabelled([(model, 1.0, 1.0)], table, [model]))
 
 
 def stacked(models: Sequence[Model], table: Table) -> Portfolio:
@@ -174,7 +174,7 @@ def stacked(models: Sequence[Model], table: Table) -> Portfolio:
         average,
         left_out,
         tuple(sorted(shares, key=lambda s: -s.weight)),
-        _mislabelled(chosen, table),
+        _mislabelled(chosen, table, models),
         _dense_lead(tried, density, table),
     )
 
@@ -202,9 +202,14 @@ def _variance(model: Model, certainty: float) -> Array:
     return certainty * model.left_out.var
 
 
-def _mislabelled(chosen: Sequence[tuple[Model, float, float]], table: Table) -> Array | None:
-    """The probability of each label being wrong, under models with their certainties and weights."""
-    if not any(isinstance(model.channel, FlippedLabels) for model, _, _ in chosen):
+def _mislabelled(
+    chosen: Sequence[tuple[Model, float, float]], table: Table, tried: Sequence[Model]
+) -> Array | None:
+    """The probability of each label being wrong, under models with their certainties and weights.
+
+    None where no model that was tried allows for wrong labels; zero where those that do have no weight.
+    """
+    if not any(isinstance(model.channel, FlippedLabels) for model in tried):
         return None
     found = np.zeros(table.shape[0])
     for model, certainty, weight in chosen:

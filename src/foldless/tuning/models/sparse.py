@@ -23,7 +23,7 @@ from foldless.tuning.em import EM, tunable_names
 from foldless.tuning.fit import SPARSE, Choices, Fit, fit_some_rows, fit_tuned
 from foldless.tuning.integration import integrated
 from foldless.tuning.models.base import Model, of_solution, weights_of
-from foldless.tuning.plan import EXPECTED_ACTIVE, PLAIN_SLAB_VARIANCE, SparsePlan
+from foldless.tuning.plan import EXPECTED_ACTIVE, HONEST_STANDARD_ERRORS, PLAIN_SLAB_VARIANCE, SparsePlan
 from foldless.tuning.record import Recorder
 from foldless.tuning.rows import Parts
 from foldless.tuning.table import Table, assembled
@@ -31,8 +31,6 @@ from foldless.tuning.table import Table, assembled
 # EM moves every so many iterations of exact covariances.
 EM_PERIOD = 2
 POLISH_STOPPING = Stopping(tol=1e-3, max_iter=100, patience=40)
-# A loss on other samples beyond the leave-one-out loss by more than this is more than chance.
-HONEST_STANDARD_ERRORS = 3.0
 PLAIN, CLASS_MEANS = "plain parameters", "class means"
 
 
@@ -230,7 +228,7 @@ def finished(fit: Fit, sparse: SparsePlan, choices: Choices, recorder: Recorder)
 
 
 def fit_sample(
-    table: Table, parts: Parts, sparse: SparsePlan, choices: Choices, recorder: Recorder, *, checked: bool
+    table: Table, parts: Parts, sparse: SparsePlan, choices: Choices, recorder: Recorder
 ) -> Fit | None:
     """A fit of some rows as though columns were independent; None if it may not be trusted.
 
@@ -238,7 +236,7 @@ def fit_sample(
     other rows they have not, and the fit of all rows may start from it.
     """
     found = fit_some_rows(parts.search, table, patient(choices, sparse, CLASS_MEANS), recorder)
-    if found is None or found.outcome is Outcome.INTERRUPTED or not checked:
+    if found is None or found.outcome is Outcome.INTERRUPTED or not sparse.sample_checked:
         return found
     if not (found.outcome.trustworthy and loo_holds(found, table.some_rows(parts.check))):
         return None
