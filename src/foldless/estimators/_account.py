@@ -231,8 +231,9 @@ class Account:
         if tried:
             why = ": expectation maximisation from there did not settle at a larger evidence."
         elif sparse.em_iterations:
-            why = ": there was nothing to learn them from."
-        values = "as given" if self.plan.path == "requested" else "left at plain values"
+            settled = self._answer.outcome.trustworthy
+            why = ": there was nothing to learn them from." if settled else ": the fit there did not settle."
+        values = "those it began with" if self.plan.path == "requested" else "left at plain values"
         yield Sentence(
             f"Parameters of the prior and the likelihood were {values}{why}",
             (("learnt", None), ("tuning tried", bool(tried))),

@@ -34,10 +34,11 @@ from foldless.solution import Iteration, Outcome
 from foldless.solvers.solve import Stopping, Watch
 from foldless.tuning.class_means import can_blend
 from foldless.tuning.fit import Choices
+from foldless.tuning.models.sparse import PLAIN
 from foldless.tuning.path import Result
-from foldless.tuning.plan import Budget
+from foldless.tuning.plan import Budget, Plan
 from foldless.tuning.portfolio import Average
-from foldless.tuning.record import Recorder
+from foldless.tuning.record import Record, Recorder
 from foldless.tuning.table import Layout, LeftOut, Table
 
 TWO_CLASSES_ONLY = {
@@ -337,7 +338,7 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
             outcome=self.outcome_,
             n_iter=self.n_iter_,
             history=self.history_,
-            tolerance=max(float(self.tol), plan.sparse.tolerance),
+            tolerance=max(float(self.tol), planned_tolerance(plan, self.record_)),
             flags=tuple(self.flags_),
             class_weight=self.class_weight,
             plan=plan,
@@ -409,3 +410,13 @@ def checked_generative_weight(weight: float | str, channel: Channel) -> float | 
             f"{channel!r}. Use channel='logistic' or 'robust-logistic', or generative_weight=0."
         )
     return float(weight)
+
+
+def planned_tolerance(plan: Plan, record: Record) -> float:
+    """The least tolerance that the plan had for the start, or the fallback, that the answer goes back to."""
+    used = record.used("sparse")
+    sparse = plan.sparse
+    if sparse.fallback is not None and any(run.purpose == "fallback" for run in used):
+        sparse = sparse.fallback
+    plain = any(run.detail == PLAIN for run in used)
+    return sparse.tolerance if plain else sparse.blend_tolerance

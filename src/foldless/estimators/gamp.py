@@ -261,6 +261,11 @@ class GAMPClassifier(WarmStart, MessagePassingClassifier):
         if n_classes > 2 and (self.solver == "vamp" or isinstance(self.solver, VAMP)):
             raise ValueError("solver='vamp' is for two classes. Use 'gamp', 'ep' or 'hygamp'.")
         if isinstance(self.solver, Solver):
+            if (self.rule, self.variances, self.damping) != ("sum-product", "rank-one", "adaptive"):
+                raise ValueError(
+                    "rule, variances and damping are for solvers by name. Set them in the object: "
+                    f"solver={self.solver!r}."
+                )
             return self.solver
         damping = damping_from(self.damping)
         if self.solver == "gamp":

@@ -48,7 +48,7 @@ SPARSE = "sparse"
 class Choices:
     """What is to be fitted, and how. Names for priors become objects with starting values from the data."""
 
-    prior: str | Prior
+    prior: str | Prior  # the plan of the default classifier names its own
     channel: Channel
     solver: Solver[Any]
     stopping: Stopping

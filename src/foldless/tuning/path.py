@@ -64,6 +64,8 @@ def fit_table(
     warm: SparseFits | None = None,
 ) -> Result:
     """Fit the models of the plan; `nonzero_fraction` is of the columns, `warm` an earlier fit of the same."""
+    if plan.path != "requested":
+        choices = replace(choices, prior=plan.sparse.prior)
     if plan.sparse.screened and choices.screening is None:
         choices = replace(choices, screening=Screening(least_weights=0))
     unit = None

@@ -119,7 +119,7 @@ class SparsePlan:
     # there are two, the first that settles is taken, or the one that predicts left-out labels better.
     starts: tuple[str, ...] = ("class means",)
     judged_by_left_out: bool = False
-    variances: str = "rank-one"
+    variances: str = "rank-one"  # of message passing from plain parameters
     tuning: str = "em"  # or "sure": how parameters are learnt
     em_iterations: int = 0  # from plain parameters
     tolerance: float = 0.0  # at least, from plain parameters

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from foldless.priors import Gaussian, Prior, RowSparse, SpikeAndSlab
+from foldless.priors import PRIORS, Gaussian, Prior
 from foldless.solution import History, Outcome, Solution
 from foldless.solvers import EP, GAMP, Stopping
 from foldless.solvers.base import Solver
@@ -190,8 +190,8 @@ def plain_prior(table: Table, choices: Choices) -> Prior:
     """Few features expected, of about two log-odds per standard deviation; or a prior given as an object."""
     if isinstance(choices.prior, Prior):
         return choices.prior
-    kind = RowSparse if table.n_scores > 1 else SpikeAndSlab
-    return kind(Gaussian(PLAIN_SLAB_VARIANCE), min(EXPECTED_ACTIVE / max(table.n_free, 1), 0.5))
+    inclusion = min(EXPECTED_ACTIVE / max(table.n_free, 1), 0.5)
+    return PRIORS[choices.prior](slab=Gaussian(PLAIN_SLAB_VARIANCE), inclusion=inclusion)  # type: ignore[call-arg]
 
 
 # ---------------------------------------------------------------------- with exact covariances, afterwards
