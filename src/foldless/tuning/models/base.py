@@ -9,11 +9,12 @@ from typing import NamedTuple
 import numpy as np
 
 from foldless.beliefs import Array
-from foldless.channels import Channel, Logistic, Multinomial
+from foldless.channels import Channel, FlippedLabels, Logistic, Multinomial
 from foldless.operators import Operator
 from foldless.registry import registered
 from foldless.solution import Solution
 from foldless.solvers.ep import left_out_groups
+from foldless.tuning.plan import Recipe
 from foldless.tuning.table import Table
 
 
@@ -102,3 +103,7 @@ def class_frequencies(table: Table) -> Model:
     weights = Weights(nothing, nothing, whole[0], np.zeros(table.n_scores))
     channel = Logistic() if table.n_classes == 2 else Multinomial(table.n_classes)
     return Model("frequencies", "class frequencies", channel, Scores(of_samples, None), lambda: weights)
+
+
+def channel_of(recipe: Recipe) -> Channel:
+    return FlippedLabels(Logistic(), recipe.flip_prob) if recipe.flip_prob else Logistic()

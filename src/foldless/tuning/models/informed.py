@@ -38,11 +38,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foldless.beliefs import Array
-from foldless.channels import Channel, FlippedLabels, Logistic
 from foldless.solution import Outcome
 from foldless.solvers.gaussian_layer import Tiles
 from foldless.solvers.kernel_ep import KernelFits, dual_weights, kernel_ep
-from foldless.tuning.models.base import Model, Scores, Weights
+from foldless.tuning.models.base import Model, Scores, Weights, channel_of
 from foldless.tuning.plan import Recipe
 from foldless.tuning.record import Recorder, Run
 from foldless.tuning.table import COVARIATE_VARIANCE, Table
@@ -92,10 +91,6 @@ def informed_ridges(table: Table, recipes: tuple[Recipe, ...], recorder: Recorde
         return Model(recipe.code, recipe.name, channel_of(recipe), scores, partial(weights, model))
 
     return [of_recipe(model, recipe) for model, recipe in enumerate(fits.recipes)]
-
-
-def channel_of(recipe: Recipe) -> Channel:
-    return FlippedLabels(Logistic(), recipe.flip_prob) if recipe.flip_prob else Logistic()
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,8 +13,7 @@ from foldless.priors import Gaussian
 from foldless.solution import Outcome, Solution
 from foldless.solvers import EP, GAMP, Stopping
 from foldless.solvers.base import Solver
-from foldless.tuning.models.base import Model, of_solution
-from foldless.tuning.models.informed import channel_of
+from foldless.tuning.models.base import Model, channel_of, of_solution
 from foldless.tuning.plan import (
     PATIENCE,
     RIDGE_MAX_ITER,
