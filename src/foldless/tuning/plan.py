@@ -72,8 +72,8 @@ class Recipe(NamedTuple):
         return f"{self.code.replace('-', ' ')}, score variance {self.score_variance:g}{noise}"
 
 
-# For at most as many features as samples, or words. There a wide prior can call every sample that does not fit
-# wrongly labelled, and leave-one-out does not notice: wrong labels go with narrow priors only.
+# For at most as many features as samples, or words. There a wide prior can call every sample that does not
+# fit wrongly labelled, and leave-one-out does not notice: wrong labels go with narrow priors only.
 RIDGES = (Recipe(1.0), Recipe(10.0), Recipe(100.0), Recipe(1.0, 0.1), Recipe(10.0, 0.1))
 INFORMED = tuple(Recipe(INFORMED_VARIANCE, flips, exponent) for exponent in (0, 1, 2) for flips in (0.0, 0.1))
 # The second is fitted first where the others may not be worth it: they are not if it has no share.
