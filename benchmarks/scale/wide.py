@@ -21,7 +21,7 @@ from benchmarks.studies import _common as common
 from benchmarks.studies._isolated import isolated
 from benchmarks.studies._rivals import has_celer, penalty_grid
 from foldless import SparseClassifier
-from foldless.solution import Iteration
+from foldless.problem import Iteration
 from foldless.solvers.screening import Screening
 from foldless.tuning.fit import Choices
 

@@ -24,8 +24,8 @@ from foldless.io import printable
 from foldless.io.names import counted
 from foldless.plots import InclusionDisplay, LeaveOneOutDisplay, save
 from foldless.plots.readings import NORMAL_90
+from foldless.problem import Iteration
 from foldless.report.wording import percent, plural, probability
-from foldless.solution import Iteration
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

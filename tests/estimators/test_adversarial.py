@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
 from foldless import SparseClassifier
-from foldless.solution import Outcome
+from foldless.problem import Outcome
 
 # Of each kind; the first of them, in every storage, in every run of the tests; the rest is a study.
 N_OF_A_KIND, N_AT_FIRST = 50, 12

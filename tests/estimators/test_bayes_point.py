@@ -15,7 +15,7 @@ from sklearn.svm import SVC
 
 from foldless import BayesPointClassifier, EPBayesPointClassifier
 from foldless.channels import FlippedLabels, Probit, Step
-from foldless.solution import Outcome
+from foldless.problem import Outcome
 
 # Without choices, and so without folds: fast in plain NumPy.
 PLAIN = {"violation_cost": 1.0, "n_sweeps": 4, "beta": 1.0, "n_bins": 16}

@@ -17,7 +17,7 @@ from foldless.datasets import make_class_means
 from foldless.operators import Dense, Standardized
 from foldless.operators.whitened import Whitening
 from foldless.priors import Pruned
-from foldless.solution import Outcome
+from foldless.problem import Outcome
 from foldless.theory import saddle_point
 
 

@@ -27,7 +27,7 @@ from foldless import (
 from foldless.channels import FlippedLabels, Logistic, Probit
 from foldless.datasets import make_class_means
 from foldless.priors import Gaussian, Laplace, SpikeAndSlab
-from foldless.solution import Outcome
+from foldless.problem import Outcome
 
 CLASSIFIERS = [SparseClassifier(), GAMPClassifier()]
 # These select nothing, so fewer checks apply. Without choices the knapsack needs no folds, and no numba; EP

@@ -21,7 +21,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from foldless import SMLRClassifier
 from foldless.datasets import make_class_means
-from foldless.solution import Outcome
+from foldless.problem import Outcome
 from foldless.theory import bound
 from reference.scikit_learn import mixed_penalty
 

@@ -33,11 +33,11 @@ from foldless.datasets import make_class_means
 from foldless.estimators._summary import STANDARDISED, LeaveOneOut, Sentence, Summarised, Summary
 from foldless.estimators.baselines import OneBitCS, RVMClassifier, SBMLRClassifier
 from foldless.io import printable
+from foldless.problem import History, Iteration, Outcome
 from foldless.report import features, pictures, samples
 from foldless.report.page import environment
 from foldless.report.wording import listed, named, plural, probability, sentence, signed
 from foldless.selection import CredibleSet
-from foldless.solution import History, Iteration, Outcome
 from foldless.tuning.portfolio import ModelShare
 from foldless.tuning.record import Flag
 from reference.hostile_names import HOSTILE_NAMES

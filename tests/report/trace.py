@@ -15,7 +15,7 @@ from foldless.estimators._base import MessagePassingClassifier
 from foldless.operators import Standardized
 from foldless.operators.whitened import Whitening
 from foldless.priors import Blocks, Prior, Ridged
-from foldless.solution import Outcome
+from foldless.problem import Outcome
 from foldless.tuning.models import informed
 from foldless.tuning.table import Table
 

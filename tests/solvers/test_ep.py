@@ -12,8 +12,7 @@ from scipy.special import log_ndtr
 from foldless.channels import Channel, FlippedLabels, Logistic, Probit, Step
 from foldless.operators import Dense, Operator, Standardized, WithIntercept, operator_from
 from foldless.priors import Blocks, Gaussian, Laplace, Prior, SpikeAndSlab
-from foldless.problem import Problem
-from foldless.solution import Outcome, Solution
+from foldless.problem import Outcome, Problem, Solution
 from foldless.solvers import EP, GAMP, ConstantDamping, Stopping, solve
 from foldless.solvers.gaussian_layer import NotPositiveDefinite, Tiles
 from foldless.solvers.sites import opened_layers, sites_at_cavities

@@ -9,8 +9,7 @@ from numpy.testing import assert_allclose
 from foldless.channels import Multinomial
 from foldless.operators import operator_from
 from foldless.priors import Gaussian, RowSparse
-from foldless.problem import Problem
-from foldless.solution import Outcome
+from foldless.problem import Outcome, Problem
 from foldless.solvers import EP, GAMP, ClusteredEP, Stopping, solve
 from foldless.solvers.ep import left_out_groups
 from foldless.solvers.multinomial_ridge import multinomial_ridge

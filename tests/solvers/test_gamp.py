@@ -15,8 +15,7 @@ from sklearn.svm import LinearSVC
 from foldless.channels import Channel, FlippedLabels, Hinge, Logistic, Pinned, Probit
 from foldless.operators import Dense, MeanRemoved
 from foldless.priors import Blocks, ElasticNet, Gaussian, Laplace, Prior, SpikeAndSlab
-from foldless.problem import Problem
-from foldless.solution import Outcome, Solution
+from foldless.problem import Outcome, Problem, Solution
 from foldless.solvers import GAMP, AdaptiveDamping, ConstantDamping, Stopping, solve
 from foldless.solvers.gamp import RULES, VARIANCES
 from reference.probit_posteriors import dense_ep, enumerated_spike_and_slab

@@ -12,8 +12,7 @@ from foldless.channels import Logistic, Multinomial
 from foldless.operators import operator_from
 from foldless.priors import Blocks, Gaussian, GaussianMixture, Laplace, MultivariateGaussian, RowSparse
 from foldless.priors.laplace import l1_rows
-from foldless.problem import Problem
-from foldless.solution import Outcome
+from foldless.problem import Outcome, Problem
 from foldless.solvers import GAMP, HyGAMP, Stopping, solve
 from reference.scikit_learn import mixed_penalty
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from foldless.solution import Outcome
+from foldless.problem import Outcome
 from foldless.solvers.knapsack import Machine
 from foldless.solvers.knapsack.settings import (
     Choices,

@@ -15,7 +15,7 @@ from sklearn.linear_model import LogisticRegression
 
 from foldless.kernels.smlr import follow_signs
 from foldless.operators import Standardized, operator_from
-from foldless.solution import Outcome
+from foldless.problem import Outcome
 from foldless.solvers.smlr import (
     L1,
     Labels,

@@ -11,8 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from foldless.channels import Logistic, Probit
 from foldless.operators import Dense
 from foldless.priors import Gaussian, SpikeAndSlab
-from foldless.problem import Problem
-from foldless.solution import Outcome
+from foldless.problem import Outcome, Problem
 from foldless.solvers import GAMP, AdaptiveDamping, ConstantDamping, Stopping, solve
 from foldless.solvers.base import Solver
 from foldless.solvers.message_passing import damping_from

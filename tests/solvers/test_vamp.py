@@ -9,8 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from foldless.channels import FlippedLabels, Logistic, Pinned, Probit
 from foldless.operators import Dense, MeanRemoved, Standardized, WithIntercept
 from foldless.priors import Blocks, Gaussian, HyperPrior, Laplace, SpikeAndSlab
-from foldless.problem import KeptColumns, Problem
-from foldless.solution import Outcome
+from foldless.problem import KeptColumns, Outcome, Problem
 from foldless.solvers import EP, GAMP, ConstantDamping, Stopping, solve
 from foldless.solvers.vamp import LEAST_PRIOR_SHARE, VAMP, TiedSites
 from foldless.tuning.em import EM, tunable_names

@@ -13,7 +13,7 @@ from foldless import GAMPClassifier
 from foldless.channels import Blended, FlippedLabels, Logistic, Pinned, Probit
 from foldless.datasets import make_class_means
 from foldless.priors import Blocks, Gaussian, Laplace, Ridged, SpikeAndSlab
-from foldless.solution import Outcome, Solution
+from foldless.problem import Outcome, Solution
 from foldless.solvers import GAMP, Stopping, solve
 from foldless.solvers.gamp import VARIANCES
 from foldless.tuning.class_means import BlendTuner, blended, can_blend, class_means, descend, unblended

@@ -19,8 +19,7 @@ from foldless.priors import (
     Ridged,
     SpikeAndSlab,
 )
-from foldless.problem import Problem
-from foldless.solution import Outcome
+from foldless.problem import Outcome, Problem
 from foldless.solvers import GAMP, Stopping, solve
 from foldless.tuning import em
 from foldless.tuning.em import EM, checked_names, is_scale, tunable_names

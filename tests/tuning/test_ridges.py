@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from foldless import SparseClassifier
-from foldless.solution import Outcome
+from foldless.problem import Outcome
 from foldless.tuning.models import sparse as sparse_model
 from foldless.tuning.models.newton_ridges import newton_ridges, parts_of
 from foldless.tuning.models.ridges import searched

@@ -12,7 +12,7 @@ from sklearn.base import clone
 
 from foldless import GAMPClassifier, SparseClassifier
 from foldless.operators import Standardized
-from foldless.solution import Outcome
+from foldless.problem import Outcome
 from foldless.tuning.fit import fit_tuned
 from foldless.tuning.models.sparse import loo_holds
 from foldless.tuning.plan import Budget, requested

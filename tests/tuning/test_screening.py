@@ -17,8 +17,7 @@ from foldless.operators import Dense, Standardized, WithIntercept
 from foldless.operators.partly_visited import PartlyVisited
 from foldless.priors import Blocks, Gaussian, Pruned, Ridged, SpikeAndSlab
 from foldless.priors.wrappers import WithScreenedOut
-from foldless.problem import Problem
-from foldless.solution import Outcome
+from foldless.problem import Outcome, Problem
 from foldless.solvers import GAMP, Stopping, screening, solve
 from foldless.solvers.screening import Screening, _Gathered, _small_problem, solve_screened
 from foldless.tuning.em import EM, tunable_names

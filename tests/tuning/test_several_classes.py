@@ -11,8 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from foldless.channels import Logistic, Multinomial
 from foldless.operators import operator_from
 from foldless.priors import Blocks, Gaussian, Laplace, RowSparse, SpikeAndSlab
-from foldless.problem import Problem
-from foldless.solution import Outcome
+from foldless.problem import Outcome, Problem
 from foldless.solvers import GAMP, Stopping, solve
 from foldless.tuning.class_means import class_means, starting_count
 from foldless.tuning.fit import Choices, fit_tuned

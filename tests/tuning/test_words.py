@@ -12,7 +12,7 @@ from scipy.special import expit
 
 from foldless import GAMPClassifier, SparseClassifier
 from foldless.operators import Standardized, operator_from
-from foldless.solution import Outcome
+from foldless.problem import Outcome
 from foldless.tuning.models import sparse as sparse_model
 from foldless.tuning.record import NOT_SPARSE
 from reference.planned import CORRELATED, NEVER_EXACT, Planned

@@ -21,9 +21,8 @@ from foldless.channels import Logistic, Probit
 from foldless.datasets import make_logistic
 from foldless.operators import Dense
 from foldless.priors import Blocks, Gaussian, SpikeAndSlab
-from foldless.problem import Problem
+from foldless.problem import Problem, Solution
 from foldless.selection import CredibleSets, credible_sets, select
-from foldless.solution import Solution
 from foldless.solvers import EP, GAMP, Stopping, solve
 from foldless.solvers.base import Solver
 from foldless.solvers.ep import ClusteredEP, EPState

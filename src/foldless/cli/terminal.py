@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.status import Status
 
-    from foldless.solution import Iteration
+    from foldless.problem import Iteration
 
 
 class ExitCode(IntEnum):

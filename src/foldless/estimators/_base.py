@@ -29,8 +29,8 @@ from foldless.estimators._saving import Saved
 from foldless.estimators._summary import STANDARDISED, LeaveOneOut, Sentence, Summary, basics
 from foldless.estimators._threads import bounded_threads, one_blas_thread
 from foldless.operators import Standardized
+from foldless.problem import Iteration, Outcome
 from foldless.selection import select
-from foldless.solution import Iteration, Outcome
 from foldless.solvers.solve import Stopping, Watch
 from foldless.tuning.class_means import can_blend
 from foldless.tuning.fit import Choices

@@ -26,7 +26,7 @@ from foldless.estimators._saving import Saved
 from foldless.estimators._summary import AS_THEY_ARE, STANDARDISED, KernelBasis, Sentence, Summary, basics
 from foldless.estimators._threads import one_blas_thread
 from foldless.operators import Dense, Standardized, Storage, operator_from
-from foldless.solution import Iteration, Outcome
+from foldless.problem import Iteration, Outcome
 from foldless.solvers.knapsack import Histograms, Sweep
 
 # How far apart the quartiles of a unit Gaussian are.

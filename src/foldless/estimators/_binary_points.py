@@ -12,8 +12,8 @@ from scipy.special import log_softmax
 from foldless.beliefs import Array
 from foldless.channels import Channel
 from foldless.operators import Operator
+from foldless.problem import Outcome
 from foldless.registry import registered
-from foldless.solution import Outcome
 from foldless.solvers.knapsack import Histograms
 
 

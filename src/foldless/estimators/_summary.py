@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from foldless.beliefs import Array
 
 if TYPE_CHECKING:
+    from foldless.problem import History, Outcome
     from foldless.selection import CredibleSet
-    from foldless.solution import History, Outcome
     from foldless.tuning.plan import Plan
     from foldless.tuning.portfolio import ModelShare
     from foldless.tuning.record import Flag, Record

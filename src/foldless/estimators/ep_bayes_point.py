@@ -24,8 +24,8 @@ from foldless.estimators._binary_points import EPPoint, OneAgainstRest
 from foldless.estimators._kernel_basis import Kernel
 from foldless.estimators._summary import LeaveOneOut, Sentence, Summary
 from foldless.operators import Standardized
+from foldless.problem import History
 from foldless.registry import registered
-from foldless.solution import History
 from foldless.solvers.knapsack.histograms import gaussian_histograms
 from foldless.solvers.solve import Stopping
 from foldless.tuning.em import without_base

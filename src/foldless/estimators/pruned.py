@@ -18,8 +18,8 @@ from foldless.estimators._base import MessagePassingClassifier, checked_stopping
 from foldless.estimators._summary import Sentence, Summary
 from foldless.operators.whitened import WHITENINGS, Whiten
 from foldless.priors import NO_HYPER_PRIOR, Pruned, SupportsInclusion
+from foldless.problem import Solution
 from foldless.registry import registered
-from foldless.solution import Solution
 from foldless.solvers.edges import EdgeMessages
 from foldless.solvers.gamp import GAMP, Variances
 from foldless.solvers.message_passing import Damping, damping_from

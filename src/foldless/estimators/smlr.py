@@ -35,8 +35,8 @@ from foldless.estimators._summary import (
 )
 from foldless.estimators._threads import one_blas_thread
 from foldless.operators import Operator, Standardized, operator_from
+from foldless.problem import Outcome
 from foldless.registry import registered
-from foldless.solution import Outcome
 from foldless.solvers.smlr import ALGORITHMS, L1, PENALTIES, Labels, Regression, RegressionFit, Stop
 from foldless.solvers.smlr.newton_loo import NewtonLOO, scored
 from foldless.solvers.smlr.path import row_space

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from foldless.problem import Outcome
 from foldless.report.subject import Subject
 from foldless.report.wording import counted, listed, number, percent, plural, probability, sentence
-from foldless.solution import Outcome
 
 # An error this many standard errors below guessing is no accident.
 CLEAR_STANDARD_ERRORS = 2.0

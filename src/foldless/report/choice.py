@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import NamedTuple
 
+from foldless.problem import Outcome
 from foldless.report.subject import Subject
 from foldless.report.wording import counted, named, number, percent, plural
-from foldless.solution import Outcome
 from foldless.tuning.record import PURPOSES, Record
 
 

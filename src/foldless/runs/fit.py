@@ -18,8 +18,8 @@ from foldless.estimators._summary import Summary, summary_of
 from foldless.io.journal import BadJournal
 from foldless.io.table import BadTable, Table, check_finite
 from foldless.operators import stays_elsewhere
+from foldless.problem import Iteration
 from foldless.runs.models import DEFAULT, model_named
-from foldless.solution import Iteration
 
 Watch = Callable[[int, Iteration], None]
 

@@ -46,8 +46,7 @@ from foldless.operators.dense import Tiled
 from foldless.operators.partly_visited import PartlyVisited
 from foldless.priors import Blocks, Prior
 from foldless.priors.wrappers import WithScreenedOut, around_innermost, innermost, innermost_cavity
-from foldless.problem import Problem, ScreenedOut
-from foldless.solution import History, Outcome, Solution
+from foldless.problem import History, Outcome, Problem, ScreenedOut, Solution
 from foldless.solvers import GAMP, Stopping, solve
 from foldless.solvers.base import Solver, State, Tuner
 from foldless.solvers.gamp import GAMPState, weight_evidence

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from foldless.component import Component
-from foldless.problem import Problem
-from foldless.solution import History, Iteration, Outcome, Solution
+from foldless.problem import History, Iteration, Outcome, Problem, Solution
 from foldless.solvers.base import Solver, State, Tuner
 
 Watch = Callable[[int, Iteration], None]

@@ -56,8 +56,7 @@ from foldless.priors import (
     RowSparse,
     SpikeAndSlab,
 )
-from foldless.problem import Problem
-from foldless.solution import Outcome, Solution
+from foldless.problem import Outcome, Problem, Solution
 from foldless.solvers.base import State
 from foldless.tuning.em import EM
 from foldless.tuning.table import blocks_of, with_prior

@@ -14,7 +14,7 @@ from foldless.beliefs import Array
 from foldless.channels import Channel, FlippedLabels, Probit, Step
 from foldless.operators import Standardized
 from foldless.priors import Gaussian, Prior
-from foldless.solution import Outcome
+from foldless.problem import Outcome
 from foldless.solvers import EP, Stopping
 from foldless.solvers.solve import Watch
 from foldless.tuning.fit import Choices, Fit, fit_tuned

@@ -12,8 +12,7 @@ from scipy.special import entr
 from foldless.beliefs import Array
 from foldless.channels import Channel, Pinned
 from foldless.priors import HyperPrior, Prior, SupportsInclusion
-from foldless.problem import Problem
-from foldless.solution import Outcome, Solution
+from foldless.problem import Outcome, Problem, Solution
 from foldless.solvers import Stopping
 from foldless.solvers.base import Solver, Tuner
 from foldless.solvers.screening import Screening, solve_screened

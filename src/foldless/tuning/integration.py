@@ -21,8 +21,7 @@ from scipy.special import log_softmax, softmax
 from foldless.beliefs import Array, Posterior
 from foldless.channels import FlippedLabels
 from foldless.priors import Gaussian, HyperPrior, SpikeAndSlab
-from foldless.problem import Problem
-from foldless.solution import History, Outcome, Solution
+from foldless.problem import History, Outcome, Problem, Solution
 from foldless.solvers import EP, Stopping
 from foldless.tuning.fit import SPARSE, Fit
 from foldless.tuning.record import Recorder

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from foldless.beliefs import Array
-from foldless.solution import Outcome
+from foldless.problem import Outcome
 from foldless.solvers.screening import Screening
 from foldless.tuning.fit import SPARSE, Choices, Fit, fit_tuned
 from foldless.tuning.models.base import Model, class_frequencies, of_solution

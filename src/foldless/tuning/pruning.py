@@ -22,8 +22,7 @@ from foldless.channels import Channel, FlippedLabels, Step
 from foldless.operators import Operator, Standardized, WithIntercept
 from foldless.operators.whitened import Whiten, Whitening
 from foldless.priors import Blocks, Gaussian, Prior, Pruned
-from foldless.problem import Problem
-from foldless.solution import Outcome, Solution
+from foldless.problem import Outcome, Problem, Solution
 from foldless.solvers import Stopping
 from foldless.tuning.fit import Choices
 from foldless.tuning.record import Recorder

@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from foldless.problem import Problem
+from foldless.problem import Outcome, Problem, Solution
 from foldless.registry import registered
-from foldless.solution import Outcome, Solution
 from foldless.solvers import Stopping, solve
 from foldless.solvers.base import Solver, Tuner
 from foldless.solvers.solve import Watch

@@ -26,8 +26,8 @@ from scipy.optimize import brentq
 from scipy.special import expit
 
 from foldless.beliefs import Array
+from foldless.problem import Outcome
 from foldless.registry import registered
-from foldless.solution import Outcome
 from foldless.solvers.knapsack import Histograms, Machine, Sweep, grid
 
 COSTS = (0.3, 1.0, 3.0, 10.0)

@@ -20,7 +20,7 @@ from scipy.linalg import eigh
 from foldless.beliefs import Array
 from foldless.operators.base import Operator
 from foldless.operators.dense import Dense
-from foldless.solution import Outcome
+from foldless.problem import Outcome
 from foldless.solvers.smlr.block import block
 from foldless.solvers.smlr.component_wise import component_wise
 from foldless.solvers.smlr.design import Design, Watch, duality_gap

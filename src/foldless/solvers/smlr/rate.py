@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foldless.beliefs import Array
-from foldless.solution import Outcome
+from foldless.problem import Outcome
 from foldless.solvers.smlr import (
     L1,
     Columns,

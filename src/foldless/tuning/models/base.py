@@ -11,8 +11,8 @@ import numpy as np
 from foldless.beliefs import Array
 from foldless.channels import Channel, FlippedLabels, Logistic, Multinomial
 from foldless.operators import Operator
+from foldless.problem import Solution
 from foldless.registry import registered
-from foldless.solution import Solution
 from foldless.solvers.ep import left_out_groups
 from foldless.tuning.plan import Recipe
 from foldless.tuning.table import Table

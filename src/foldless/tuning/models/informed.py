@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foldless.beliefs import Array
-from foldless.solution import Outcome
+from foldless.problem import Outcome
 from foldless.solvers.gaussian_layer import Tiles
 from foldless.solvers.kernel_ep import KernelFits, dual_weights, kernel_ep
 from foldless.tuning.models.base import Model, Scores, Weights, channel_of

@@ -17,7 +17,7 @@ from scipy.special import log_softmax
 from foldless.beliefs import Array
 from foldless.channels import Multinomial
 from foldless.operators import Standardized
-from foldless.solution import Outcome
+from foldless.problem import Outcome
 from foldless.solvers.multinomial_ridge import leave_groups_out, leave_one_out, multinomial_ridge
 from foldless.tuning.models.base import Model, Scores, Weights
 from foldless.tuning.models.ridges import searched

@@ -10,7 +10,7 @@ import numpy as np
 from foldless.beliefs import Array
 from foldless.channels import Channel, Multinomial
 from foldless.priors import Gaussian
-from foldless.solution import Outcome, Solution
+from foldless.problem import Outcome, Solution
 from foldless.solvers import EP, GAMP, Stopping
 from foldless.solvers.base import Solver
 from foldless.tuning.models.base import Model, channel_of, of_solution

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from foldless.priors import PRIORS, Gaussian, Prior
-from foldless.solution import History, Outcome, Solution
+from foldless.problem import History, Outcome, Solution
 from foldless.solvers import EP, GAMP, Stopping
 from foldless.solvers.base import Solver
 from foldless.tuning.em import EM, tunable_names
