@@ -99,7 +99,7 @@ def inclusion_picture(subject: Subject) -> Picture | None:
     free = np.setdiff1d(np.arange(subject.n_weights), subject.kept)
     if not free.size:
         return None
-    names = subject.given_feature_names
+    names = subject.feature_names
     if subject.kept.size:
         names = [subject.feature(int(j)) for j in free]
     display = InclusionDisplay(

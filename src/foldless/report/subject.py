@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -11,27 +10,54 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from foldless.beliefs import Array
-from foldless.estimators._summary import LeaveOneOut, Summary, summary_of
+from foldless.estimators._summary import LeaveOneOut, summary_of
 from foldless.plots.readings import Weights, ranking, weights_of
 from foldless.report.wording import named, sentence
 
+Names = Sequence[Any] | NDArray[Any] | None
 
-@dataclass(frozen=True, eq=False)
+
 class Subject:
-    """What a model has found, and what its user knows beside it."""
+    """What a model has found, and what its user tells beside it; arguments are those of `report.write`."""
 
-    summary: Summary
-    title: str | None
-    source: str | None
-    steps: tuple[str, ...]
-    facts: Mapping[str, object]
-    learning_curve: Any
-    fdr: float | None
-    codes: NDArray[np.intp] | None  # of the recorded labels, positions in classes_
-    given_feature_names: Sequence[Any] | NDArray[Any] | None
-    given_sample_names: Sequence[Any] | NDArray[Any] | None
-    given_descriptions: Sequence[Any] | NDArray[Any] | None
-    n_groups: int | None
+    def __init__(
+        self,
+        model: Any,
+        *,
+        y: ArrayLike | None = None,
+        feature_names: Names = None,
+        sample_names: Names = None,
+        groups: ArrayLike | None = None,
+        title: str | None = None,
+        source: str | None = None,
+        steps: Sequence[str] = (),
+        facts: Mapping[str, object] | None = None,
+        learning_curve: Any = None,
+        feature_descriptions: Names = None,
+        fdr: float | None = None,
+    ) -> None:
+        self.summary = summary = summary_of(model)
+        if isinstance(steps, str):
+            raise ValueError(f"steps must be a list of sentences; got the string {steps!r}.")
+        self.title = None if title is None else named(title)
+        self.source = None if source is None else sentence(source)
+        self.steps = [sentence(step) for step in steps]
+        self.facts = {} if facts is None else facts
+        self.learning_curve = learning_curve
+        self.fdr = summary.fdr if fdr is None else fdr
+        self.feature_names = _by_position(summary.feature_names if feature_names is None else feature_names)
+        self.descriptions = _by_position(feature_descriptions)
+        self.sample_names = _by_position(sample_names)
+        # Of the recorded labels, positions in classes_.
+        self.codes = None if y is None else _codes(np.asarray(y), summary.classes)
+        self.n_groups = None if groups is None else np.unique(np.asarray(groups)).size
+        _check_length("feature_names", self.feature_names, summary.n_features, "features")
+        _check_length("feature_descriptions", self.descriptions, summary.n_features, "features")
+        n_samples = None if self.codes is None else len(self.codes)
+        if summary.loo is not None:
+            n_samples = len(summary.loo.proba)
+        for name, given in (("y", self.codes), ("sample_names", self.sample_names), ("groups", groups)):
+            _check_length(name, given, n_samples, "samples")
 
     # ------------------------------------------------------------------ classes and samples
 
@@ -45,7 +71,7 @@ class Subject:
 
     @cached_property
     def n_samples(self) -> int | None:
-        for known in (self.codes, self.loo_proba, self.mislabel_probability, self.given_sample_names):
+        for known in (self.codes, self.loo_proba, self.mislabel_probability, self.sample_names):
             if known is not None:
                 return len(known)
         return None
@@ -55,7 +81,7 @@ class Subject:
         return None if self.codes is None else np.bincount(self.codes, minlength=len(self.classes))
 
     def sample(self, i: int) -> str:
-        return f"row {i}" if self.given_sample_names is None else named(self.given_sample_names[i])
+        return f"row {i}" if self.sample_names is None else named(self.sample_names[i])
 
     # ------------------------------------------------------------------ features
 
@@ -95,12 +121,10 @@ class Subject:
         if self.summary.kernel is not None:
             around = self.summary.kernel.around
             return f"basis function {j}" if around is None else f"sample {self.sample(int(around[j]))}"
-        names = self.given_feature_names
-        return f"column {j}" if names is None else named(names[j])
+        return f"column {j}" if self.feature_names is None else named(self.feature_names[j])
 
     def description(self, j: int) -> str:
-        given = self.given_descriptions
-        return "" if given is None or self.kernel else named(given[j])
+        return "" if self.descriptions is None or self.kernel else named(self.descriptions[j])
 
     @property
     def inclusion(self) -> Array | None:
@@ -162,53 +186,6 @@ class Subject:
         return self.loo is not None and self.loo.of == "groups"
 
 
-def subject_of(
-    model: Any,
-    *,
-    y: ArrayLike | None = None,
-    feature_names: Sequence[Any] | NDArray[Any] | None = None,
-    sample_names: Sequence[Any] | NDArray[Any] | None = None,
-    groups: ArrayLike | None = None,
-    title: str | None = None,
-    source: str | None = None,
-    steps: Sequence[str] = (),
-    facts: Mapping[str, object] | None = None,
-    learning_curve: Any = None,
-    feature_descriptions: Sequence[Any] | NDArray[Any] | None = None,
-    fdr: float | None = None,
-) -> Subject:
-    """The arguments of `report.write`, checked."""
-    summary = summary_of(model)
-    if isinstance(steps, str):
-        raise ValueError(f"steps must be a list of sentences; got the string {steps!r}.")
-    if feature_names is None:
-        feature_names = summary.feature_names
-    _check_length("feature_names", feature_names, summary.n_features, "features")
-    _check_length("feature_descriptions", feature_descriptions, summary.n_features, "features")
-    codes = None if y is None else _codes(np.asarray(y), summary.classes)
-    n_samples = None if codes is None else len(codes)
-    if summary.loo is not None:
-        n_samples = len(summary.loo.proba)
-    if n_samples is not None:
-        _check_length("y", codes, n_samples, "samples")
-        _check_length("sample_names", sample_names, n_samples, "samples")
-        _check_length("groups", groups, n_samples, "samples")
-    return Subject(
-        summary,
-        None if title is None else named(title),
-        None if source is None else sentence(source),
-        tuple(sentence(step) for step in steps),
-        {} if facts is None else facts,
-        learning_curve,
-        summary.fdr if fdr is None else fdr,
-        codes,
-        _by_position(feature_names),
-        _by_position(sample_names),
-        _by_position(feature_descriptions),
-        None if groups is None else np.unique(np.asarray(groups)).size,
-    )
-
-
 def _codes(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.intp]:
     found = labels.ravel()[:, np.newaxis] == classes
     known = np.any(found, axis=1)
@@ -221,11 +198,11 @@ def _codes(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.intp]:
     return np.argmax(found, axis=1)
 
 
-def _by_position(names: Sequence[Any] | NDArray[Any] | None) -> Sequence[Any] | NDArray[Any] | None:
+def _by_position(names: Names) -> Names:
     """Names that are found by position: a pandas Series would look for its index instead."""
     return names if names is None or isinstance(names, np.ndarray | list | tuple) else list(names)
 
 
-def _check_length(what: str, given: Any, needed: int, of: str) -> None:
-    if given is not None and len(given) != needed:
+def _check_length(what: str, given: Any, needed: int | None, of: str) -> None:
+    if given is not None and needed is not None and len(given) != needed:
         raise ValueError(f"{what} has {len(given)} entries for {needed} {of}; it needs one for each.")
