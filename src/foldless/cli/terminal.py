@@ -29,13 +29,6 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
-def console() -> Console:
-    """A terminal in which names are shown as they are: no markup, no emoji, no guessed colours."""
-    from rich.console import Console
-
-    return Console(markup=False, emoji=False, highlight=False)
-
-
 class Progress:
     """The iterations of a fit as one line that changes in place; nothing where lines cannot change."""
 
@@ -49,11 +42,16 @@ class Progress:
 
 
 @contextmanager
-def exit_codes() -> Iterator[None]:
-    """One line and an exit code for what can go wrong outside the program; a traceback for the rest."""
+def exit_codes() -> Iterator[Console]:
+    """The terminal; one line and an exit code for what can go wrong outside the program, a traceback for
+    the rest.
+    """
+    from rich.console import Console
+
     try:
         with answered_interrupts():
-            yield
+            # Names are shown as they are: no markup, no emoji, no guessed colours.
+            yield Console(markup=False, emoji=False, highlight=False)
     except KeyboardInterrupt:
         _fail("interrupted.", ExitCode.INTERRUPTED)
     except BrokenPipeError:

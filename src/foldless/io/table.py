@@ -146,6 +146,11 @@ class Table:
             )
         return self.target
 
+    def class_counts(self) -> dict[str, int]:
+        """How many samples each class has."""
+        labels, counts = np.unique(self.labels(), return_counts=True)
+        return dict(zip(map(str, labels), counts.tolist(), strict=True))
+
     def aligned(self, names: Sequence[str]) -> Table:
         """The table with these features only, in this order."""
         if list(names) == self.feature_names:

@@ -21,6 +21,7 @@ from foldless.estimators._summary import Summary, summary_of
 from foldless.io.files import write_whole
 from foldless.io.table import BadTable, Table
 from foldless.io.tsv import write_tsv
+from foldless.plots.readings import NORMAL_90
 from foldless.runs.compare import Score
 from foldless.runs.fit import Run
 from foldless.theory.learning_curve import LearningCurve
@@ -30,8 +31,6 @@ REPORT, RECORD = "report.html", "run.json"
 RESULTS = (MODEL, FEATURES, PREDICTIONS, REPORT, RECORD)
 COMPARISON = "comparison.tsv"
 COMPARISON_RESULTS = (COMPARISON, RECORD)
-# Half the width of an interval that holds 90 % of a normal distribution, in standard deviations.
-NORMAL_90 = 1.645
 PACKAGES = ("numpy", "scipy", "scikit-learn", "pandas", "threadpoolctl", "safetensors")
 
 Column = tuple[str, Any]
@@ -153,7 +152,6 @@ def prediction_columns(proba: Array, classes: Any) -> list[Column]:
 def run_record(run: Run, facts: Mapping[str, Any]) -> dict[str, Any]:
     """What somebody needs to know to do it again, and how it went."""
     model, summary, table = run.model, run.summary, run.table
-    labels, counts = np.unique(table.labels(), return_counts=True)
     outcome, loo, plan = summary.outcome, summary.loo, summary.plan
     found = {
         "outcome": None if outcome is None else str(outcome),
@@ -171,7 +169,7 @@ def run_record(run: Run, facts: Mapping[str, Any]) -> dict[str, Any]:
     }
     return {
         **record_of(table, facts),
-        "classes": dict(zip([str(label) for label in labels], counts.tolist(), strict=True)),
+        "classes": table.class_counts(),
         "model": {"class": type(model).__name__, "parameters": _plain(model.get_params(deep=False))},
         "result": _plain(found),
         "fit_seconds": run.seconds,

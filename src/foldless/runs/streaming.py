@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from foldless.io.labels import read_labels
@@ -62,14 +63,7 @@ def read_or_stream(
 
 def streamed_table(path: Path, roles: Roles, labels: Path | None = None) -> Table:
     """The table as it is on disk; `labels` is a file of their own."""
-    beside = Roles(
-        target=roles.target if labels is None else None,
-        groups=roles.groups,
-        samples=roles.samples,
-        ignore=roles.ignore,
-        features=roles.features,
-    )
-    X = RowBlocks(row_source(path, beside))
+    X = RowBlocks(row_source(path, roles if labels is None else replace(roles, target=None)))
     n_rows, n_columns = X.shape
     names = [str(j) for j in range(1, n_columns + 1)] if X.column_names is None else list(X.column_names)
     check_unique(path, names, "feature", "Rename one of them: names say which feature is meant.")
