@@ -1,7 +1,8 @@
-"""Tables whose features come as one matrix, with what belongs to samples beside it."""
+"""Tables whose features come as one matrix, with what belongs to samples beside it or in another file."""
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from foldless.io.table import (
 )
 
 MISSING_TEXTS = ("", "nan", "NaN", "None", "<NA>")
+# What separates columns of a file of labels.
+DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".txt": "\t"}
 
 
 def table_of(
@@ -114,3 +117,43 @@ def _with_columns(
     front = np.column_stack([values for _, values in columns]).astype(X.dtype, copy=False)
     both = sp.hstack([sp.csr_matrix(front), X], format="csr") if sp.issparse(X) else np.hstack([front, X])
     return both, [name for name, _ in columns] + names
+
+
+def read_labels(path: Path, column: str | None, n_rows: int) -> NDArray[Any]:
+    """A column of a text table with a header, or a .npy with a label for each row, in the order of rows."""
+    suffix = path.suffix.lower()
+    if suffix == ".npy":
+        values = np.load(path, allow_pickle=False)
+        name = path.name
+    elif suffix in DELIMITERS:
+        values, name = _column(path, column, DELIMITERS[suffix])
+    else:
+        raise BadTable(
+            path, "the suffix does not say how labels are written.", "Use .csv, .tsv, .txt or .npy."
+        )
+    if values.shape != (n_rows,):
+        raise BadTable(
+            path,
+            f"there are labels of shape {values.shape}, and {n_rows} rows.",
+            "One label for each row is needed, in the same order.",
+        )
+    return as_labels(path, values, name)
+
+
+def _column(path: Path, column: str | None, delimiter: str) -> tuple[NDArray[Any], str]:
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as stream:
+            rows = csv.reader(stream, delimiter=delimiter, strict=True)
+            header = next(rows, [])
+            if column is None and len(header) == 1:
+                column = header[0]
+            if column is None:
+                raise BadTable(
+                    path, f"there are {len(header)} columns.", "Name the one with labels: --target."
+                )
+            check_present(path, [column], header, "column", "--target")
+            place = header.index(column)
+            values = [row[place] for row in rows if row]
+    except (csv.Error, UnicodeDecodeError, IndexError) as error:
+        raise BadTable(path, f"this is no table of text ({error}).", "Each line needs a value.") from None
+    return np.array(values, dtype=object), column

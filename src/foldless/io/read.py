@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from importlib import import_module
 from pathlib import Path
 
@@ -32,8 +31,7 @@ def read_table(
     """
     roles = Roles() if roles is None else roles
     budget = default_budget() if budget is None else budget
-    if not path.exists():
-        raise FileNotFoundError(2, os.strerror(2), str(path))
+    path.stat()  # an error that names the file if there is none
     if path.is_dir():
         raise BadTable(path, "this is a folder.", "Name a file in it.")
     name = path.name.lower()

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from foldless.io.files import sha256_of
 from foldless.io.names import printable
 
 N_NAMES_SHOWN = 8
@@ -109,14 +110,11 @@ class Table:
     def sha256(self) -> str:
         """Of the file, to say later which one it was."""
         if not self.path.is_dir():
-            with open(self.path, "rb") as stream:
-                return hashlib.file_digest(stream, "sha256").hexdigest()
+            return sha256_of(self.path)
         # A store of many files: their names and digests, in the order of names.
         found = hashlib.sha256()
         for path in sorted(each for each in self.path.rglob("*") if each.is_file()):
-            with open(path, "rb") as stream:
-                digest = hashlib.file_digest(stream, "sha256").hexdigest()
-            found.update(f"{path.relative_to(self.path).as_posix()} {digest}\n".encode())
+            found.update(f"{path.relative_to(self.path).as_posix()} {sha256_of(path)}\n".encode())
         return found.hexdigest()
 
     @property

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from foldless.beliefs import Array
-from foldless.io.checksums import checksum
+from foldless.io.files import checksum
 from foldless.io.journal import BadJournal, Journal
 from foldless.operators.base import RowStep, Storage, Sweep
 
@@ -44,21 +44,15 @@ class Journaled(Storage):
         self._replaying = True
 
     def sweep(
-        self,
-        weights: Array,
-        weight_var: Array | None,
-        row_step: RowStep,
-        *,
-        center: Array | None = None,
-        scale: Array | None = None,
+        self, weights: Array, weight_var: Array | None, row_step: RowStep, **about: Array | None
     ) -> Sweep:
-        asked = _asked("sweep", weights, weight_var, center, scale)
+        asked = _asked("sweep", weights, weight_var, *about.values())
         with self._unbroken():
             record = self._recorded(asked)
             if record is not None:
                 return self._repeated(record, row_step)
             notes = _Notes(row_step)
-            sums = self.operator.sweep(weights, weight_var, notes, center=center, scale=scale)
+            sums = self.operator.sweep(weights, weight_var, notes, **about)
             plain = [_plain(each) for each in sums if each is not None]
             self._record(
                 _Record(asked, [*notes.arrays, *plain], notes.rows, weight_var is not None, notes.answered)
@@ -77,10 +71,8 @@ class Journaled(Storage):
     def adjoint(self, row_values: Array) -> Array:
         return self._answer("adjoint", (row_values,))[0]
 
-    def score_variances(
-        self, weight_var: Array, *, center: Array | None = None, scale: Array | None = None
-    ) -> Array:
-        return self._answer("score_variances", (weight_var,), center=center, scale=scale)[0]
+    def score_variances(self, weight_var: Array, **about: Array | None) -> Array:
+        return self._answer("score_variances", (weight_var,), **about)[0]
 
     def column_moments(self, sample_weight: Array) -> tuple[Array, Array]:
         mean, variance = self._answer("column_moments", (sample_weight,))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import platform
 import sys
@@ -18,7 +17,7 @@ import numpy as np
 import foldless
 from foldless.beliefs import Array
 from foldless.estimators._summary import Summary, summary_of
-from foldless.io.files import write_whole
+from foldless.io.files import sha256_of, write_whole
 from foldless.io.table import BadTable, Table
 from foldless.io.tsv import write_tsv
 from foldless.plots.readings import NORMAL_90
@@ -47,7 +46,7 @@ def write_results(
     written += [folder / FEATURES, folder / PREDICTIONS]
     shown = {"seed": facts["seed"], "seconds to fit": f"{run.seconds:.2f}", "sha256": run.table.sha256}
     written.append(write_report(folder / REPORT, run.model, run.table, shown, learning_curve))
-    record = run_record(run, facts) | {"files": {path.name: _sha256(path) for path in written}}
+    record = run_record(run, facts) | {"files": {path.name: sha256_of(path) for path in written}}
     write_json(folder / RECORD, record)
     return [*written, folder / RECORD]
 
@@ -94,7 +93,7 @@ def write_comparison(
     folder.mkdir(parents=True, exist_ok=True)
     names = [f.name for f in fields(Score)]
     write_tsv(folder / COMPARISON, [(name, [getattr(s, name) for s in scores]) for name in names])
-    record = record_of(table, facts) | {"files": {COMPARISON: _sha256(folder / COMPARISON)}}
+    record = record_of(table, facts) | {"files": {COMPARISON: sha256_of(folder / COMPARISON)}}
     write_json(folder / RECORD, record)
     return [folder / COMPARISON, folder / RECORD]
 
@@ -223,11 +222,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return str(value)
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _version(package: str) -> str | None:

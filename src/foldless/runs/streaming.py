@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from foldless.io.labels import read_labels
+from foldless.io.matrix import read_labels
 from foldless.io.read import read_table
 from foldless.io.rows import SUFFIXES, row_source
 from foldless.io.table import (
