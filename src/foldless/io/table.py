@@ -38,7 +38,10 @@ def readable_as(path: Path, kind: str, remedy: str) -> Iterator[None]:
     except (BadTable, MemoryError, ImportError):
         raise
     except Exception as error:
-        reason = printable(f"{type(error).__name__}: {error}", longest=200)
+        # A file that cannot be opened has an errno, and its own words.
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        reason = printable(f"{type(error).__name__}: {error}".splitlines()[0], longest=200)
         raise BadTable(path, f"this cannot be read as {kind} ({reason}).", remedy) from None
 
 

@@ -28,6 +28,7 @@ def answer(subject: Subject) -> list[str]:
 
 def _about_features(subject: Subject) -> str:
     n, total = subject.selected.size, subject.n_weights
+    tell = "tells" if n == 1 else "tell"
     thing = subject.thing
     told = (
         f"{subject.classes[1]} from {subject.classes[0]}"
@@ -35,12 +36,12 @@ def _about_features(subject: Subject) -> str:
         else f"the {counted(len(subject.classes))} classes from each other"
     )
     if subject.kernel:
-        return f"{plural(n, thing)} of a kernel {_tell(n)} {told}."
+        return f"{plural(n, thing)} of a kernel {tell} {told}."
     if subject.inclusion is None:
         return f"The classifier uses {counted(n)} of {plural(total, thing)} to tell {told}."
     if n:
         return (
-            f"{counted(n)} of {plural(total, thing)} {_tell(n)} {told}, at a false discovery rate of "
+            f"{counted(n)} of {plural(total, thing)} {tell} {told}, at a false discovery rate of "
             f"{number(subject.fdr)}: {_expected_false(subject)}."
         )
     best = _best_set(subject)
@@ -50,10 +51,6 @@ def _about_features(subject: Subject) -> str:
         f"No {thing} stands out at a false discovery rate of {number(subject.fdr)}: none can be told from "
         "its likes, and probabilities are a ranking."
     )
-
-
-def _tell(n: int) -> str:
-    return "tells" if n == 1 else "tell"
 
 
 def _expected_false(subject: Subject) -> str:
@@ -114,9 +111,9 @@ def figures(subject: Subject) -> list[tuple[str, str, str]]:
     else:
         found.append((counted(subject.selected.size), f"{subject.thing}s in use", ""))
     if subject.loo_error is not None:
-        spread = subject.loo_standard_error
+        spread, of_groups = subject.loo_standard_error, "-group" if subject.by_groups else ""
         note = "" if spread is None else f"standard error {percent(spread)}"
-        found.append((percent(subject.loo_error), f"leave-one{_out(subject)}-out error", note))
+        found.append((percent(subject.loo_error), f"leave-one{of_groups}-out error", note))
     if subject.loo is not None and np.isfinite(subject.loo.log_loss):
         note = ""
         if subject.class_counts is not None:
@@ -128,10 +125,6 @@ def figures(subject: Subject) -> list[tuple[str, str, str]]:
     if outcome is not None and n_iter is not None:
         found.append((str(outcome), "the fit", f"after {counted(n_iter)} iterations"))
     return found
-
-
-def _out(subject: Subject) -> str:
-    return "-group" if subject.by_groups else ""
 
 
 def cautions(subject: Subject) -> list[str]:
