@@ -16,12 +16,11 @@ from foldless.io.table import (
     BadTable,
     Roles,
     Table,
+    assembled,
     check_finite,
     check_present,
-    check_unique,
     class_labels,
     numbered,
-    steps_of,
 )
 
 MISSING_TEXTS = ("", "nan", "NaN", "None", "<NA>")
@@ -58,11 +57,9 @@ def table_of(
             raise BadTable(
                 path, f"the sparse matrix is damaged ({error}).", "Write the file again."
             ) from None
-    names = [str(j) for j in range(1, n_features + 1)] if feature_names is None else list(feature_names)
+    names = numbered(n_features) if feature_names is None else list(feature_names)
     if covariates:
         X, names = _with_columns(X, names, covariates)
-    check_unique(path, names, "feature", "Rename one of them: names say which feature is meant.")
-    check_present(path, roles.covariates, names, "feature", "--covariates")
     check_present(path, roles.ignore, names, "feature", "--ignore")
     if roles.ignore:
         kept = [j for j, name in enumerate(names) if name not in set(roles.ignore)]
@@ -73,19 +70,9 @@ def table_of(
         X = X.tocsr()
         X.sum_duplicates()
     check_finite(path, X, names, "sample")
-    samples = numbered(n_samples) if sample_names is None else list(sample_names)
-    check_unique(path, samples, "sample", "Make names of samples unique.")
-    table = Table(
-        path,
-        X,
-        names,
-        samples,
-        target=None if target is None else as_labels(path, target, str(target_name)),
-        target_name=target_name,
-        groups=None if groups is None else as_texts(path, groups, str(roles.groups)),
-        covariates=roles.covariates,
-        steps=tuple(steps_of(roles)),
-    )
+    target = None if target is None else as_labels(path, target, str(target_name))
+    groups = None if groups is None else as_texts(path, groups, str(roles.groups))
+    table = assembled(path, X, roles, names, sample_names, target, groups, target_name=target_name)
     return table if roles.features is None else table.aligned(roles.features)
 
 

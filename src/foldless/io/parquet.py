@@ -19,17 +19,7 @@ from foldless.io.budget import check_size
 from foldless.io.extras import needs
 from foldless.io.names import printable
 from foldless.io.rows import ReadRows, RowSource
-from foldless.io.table import (
-    BadTable,
-    Roles,
-    Table,
-    check_finite,
-    check_unique,
-    layout_of,
-    numbered,
-    readable_as,
-    steps_of,
-)
+from foldless.io.table import BadTable, Roles, Table, assembled, check_finite, layout_of, readable_as
 
 # What pandas calls a row index without a name.
 INDEX = "__index_level_0__"
@@ -48,20 +38,8 @@ def read_parquet(path: Path, roles: Roles, *, budget: float) -> Table:
             rows = slice(start, min(start + ROWS_AT_ONCE, n_rows))
             read(rows, X[rows].reshape(-1).view(np.uint8))
     check_finite(path, X, features)
-    if source.row_names is not None:
-        remedy = "Make names of samples unique, or name another column: --samples."
-        check_unique(path, source.row_names, "row", remedy)
-    return Table(
-        path,
-        X,
-        features,
-        source.row_names or numbered(n_rows),
-        target=source.labels,
-        target_name=roles.target,
-        groups=source.groups,
-        covariates=roles.covariates,
-        steps=tuple(steps_of(roles, source.names_column)),
-    )
+    names, named_by = source.row_names, source.names_column
+    return assembled(path, X, roles, features, names, source.labels, source.groups, named_by=named_by)
 
 
 class ParquetRows(RowSource):

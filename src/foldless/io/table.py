@@ -213,6 +213,30 @@ def steps_of(roles: Roles, samples: str | None = None) -> list[str]:
     return steps
 
 
+def assembled(
+    path: Path,
+    X: Any,
+    roles: Roles,
+    feature_names: Sequence[str] | None,
+    sample_names: Sequence[str] | None,
+    target: NDArray[Any] | None,
+    groups: NDArray[Any] | None,
+    *,
+    target_name: str | None = None,
+    named_by: str | None = None,
+    steps: Iterable[str] = (),
+) -> Table:
+    """What was read, as a table; what has no names is numbered. The column `named_by` names samples."""
+    features = numbered(X.shape[1]) if feature_names is None else list(feature_names)
+    check_unique(path, features, "feature", "Rename one of them: names say which feature is meant.")
+    check_present(path, roles.covariates, features, "feature", "--covariates")
+    samples = numbered(X.shape[0]) if sample_names is None else list(sample_names)
+    check_unique(path, samples, "sample", "Make names of samples unique, or name another column: --samples.")
+    steps = (*steps_of(roles, named_by), *steps)
+    target_name = roles.target if target_name is None else target_name
+    return Table(path, X, features, samples, target, target_name, groups, roles.covariates, steps)
+
+
 def class_labels(values: Iterable[str]) -> NDArray[Any]:
     """Labels as they are written, or as whole numbers if all are."""
     texts = list(values)
@@ -226,9 +250,9 @@ def class_labels(values: Iterable[str]) -> NDArray[Any]:
     return np.array(texts, dtype=object).astype(str)
 
 
-def numbered(n_samples: int) -> list[str]:
-    """Names of samples that have none: their numbers, from 1."""
-    return [str(i) for i in range(1, n_samples + 1)]
+def numbered(n: int) -> list[str]:
+    """Names of samples or features that have none: their numbers, from 1."""
+    return [str(i) for i in range(1, n + 1)]
 
 
 def check_unique(path: Path, names: Sequence[str], thing: str, remedy: str) -> None:
