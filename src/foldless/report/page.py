@@ -69,7 +69,7 @@ def rendered(subject: Subject) -> str:
 
     from foldless.report import answer, choice, features, methods, pictures, samples
 
-    style = _style()
+    style = _file("page.css")
     return _template().render(
         style=Markup(style),
         style_hash=b64encode(sha256(style.encode()).digest()).decode("ascii"),
@@ -126,15 +126,13 @@ def missing(subject: Subject) -> list[str]:
 
 
 @cache
-def _style() -> str:
-    return files("foldless.report").joinpath("page.css").read_text(encoding="utf-8")
+def _file(name: str) -> str:
+    return files("foldless.report").joinpath(name).read_text(encoding="utf-8")
 
 
 @cache
 def _template() -> Template:
-    return environment().from_string(
-        files("foldless.report").joinpath("page.html.j2").read_text(encoding="utf-8")
-    )
+    return environment().from_string(_file("page.html.j2"))
 
 
 def environment() -> Any:

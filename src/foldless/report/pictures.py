@@ -10,8 +10,7 @@ from __future__ import annotations
 import io
 import warnings
 from base64 import b64encode
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -55,11 +54,13 @@ class Picture(NamedTuple):
 
 def drawn(draw: Callable[[Axes], object], alt: str, caption: str, size: tuple[float, float]) -> Picture:
     """A picture of what `draw` puts into axes."""
+    from matplotlib import rc_context, rcdefaults
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from PIL import Image
 
-    with _plain_style(), warnings.catch_warnings():
+    with rc_context(), warnings.catch_warnings():
+        rcdefaults()  # the same picture on every machine, whatever style its user has set
         # A name in letters that the font lacks stands in the table, where the browser has them.
         warnings.filterwarnings("ignore", message="Glyph .* missing", category=UserWarning)
         figure = Figure(figsize=size, dpi=DPI, layout="constrained", facecolor="none")
@@ -76,17 +77,6 @@ def drawn(draw: Callable[[Axes], object], alt: str, caption: str, size: tuple[fl
     uri = "data:image/png;base64," + b64encode(stored.getvalue()).decode("ascii")
     shown = (round(size[0] * SHOWN_DPI), round(size[1] * SHOWN_DPI))
     return Picture(uri, alt, caption, *shown)
-
-
-@contextmanager
-def _plain_style() -> Iterator[None]:
-    """The same picture on every machine, whatever style its user has set."""
-    import matplotlib
-    from matplotlib import rc_context
-
-    with rc_context():
-        matplotlib.rcdefaults()
-        yield
 
 
 def inclusion_picture(subject: Subject) -> Picture | None:
