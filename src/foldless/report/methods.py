@@ -116,7 +116,9 @@ def cobidas(subject: Subject) -> list[tuple[str, str]]:
         validation = f"{scheme}{groups} from the same fit; error {percent(subject.loo_error)}"
         if subject.guessing_error is not None:
             validation += f", chance (most frequent class) {percent(subject.guessing_error)}"
-    independence = "samples were left out one by one: give groups if those of a subject resemble each other"
+    independence = (
+        "samples were left out one by one: give groups if samples of a run or subject resemble each other"
+    )
     if subject.by_groups:
         independence = "samples of a group were left out together"
     return [
