@@ -1,7 +1,5 @@
 """`foldless compare`: foldless beside scikit-learn's usual choices."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """`foldless report`: the page of a saved model and its table."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

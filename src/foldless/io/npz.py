@@ -3,8 +3,6 @@
 Pickles inside are refused unread: they could run anything.
 """
 
-from __future__ import annotations
-
 import zipfile
 from math import prod
 from pathlib import Path
