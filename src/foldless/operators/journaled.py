@@ -53,7 +53,7 @@ class Journaled(Storage):
                 return self._repeated(record, row_step)
             notes = _Notes(row_step)
             sums = self.operator.sweep(weights, weight_var, notes, **about)
-            plain = [_plain(each) for each in sums if each is not None]
+            plain = [np.ascontiguousarray(each) for each in sums if each is not None]
             self._record(
                 _Record(asked, [*notes.arrays, *plain], notes.rows, weight_var is not None, notes.answered)
             )
@@ -99,7 +99,9 @@ class Journaled(Storage):
             if record is not None:
                 return record.arrays
             found = getattr(self.operator, method)(*given, **options)
-            arrays = [_plain(each) for each in (found if isinstance(found, tuple) else (found,))]
+            arrays = [
+                np.ascontiguousarray(each) for each in (found if isinstance(found, tuple) else (found,))
+            ]
             self._record(_Record(asked, arrays))
             return arrays
 
@@ -200,7 +202,7 @@ class _Notes:
         self.answered = 0
 
     def __call__(self, rows: slice, scores: Array, score_var: Array | None) -> tuple[Array, Array | None]:
-        shown = [_plain(each) for each in (scores, score_var) if each is not None]
+        shown = [np.ascontiguousarray(each) for each in (scores, score_var) if each is not None]
         self.rows.append((int(rows.start), int(rows.stop)))
         # Copies, since the row step may overwrite what it is given.
         self.arrays += [each.copy() for each in shown]
@@ -212,7 +214,3 @@ class _Notes:
 def _asked(method: str, *given: Array | None) -> str:
     arrays = [None if each is None else np.asarray(each) for each in given]
     return f"{method} {checksum(arrays):08x}"
-
-
-def _plain(array: Array) -> NDArray[Any]:
-    return np.ascontiguousarray(array)
