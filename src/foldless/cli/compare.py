@@ -1,14 +1,12 @@
 """`foldless compare`: foldless beside scikit-learn's usual choices."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from foldless.cli import options
-from foldless.cli.terminal import console, exit_codes
+from foldless.cli.terminal import exit_codes
 
 
 def compare(
@@ -41,8 +39,7 @@ def compare(
       foldless compare expression.csv --target tissue --splits 5
     """
     options.check_target(table, target)
-    with exit_codes():
-        terminal = console()
+    with exit_codes() as terminal:
         with terminal.status("Starting"):
             from threadpoolctl import threadpool_limits
 

@@ -1,13 +1,11 @@
 """`foldless demo`: a simulated study, fitted and told."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from foldless.cli.terminal import ExitCode, console, exit_codes
+from foldless.cli.terminal import ExitCode, exit_codes
 
 
 def demo(
@@ -25,8 +23,7 @@ def demo(
     Example:
       foldless demo --out demo --seed 1
     """
-    with exit_codes():
-        terminal = console()
+    with exit_codes() as terminal:
         with terminal.status("Starting"):
             from foldless.demo import run
         study = run(terminal, out, seed=seed, fdr=fdr)

@@ -1,7 +1,5 @@
 """How much memory a table may need, and what files claim."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

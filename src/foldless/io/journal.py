@@ -7,8 +7,6 @@ when the process ended, or damaged since; it is cut off with everything behind i
 records are of. It is on disk before the file has its name, so that a file without one is somebody else's.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import struct
@@ -73,7 +71,7 @@ class Journal:
         self._stream.seek(self._start)
         self._stream.truncate()
         self._size = self._start
-        self._note(GOING)
+        self.note(GOING)
 
     def append(self, parts: Sequence[bytes | memoryview]) -> None:
         """Write a record, given in parts; it is safe from the end of this process when this returns."""
@@ -88,10 +86,8 @@ class Journal:
             os.fsync(self._stream.fileno())
             self._synced = time.monotonic()
 
-    def note_interrupt(self) -> None:
-        self._note(INTERRUPTED)
-
-    def _note(self, how: bytes) -> None:
+    def note(self, how: bytes) -> None:
+        """That the fit goes on, or was interrupted."""
         self.was_interrupted = how == INTERRUPTED
         place = self._stream.tell()
         self._stream.seek(len(MAGIC))
@@ -118,7 +114,7 @@ def journal(path: Path, header: Mapping[str, str]) -> Iterator[Journal]:
         try:
             yield records
         except KeyboardInterrupt:
-            records.note_interrupt()
+            records.note(INTERRUPTED)
             raise
     path.unlink(missing_ok=True)
 

@@ -1,7 +1,5 @@
 """A dry run: what a fit would see in a table, what it would need, and what may be wrong."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 from typing import Any
@@ -36,11 +34,6 @@ class Findings:
     needed: float  # bytes at the peak of a fit, the table included
     plan: tuple[str, ...]  # what the default model would do, and why
     problems: tuple[str, ...]
-
-    @property
-    def classes(self) -> dict[str, int]:
-        labels, counts = np.unique(self.table.labels(), return_counts=True)
-        return dict(zip([str(label) for label in labels], counts.tolist(), strict=True))
 
 
 def check_table(table: Table, *, budget: float | None = None) -> Findings:
@@ -85,8 +78,7 @@ def _stored(X: Any) -> int:
 
 def _problems(table: Table) -> list[str]:
     found = []
-    labels, counts = np.unique(table.labels(), return_counts=True)
-    rare = [str(label) for label, count in zip(labels, counts, strict=True) if count < FEW_SAMPLES_OF_A_CLASS]
+    rare = [label for label, count in table.class_counts().items() if count < FEW_SAMPLES_OF_A_CLASS]
     if rare:
         found.append(f"Classes with fewer than {FEW_SAMPLES_OF_A_CLASS} samples: {listed(rare)}.")
     constant = _constant(table)
