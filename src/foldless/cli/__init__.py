@@ -3,6 +3,8 @@
 What takes long to import is imported inside the command that needs it, so that --help is quick.
 """
 
+from __future__ import annotations
+
 from typing import Annotated
 
 import typer

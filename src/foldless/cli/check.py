@@ -1,5 +1,7 @@
 """`foldless check`: a dry run."""
 
+from __future__ import annotations
+
 from foldless.cli import options
 from foldless.cli.terminal import exit_codes
 

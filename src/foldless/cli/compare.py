@@ -1,5 +1,7 @@
 """`foldless compare`: foldless beside scikit-learn's usual choices."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Annotated
 

@@ -1,5 +1,7 @@
 """`foldless demo`: a simulated study, fitted and told."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Annotated
 

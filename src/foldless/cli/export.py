@@ -1,5 +1,7 @@
 """`foldless export`: a model for other programs."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Annotated
 

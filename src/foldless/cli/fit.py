@@ -1,5 +1,7 @@
 """`foldless fit`: from a table to a folder of results."""
 
+from __future__ import annotations
+
 import time
 from contextlib import ExitStack
 from pathlib import Path

@@ -1,5 +1,7 @@
 """`foldless inspect`: what a model file holds."""
 
+from __future__ import annotations
+
 from foldless.cli import options
 from foldless.cli.terminal import exit_codes
 

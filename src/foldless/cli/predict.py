@@ -1,5 +1,7 @@
 """`foldless predict`: classes of new samples, by a saved model."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Annotated
 

@@ -1,5 +1,7 @@
 """`foldless report`: the page of a saved model and its table."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Annotated
 

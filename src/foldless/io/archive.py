@@ -7,6 +7,8 @@ be ours to write and to keep.) The document is one of the arrays, its UTF-8 byte
 and names of features are not.
 """
 
+from __future__ import annotations
+
 import json
 import os
 from dataclasses import dataclass

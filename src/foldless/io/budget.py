@@ -1,5 +1,7 @@
 """How much memory a table may need, and what files claim."""
 
+from __future__ import annotations
+
 import os
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """Packages that not everybody needs: what to do when one is missing."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from contextlib import contextmanager
 

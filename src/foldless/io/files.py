@@ -1,5 +1,7 @@
 """Files that are replaced whole or not at all, and checksums of files and arrays."""
 
+from __future__ import annotations
+
 import hashlib
 import os
 import secrets

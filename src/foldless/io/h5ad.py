@@ -4,6 +4,8 @@ X is read whole, or left on disk: dense, or CSR, whose rows are stretches of its
 much C and some known holes: read files of people you trust.
 """
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager

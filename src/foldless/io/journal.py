@@ -7,6 +7,8 @@ when the process ended, or damaged since; it is cut off with everything behind i
 records are of. It is on disk before the file has its name, so that a file without one is somebody else's.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import struct

@@ -1,5 +1,7 @@
 """Tables whose features come as one matrix, with what belongs to samples beside it or in another file."""
 
+from __future__ import annotations
+
 import csv
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Names from files of others, as they can be shown."""
 
+from __future__ import annotations
+
 LONGEST_NAME = 28
 
 

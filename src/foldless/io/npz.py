@@ -3,6 +3,8 @@
 Pickles inside are refused unread: they could run anything.
 """
 
+from __future__ import annotations
+
 import zipfile
 from math import prod
 from pathlib import Path

@@ -4,6 +4,8 @@ pyarrow has a row group in memory, compressed, while batches of it are unpacked:
 of some 10 MB if memory is what matters.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace

@@ -1,5 +1,7 @@
 """Reading a table, whatever the format: the suffix of the file says which."""
 
+from __future__ import annotations
+
 from importlib import import_module
 from pathlib import Path
 

@@ -4,6 +4,8 @@ Here are what every source of rows has to offer, arrays that are sliced, and Num
 and `zarr` have theirs.
 """
 
+from __future__ import annotations
+
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence

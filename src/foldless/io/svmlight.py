@@ -1,5 +1,7 @@
 """The text format of SVMlight and LIBSVM: a label, then index:value for what is not zero."""
 
+from __future__ import annotations
+
 import gzip
 import re
 from itertools import pairwise

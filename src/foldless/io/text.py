@@ -1,5 +1,7 @@
 """Tables of text: CSV and TSV, plain or compressed, read row by row so that an error can say where."""
 
+from __future__ import annotations
+
 import csv
 import gzip
 import io

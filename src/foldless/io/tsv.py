@@ -6,6 +6,8 @@ they were. Numbers are numbers, with their minus signs. Fields that contain tabs
 quoted as in CSV.
 """
 
+from __future__ import annotations
+
 import csv
 import io
 import unicodedata

@@ -1,5 +1,7 @@
 """zarr: a matrix in chunks, in an array of its own or as "X" of a group, with labels beside it."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,5 +1,7 @@
 """A dry run: what a fit would see in a table, what it would need, and what may be wrong."""
 
+from __future__ import annotations
+
 import hashlib
 from dataclasses import dataclass
 from typing import Any

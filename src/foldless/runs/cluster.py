@@ -1,5 +1,7 @@
 """A Parquet table read by a Dask cluster: features stay on its workers, what belongs to samples comes."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

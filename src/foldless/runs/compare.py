@@ -4,6 +4,8 @@ The rivals are tuned as their users tune them: penalties by cross-validation ins
 columns standardised there. Nothing of a test part is seen before it is predicted.
 """
 
+from __future__ import annotations
+
 import inspect
 import time
 import warnings

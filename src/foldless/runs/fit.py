@@ -1,5 +1,7 @@
 """Fit a model to a table, and say how it went."""
 
+from __future__ import annotations
+
 import inspect
 import time
 import warnings

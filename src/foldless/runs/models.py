@@ -1,5 +1,7 @@
 """The estimators by the names a command line knows them by."""
 
+from __future__ import annotations
+
 import inspect
 import re
 from typing import Any

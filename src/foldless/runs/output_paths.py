@@ -1,5 +1,7 @@
 """Where results go, known to be free before any work."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Predict the classes of a table's samples with a saved model."""
 
+from __future__ import annotations
+
 import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path

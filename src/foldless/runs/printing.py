@@ -1,5 +1,7 @@
 """The answer of a run, printed to the terminal: a sentence, a short table, and where the rest is."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

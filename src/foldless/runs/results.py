@@ -1,5 +1,7 @@
 """What a run leaves behind: the model, its features, leave-one-out predictions, and a record of the run."""
 
+from __future__ import annotations
+
 import json
 import platform
 import sys

@@ -1,5 +1,7 @@
 """Tables that are too large for memory: left on disk, and read in every pass of a fit."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from pathlib import Path
 
