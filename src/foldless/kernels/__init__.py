@@ -12,6 +12,8 @@ stand side by side under one signature: the plain one has the name, and `kernel(
 loops that take its place in the compiled copy.
 """
 
+from __future__ import annotations
+
 import importlib
 import importlib.util
 import os

@@ -5,6 +5,8 @@ such arrays: rows are taken in groups of the same rule, a vector register's wort
 the processor works on several rows at once, and a row's answer does not depend on its company.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple

@@ -5,6 +5,8 @@ The bodies are array expressions, which serve both copies. Only linear systems h
 and loops, which beat its calls up to some dozens of unknowns and round worse in nearly singular systems.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

@@ -8,6 +8,8 @@ for one another would take most of the time: the same bits in every run, on one 
 Lines are sliced and places made unsigned because the compiler then has no negative index to allow for.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

@@ -1,5 +1,7 @@
 """How a data matrix is visited: nothing but an operator knows how X is stored."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

@@ -9,6 +9,8 @@ Nothing waits for ever. A question to a worker that the scheduler no longer list
 where its blocks are by then; blocks that nobody computes, and a scheduler that does not answer, are errors.
 """
 
+from __future__ import annotations
+
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence

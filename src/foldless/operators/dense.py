@@ -6,6 +6,8 @@ sweep. A matrix stored by columns has one block of many tiles: a score needs all
 what is contiguous, so X is read twice, but never against its grain.
 """
 
+from __future__ import annotations
+
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial

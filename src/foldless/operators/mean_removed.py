@@ -4,6 +4,8 @@ Approximate message passing diverges on matrices whose entries have a common mea
 matrix it does not [Vila, Schniter, Rangan, Krzakala, Zdeborová 2015].
 """
 
+from __future__ import annotations
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 

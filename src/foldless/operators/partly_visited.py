@@ -1,5 +1,7 @@
 """A matrix of which a few columns, gathered once, make the scores, while its transpose is whole."""
 
+from __future__ import annotations
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 

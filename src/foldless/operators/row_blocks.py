@@ -3,6 +3,8 @@
 `Blocked` puts together what blocks answer where they are, in the order of rows; `RowBlocks` has them on disk.
 """
 
+from __future__ import annotations
+
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor

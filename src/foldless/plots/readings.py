@@ -1,5 +1,7 @@
 """What pictures and reports read off a fitted model: comparable weights, and an order of features."""
 
+from __future__ import annotations
+
 from typing import Any, NamedTuple
 
 import numpy as np

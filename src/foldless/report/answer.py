@@ -1,5 +1,7 @@
 """The answer in a sentence, the figures beside it, and what a reader must know before believing it."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from foldless.problem import Outcome

@@ -1,5 +1,7 @@
 """How the model was chosen: what was decided and why, what ran, and what was learnt from the data."""
 
+from __future__ import annotations
+
 from itertools import groupby
 from typing import NamedTuple
 

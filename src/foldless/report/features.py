@@ -1,5 +1,7 @@
 """The features: probability, weight, interval, and the twins that could stand in for each."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

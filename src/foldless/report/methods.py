@@ -4,6 +4,8 @@ Every sentence carries what it claims, so that the text can be compared with wha
 (tests/report/test_methods_trace.py).
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from typing import NamedTuple
 

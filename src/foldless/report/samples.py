@@ -1,5 +1,7 @@
 """The samples: how each is classified by all others, and which labels look wrong."""
 
+from __future__ import annotations
+
 from typing import Any, NamedTuple
 
 import numpy as np

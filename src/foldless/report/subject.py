@@ -1,5 +1,7 @@
 """What a page is about: a fitted model with the names and labels of what it was fitted to."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any

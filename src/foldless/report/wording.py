@@ -1,5 +1,7 @@
 """Numbers, names and counts as a reader wants them."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 from foldless.io import printable

@@ -1,5 +1,7 @@
 """Theory: what to expect of a method before the data, from its prior and its channel alone; and bounds."""
 
+from __future__ import annotations
+
 from foldless.theory.bounds import Bounds, bound, bounds
 from foldless.theory.learning_curve import LearningCurve
 from foldless.theory.planning import Expectation, Plan, plan

@@ -14,6 +14,8 @@ The paper's (25) has the arguments of the binary divergence the wrong way round;
 is violated in far more than a share δ of samples. Here they are as in Seeger (2002).
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

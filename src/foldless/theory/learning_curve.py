@@ -11,6 +11,8 @@ if it were at either end of its interval. How many markers there are is uncertai
 further the curve is drawn; that is not in the band.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from math import exp, log

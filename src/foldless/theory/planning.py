@@ -8,6 +8,8 @@ Everything is computed (`tuned_student`), nothing is drawn at random; `estimator
 simulated studies instead, to see whether that is so.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, fields
 from math import ceil, sqrt

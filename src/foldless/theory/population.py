@@ -21,6 +21,8 @@ by the state evolution of vector AMP [Rangan, Schniter, Fletcher 2019], here for
 denoiser sees r₁ = a₁ w + N(0, ξ₁) with precision γ₁, the linear part sees r₂ = a₂ w + N(0, ξ₂) with γ₂.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from math import sqrt
 from typing import NamedTuple

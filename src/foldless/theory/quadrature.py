@@ -5,6 +5,8 @@ the spread of the variable, some have kinks (hinge) or jumps (the derivative of 
 of a score). Panels are halved where halving still changes the answer, and nowhere else.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from math import pi, sqrt
 

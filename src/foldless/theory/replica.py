@@ -19,6 +19,8 @@ Since the algorithm (`foldless.PrunedBayesClassifier`) is GAMP with the prior `P
 paper's (42)-(48), is state evolution with that prior (`macroscopic`).
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite, pi, sqrt
