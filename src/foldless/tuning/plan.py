@@ -91,6 +91,8 @@ class Budget:
     """What a fit may cost, in operations of one iteration if there is no other unit; seconds of one core."""
 
     exact: float = 1e10  # exact covariances: about half a second
+    # Likewise over a background, where a dozen iterations do: two seconds of the caller's single precision.
+    exact_over_background: float = 1e11
     polish: float = 2e8  # message passing finished with exact covariances: ten milliseconds
     integrate: float = 5e7  # the fit repeated at neighbours of its parameters: three
     tune_many: float = 2e8  # EM of several classes: about a second in all
@@ -240,9 +242,10 @@ class _Planning:
         self.generative_weight = generative_weight
         self.many = facts.n_classes > 2
         self.cost = exact_cost(facts.n_samples, facts.n_features, facts.n_classes if self.many else 1)
-        self.affordable = self.cost <= budget.exact
-        self.correlated = facts.spectral_excess > TOLERATED_EXCESS
         self.wide = facts.n_features > facts.total_weight
+        self.exact_budget = budget.exact_over_background if self.wide else budget.exact
+        self.affordable = self.cost <= self.exact_budget
+        self.correlated = facts.spectral_excess > TOLERATED_EXCESS
         self.words = facts.n_free > 0 and facts.median_nonzero_fraction < RARE
         self.groups_asked, self.groups = groups, groups and self.affordable
         self.reasons: list[Reason] = []
@@ -310,7 +313,7 @@ class _Planning:
             self._because(
                 "too-large",
                 f"Exact covariances would cost {self.cost:.1g} operations an iteration, more than "
-                f"{self.budget.exact:.1g}.",
+                f"{self.exact_budget:.1g}.",
             )
         if self.groups:
             self._because("groups", "Groups of samples are left out as a whole, from exact covariances.")
