@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -12,20 +11,16 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_selection import SelectorMixin
 from sklearn.utils import check_consistent_length, check_scalar, column_or_1d
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from foldless.beliefs import Array
 from foldless.channels import Channel, FlippedLabels
 from foldless.estimators._account import Account, component_name, left_out_words, parameters
 from foldless.estimators._checkpoint import checkpointed
-from foldless.estimators._notebook import NotebookSummary
 from foldless.estimators._reading import new_data, sample_weights, training_data
-from foldless.estimators._saving import Saved
+from foldless.estimators._scikit_learn import ProbabilisticClassifier
 from foldless.estimators._summary import STANDARDISED, LeaveOneOut, Sentence, Summary, basics
 from foldless.estimators._threads import bounded_threads, one_blas_thread
 from foldless.operators import Standardized
@@ -47,11 +42,10 @@ TWO_CLASSES_ONLY = {
 }
 
 
-class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, BaseEstimator):
+class MessagePassingClassifier(ProbabilisticClassifier, SelectorMixin):
     """Reading, fitting, predicting and selecting; a subclass chooses what is fitted."""
 
     always_keep: Sequence[str] | Sequence[int] | None
-    class_weight: dict[Any, float] | str | None
     fdr: float
     tol: float
     verbose: int
@@ -102,7 +96,8 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
         """
         check_scalar(self.fdr, "fdr", Real, min_val=0.0, max_val=1.0)
         operator, targets = training_data(self, X, y)
-        classes, labels = self._encoded(targets)
+        classes, code = self._encoded(targets)
+        labels = 2.0 * code - 1.0 if classes.size == 2 else code + 1.0
         choices = self._choices(classes.size)
         weight, left_out, given_weight = sample_weights(targets, sample_weight, self.class_weight, classes)
         group = None if groups is None else checked_groups(groups, targets)
@@ -123,7 +118,11 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
             result = self._fit_table(table, choices, Recorder(self._watch()))
             self._publish(result, given_weight)
             # An interrupt is raised while the journal is open: it is kept, to resume from.
-            self._warn(result.sparse.outcome)
+            if self.outcome_ is Outcome.INTERRUPTED:
+                name = type(self).__name__
+                raise KeyboardInterrupt(f"{name} was interrupted; it holds the state reached by then.")
+        if not self.outcome_.trustworthy:
+            self._warn(self.outcome_)
         return self
 
     def decision_function(self, X: Any) -> NDArray[Any]:
@@ -141,23 +140,12 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
                 found = np.diff(log_proba)[:, 0] if two else log_proba - log_proba.mean(axis=1, keepdims=True)
         return found.astype(self.coef_.dtype, copy=False)
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """The most probable class of each sample."""
-        decision = self.decision_function(X)
-        return self.classes_[
-            (decision > 0).astype(np.intp) if decision.ndim == 1 else decision.argmax(axis=1)
-        ]
-
     def predict_proba(self, X: Any) -> NDArray[Any]:
         """Class probabilities, integrated over the posterior of the weights and averaged over models.
 
         If label noise is part of the model, these are probabilities of the label as it would be recorded.
         """
-        return np.exp(self._log_proba(X)).astype(self.coef_.dtype, copy=False)
-
-    def predict_log_proba(self, X: Any) -> NDArray[Any]:
-        """Logarithms of the class probabilities, exact far out where the probabilities round to zero."""
-        return self._log_proba(X).astype(self.coef_.dtype, copy=False)
+        return super().predict_proba(X)
 
     def get_support(self, fdr: float | None = None, *, indices: bool = False) -> NDArray[Any]:
         """The features selected at a false discovery rate.
@@ -182,25 +170,7 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
     def _get_support_mask(self) -> NDArray[np.bool_]:
         return self.get_support()
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.classifier_tags.multi_class = True
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags
-
     # ------------------------------------------------------------------ from data to the engine
-
-    def _encoded(self, y: NDArray[Any]) -> tuple[NDArray[Any], Array]:
-        """The classes, and labels: -1 and +1 of two classes, 1 to D of more."""
-        check_classification_targets(y)
-        classes, code = np.unique(y, return_inverse=True)
-        if classes.size == 1:
-            raise ValueError(
-                f"{type(self).__name__} needs samples of two classes, but y contains only one class, "
-                f"{classes[0]!r}. Check that the label column is the right one."
-            )
-        return classes, 2.0 * code - 1.0 if classes.size == 2 else code + 1.0
 
     def _kept_positions(self, n_features: int) -> tuple[int, ...]:
         """Positions of the columns named, or numbered, in `always_keep`."""
@@ -276,12 +246,7 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
         self.models_, self.flags_ = list(portfolio.models), list(result.flags)
         self.n_iter_ = result.record.n_iter
 
-        share = given_weight / given_weight.sum()
-        log_proba = portfolio.loo_log_proba
-        self.loo_proba_ = np.exp(log_proba).astype(dtype)
-        # Shares add up to one but for rounding.
-        self.loo_error_ = min(float(share @ (log_proba.argmax(axis=1) != table.codes)), 1.0)
-        self.loo_log_loss_ = -float(share @ table.log_density(log_proba))
+        self._publish_left_out(portfolio.loo_log_proba, table.codes, given_weight, dtype)
         self.__dict__.pop("mislabel_probability_", None)  # of an earlier fit
         if portfolio.mislabel_probability is not None:
             self.mislabel_probability_ = portfolio.mislabel_probability.astype(dtype)
@@ -354,14 +319,6 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
             if np.isfinite(self.log_evidence_)
             else (),
         )
-
-    def _warn(self, outcome: Outcome) -> None:
-        name = type(self).__name__
-        if outcome is Outcome.INTERRUPTED:
-            raise KeyboardInterrupt(f"{name} was interrupted; it holds the state reached by then.")
-        if not outcome.trustworthy:
-            text = f"{name}: {outcome} after {self.n_iter_} iterations. {outcome.advice}"
-            warnings.warn(text, ConvergenceWarning, stacklevel=3)
 
     def _standardized(self, X: Any) -> Standardized:
         """New samples in the units of the fit."""

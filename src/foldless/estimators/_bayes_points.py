@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any, Literal, Self
@@ -11,18 +10,12 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state, check_scalar
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
 
 from foldless.beliefs import Array
 from foldless.estimators._binary_points import OneAgainstRest, coupled
 from foldless.estimators._kernel_basis import Basis, FourierBasis, GramBasis, Kernel
-from foldless.estimators._notebook import NotebookSummary
-from foldless.estimators._reading import STORAGE, sample_weights
-from foldless.estimators._saving import Saved
+from foldless.estimators._scikit_learn import ProbabilisticClassifier
 from foldless.estimators._summary import AS_THEY_ARE, STANDARDISED, KernelBasis, Sentence, Summary, basics
 from foldless.estimators._threads import one_blas_thread
 from foldless.operators import Dense, Standardized, Storage, operator_from
@@ -36,7 +29,7 @@ GAUSSIAN_QUARTILES = 1.3489795
 BinaryFit = Callable[[Standardized, Array, Array, Array], OneAgainstRest]
 
 
-class BayesPointBase(Saved, NotebookSummary, ClassifierMixin, BaseEstimator, ABC):
+class BayesPointBase(ProbabilisticClassifier):
     """A linear classifier on columns or kernels, averaged over its posterior; a subclass has the fit."""
 
     kernel: Kernel | None
@@ -46,7 +39,6 @@ class BayesPointBase(Saved, NotebookSummary, ClassifierMixin, BaseEstimator, ABC
     n_components: int | None
     random_features: bool
     standardize: bool | Literal["robust"]
-    class_weight: dict[Any, float] | str | None
     tol: float
     random_state: Any
     verbose: int
@@ -68,29 +60,16 @@ class BayesPointBase(Saved, NotebookSummary, ClassifierMixin, BaseEstimator, ABC
         """
         self._check_column_parameters()
         fit_one = self._binary_fit()
-        X, targets = validate_data(self, X, y, ensure_min_samples=2, **STORAGE)
-        check_classification_targets(targets)
-        self.classes_, code = np.unique(targets, return_inverse=True)
-        if self.classes_.size == 1:
-            raise ValueError(
-                f"{type(self).__name__} needs samples of two classes or more, but y contains only one class, "
-                f"{self.classes_[0]!r}. Check that the label column is the right one."
-            )
-        weight, left_out, counts = sample_weights(targets, sample_weight, self.class_weight, self.classes_)
+        X, code, (weight, left_out, counts) = self._training_data(X, y, sample_weight)
         with one_blas_thread():
             columns = self._fitted_columns(X, weight)
             positives = [1] if self.classes_.size == 2 else range(self.classes_.size)
             fits = [fit_one(columns, np.where(code == k, 1.0, -1.0), weight, left_out) for k in positives]
         self._publish(fits, columns, X.dtype)
         if log_odds := [fit.loo_log_odds for fit in fits if fit.loo_log_odds is not None]:
-            self._publish_leave_one_out(coupled(np.column_stack(log_odds)), counts, code, X.dtype)
+            self._publish_left_out(coupled(np.column_stack(log_odds)), code, counts, X.dtype)
         if not (self.outcome_.trustworthy or self.outcome_ is Outcome.EARLY):
-            warnings.warn(
-                f"{type(self).__name__}: {self.outcome_} after {self.n_iter_} iterations. "
-                f"{self.outcome_.advice}",
-                ConvergenceWarning,
-                stacklevel=2,
-            )
+            self._warn(self.outcome_)
         return self
 
     def decision_function(self, X: Any) -> NDArray[Any]:
@@ -100,24 +79,13 @@ class BayesPointBase(Saved, NotebookSummary, ClassifierMixin, BaseEstimator, ABC
         scores = self._points[0].scores(columns)[0] if two else self._log_odds(columns)
         return scores.astype(self.coef_.dtype, copy=False)
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """The class of each sample."""
-        scores = self.decision_function(X)
-        if self.classes_.size == 2:
-            return self.classes_[(scores > 0).astype(np.intp)]
-        return self.classes_[np.argmax(scores, axis=1)]
-
     def predict_proba(self, X: Any) -> NDArray[Any]:
         """Class probabilities.
 
         Several classes: given independent votes of every class against the rest, the probability that k
         alone is voted for.
         """
-        return np.exp(self._log_proba(X)).astype(self.coef_.dtype, copy=False)
-
-    def predict_log_proba(self, X: Any) -> NDArray[Any]:
-        """Logarithms of the class probabilities, exact far out where the probabilities round to zero."""
-        return self._log_proba(X).astype(self.coef_.dtype, copy=False)
+        return super().predict_proba(X)
 
     def vote_margin(self, X: Any) -> NDArray[Any]:
         """How clear the vote of all classifiers is: the share for a class minus that against it.
@@ -133,11 +101,6 @@ class BayesPointBase(Saved, NotebookSummary, ClassifierMixin, BaseEstimator, ABC
             margins[:, k] = 2.0 * ndtr(mean / std) - 1.0
         margins = margins.astype(self.coef_.dtype, copy=False)
         return margins[:, 0] if self.classes_.size == 2 else margins
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
 
     # ------------------------------------------------------------------ columns
 
@@ -178,9 +141,7 @@ class BayesPointBase(Saved, NotebookSummary, ClassifierMixin, BaseEstimator, ABC
         return _as_they_are(Dense(self._basis.columns(samples)))
 
     def _new_columns(self, X: Any) -> Standardized:
-        check_is_fitted(self)
-        X = validate_data(self, X, reset=False, **STORAGE)
-        standardized = Standardized(operator_from(X), self._center, self._scale)
+        standardized = Standardized(operator_from(self._new_data(X)), self._center, self._scale)
         if self._basis is None:
             return standardized
         return _as_they_are(Dense(self._basis.columns(dense(standardized))))
@@ -202,14 +163,6 @@ class BayesPointBase(Saved, NotebookSummary, ClassifierMixin, BaseEstimator, ABC
         for name in fits[0].attributes:
             values = [fit.attributes[name] for fit in fits]
             setattr(self, name, values if len(fits) > 1 else values[0])
-
-    def _publish_leave_one_out(self, log_proba: Array, counts: Array, code: Any, dtype: Any) -> None:
-        share = counts / counts.sum()
-        wrong = np.argmax(log_proba, axis=1) != code
-        # Shares add up to one but for rounding.
-        self.loo_error_ = min(float(share @ wrong), 1.0)
-        self.loo_log_loss_ = -float(share @ log_proba[np.arange(code.size), code])
-        self.loo_proba_ = np.exp(log_proba).astype(dtype)
 
     # ------------------------------------------------------------------ the summary
 

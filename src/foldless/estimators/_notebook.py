@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-from html import escape
-
 import numpy as np
 
-from foldless.estimators._summary import Summarised, Summary, summary_of
+from foldless.estimators._summary import Summary
 from foldless.io import printable
 
 N_FEATURES_NAMED = 8
 MOST_CLASSES_NAMED = 6
-
-
-class NotebookSummary(Summarised):
-    """Adds the summary to what scikit-learn shows; to be named before `BaseEstimator`."""
-
-    def _html_repr(self) -> str:
-        diagram: str = super()._html_repr()  # type: ignore[misc]
-        if "coef_" not in vars(self):
-            return diagram
-        items = "".join(f"<li>{escape(line)}</li>" for line in lines(summary_of(self)))
-        return f'{diagram}<ul class="foldless-summary">{items}</ul>'
 
 
 def lines(summary: Summary) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real
 from typing import Any, Literal
 
@@ -25,6 +26,7 @@ MOST_BYTES = 4e9
 
 
 @registered("estimator/bayes-point")
+@dataclass(eq=False, repr=False)
 class BayesPointClassifier(BayesPointBase):
     """The Bayes point of the 0-1 loss, by messages over knapsack problems [Potetz 2011].
 
@@ -110,52 +112,28 @@ class BayesPointClassifier(BayesPointBase):
     True
     """
 
-    def __init__(
-        self,
-        prior: str | LogPrior = "l2",
-        *,
-        violation_cost: float | str = "auto",
-        beta: float | str = "auto",
-        n_sweeps: int | str = "auto",
-        n_bins: int = 128,
-        weight_range: float = 4.0,
-        messages: Literal["linear", "exact"] = "linear",
-        outer_every: int | None = None,
-        engine: Literal["auto", "numba", "numpy"] = "auto",
-        n_folds: int = 5,
-        kernel: Kernel | None = None,
-        gamma: float | None = None,
-        degree: float = 3,
-        coef0: float = 1,
-        n_components: int | None = None,
-        random_features: bool = False,
-        standardize: bool | Literal["robust"] = True,
-        class_weight: dict[Any, float] | str | None = None,
-        tol: float = 1e-4,
-        random_state: Any = 0,
-        verbose: int = 0,
-    ) -> None:
-        self.prior = prior
-        self.violation_cost = violation_cost
-        self.beta = beta
-        self.n_sweeps = n_sweeps
-        self.n_bins = n_bins
-        self.weight_range = weight_range
-        self.messages = messages
-        self.outer_every = outer_every
-        self.engine = engine
-        self.n_folds = n_folds
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.n_components = n_components
-        self.random_features = random_features
-        self.standardize = standardize
-        self.class_weight = class_weight
-        self.tol = tol
-        self.random_state = random_state
-        self.verbose = verbose
+    prior: str | LogPrior = "l2"
+    _: KW_ONLY
+    violation_cost: float | str = "auto"
+    beta: float | str = "auto"
+    n_sweeps: int | str = "auto"
+    n_bins: int = 128
+    weight_range: float = 4.0
+    messages: Literal["linear", "exact"] = "linear"
+    outer_every: int | None = None
+    engine: Literal["auto", "numba", "numpy"] = "auto"
+    n_folds: int = 5
+    kernel: Kernel | None = None
+    gamma: float | None = None
+    degree: float = 3
+    coef0: float = 1
+    n_components: int | None = None
+    random_features: bool = False
+    standardize: bool | Literal["robust"] = True
+    class_weight: dict[Any, float] | str | None = None
+    tol: float = 1e-4
+    random_state: Any = 0
+    verbose: int = 0
 
     def _binary_fit(self) -> BinaryFit:
         machine, choices = self._checked_machine(), self._checked_choices()

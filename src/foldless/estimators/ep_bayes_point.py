@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral
 from typing import Any, Literal
 
@@ -37,6 +37,7 @@ N_BINS = 128
 
 
 @registered("estimator/ep-bayes-point")
+@dataclass(eq=False, repr=False)
 class EPBayesPointClassifier(BayesPointBase):
     """The Bayes point machine by expectation propagation [Minka 2001].
 
@@ -81,36 +82,20 @@ class EPBayesPointClassifier(BayesPointBase):
     True
     """
 
-    def __init__(
-        self,
-        channel: str | Channel = "auto",
-        *,
-        kernel: Kernel | None = None,
-        gamma: float | None = None,
-        degree: float = 3,
-        coef0: float = 1,
-        n_components: int | None = None,
-        random_features: bool = False,
-        standardize: bool | Literal["robust"] = True,
-        class_weight: dict[Any, float] | str | None = None,
-        tol: float = 1e-4,
-        max_iter: int = 500,
-        random_state: Any = 0,
-        verbose: int = 0,
-    ) -> None:
-        self.channel = channel
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.n_components = n_components
-        self.random_features = random_features
-        self.standardize = standardize
-        self.class_weight = class_weight
-        self.tol = tol
-        self.max_iter = max_iter
-        self.random_state = random_state
-        self.verbose = verbose
+    channel: str | Channel = "auto"
+    _: KW_ONLY
+    kernel: Kernel | None = None
+    gamma: float | None = None
+    degree: float = 3
+    coef0: float = 1
+    n_components: int | None = None
+    random_features: bool = False
+    standardize: bool | Literal["robust"] = True
+    class_weight: dict[Any, float] | str | None = None
+    tol: float = 1e-4
+    max_iter: int = 500
+    random_state: Any = 0
+    verbose: int = 0
 
     def _binary_fit(self) -> BinaryFit:
         check_scalar(self.max_iter, "max_iter", Integral, min_val=1)

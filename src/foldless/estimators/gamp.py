@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,7 @@ TUNINGS = ("em", "sure")
 
 
 @registered("estimator/gamp")
+@dataclass(eq=False, repr=False)
 class GAMPClassifier(WarmStart, MessagePassingClassifier):
     """Classification by approximate message passing, two classes or more.
 
@@ -147,52 +149,28 @@ class GAMPClassifier(WarmStart, MessagePassingClassifier):
     True
     """
 
-    def __init__(
-        self,
-        prior: str | Prior = "auto",
-        channel: str | Channel = "logistic",
-        *,
-        solver: str | Solver[Any] = "gamp",
-        rule: Rule = "sum-product",
-        generative_weight: float | str = "auto",
-        tune: bool | Sequence[str] = True,
-        tuning: str = "em",
-        hyper_prior: HyperPrior | str | None = "weak",
-        variances: Variances = "rank-one",
-        damping: float | str | Damping = "adaptive",
-        mean_removal: bool = False,
-        always_keep: Sequence[str] | Sequence[int] | None = None,
-        fit_intercept: bool = True,
-        class_weight: dict[Any, float] | str | None = None,
-        fdr: float = 0.1,
-        tol: float = 1e-4,
-        max_iter: int = 1000,
-        warm_start: bool = False,
-        verbose: int = 0,
-        n_jobs: int | None = None,
-        checkpoint: str | Path | None = None,
-    ) -> None:
-        self.prior = prior
-        self.channel = channel
-        self.solver = solver
-        self.rule = rule
-        self.generative_weight = generative_weight
-        self.tune = tune
-        self.tuning = tuning
-        self.hyper_prior = hyper_prior
-        self.variances = variances
-        self.damping = damping
-        self.mean_removal = mean_removal
-        self.always_keep = always_keep
-        self.fit_intercept = fit_intercept
-        self.class_weight = class_weight
-        self.fdr = fdr
-        self.tol = tol
-        self.max_iter = max_iter
-        self.warm_start = warm_start
-        self.verbose = verbose
-        self.n_jobs = n_jobs
-        self.checkpoint = checkpoint
+    prior: str | Prior = "auto"
+    channel: str | Channel = "logistic"
+    _: KW_ONLY
+    solver: str | Solver[Any] = "gamp"
+    rule: Rule = "sum-product"
+    generative_weight: float | str = "auto"
+    tune: bool | Sequence[str] = True
+    tuning: str = "em"
+    hyper_prior: HyperPrior | str | None = "weak"
+    variances: Variances = "rank-one"
+    damping: float | str | Damping = "adaptive"
+    mean_removal: bool = False
+    always_keep: Sequence[str] | Sequence[int] | None = None
+    fit_intercept: bool = True
+    class_weight: dict[Any, float] | str | None = None
+    fdr: float = 0.1
+    tol: float = 1e-4
+    max_iter: int = 1000
+    warm_start: bool = False
+    verbose: int = 0
+    n_jobs: int | None = None
+    checkpoint: str | Path | None = None
 
     def _choices(self, n_classes: int) -> Choices:
         channel = self._channel(n_classes)

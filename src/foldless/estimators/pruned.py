@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Real
 from typing import Any, Literal
 
@@ -47,6 +47,7 @@ TUNINGS = ("grid", "continuous")
 
 
 @registered("estimator/pruned")
+@dataclass(eq=False, repr=False)
 class PrunedBayesClassifier(MessagePassingClassifier):
     """A Bayes classifier that keeps a fixed share of the features [Uda, Kabashima 2005].
 
@@ -122,40 +123,22 @@ class PrunedBayesClassifier(MessagePassingClassifier):
 
     always_keep = None  # every feature may be pruned
 
-    def __init__(
-        self,
-        density: float | Iterable[float] | str = "loo",
-        noise: float | Iterable[float] | str = "loo",
-        *,
-        channel: str | Channel = "step",
-        tuning: str = "grid",
-        whiten: Whiten | None = None,
-        standardize: bool = True,
-        messages: Messages = "per-node",
-        variances: Variances = "rank-one",
-        damping: float | str | Damping = "adaptive",
-        fit_intercept: bool = True,
-        class_weight: dict[Any, float] | str | None = None,
-        fdr: float = 0.1,
-        tol: float = 1e-4,
-        max_iter: int = 1000,
-        verbose: int = 0,
-    ) -> None:
-        self.density = density
-        self.noise = noise
-        self.channel = channel
-        self.tuning = tuning
-        self.whiten = whiten
-        self.standardize = standardize
-        self.messages = messages
-        self.variances = variances
-        self.damping = damping
-        self.fit_intercept = fit_intercept
-        self.class_weight = class_weight
-        self.fdr = fdr
-        self.tol = tol
-        self.max_iter = max_iter
-        self.verbose = verbose
+    density: float | Iterable[float] | str = "loo"
+    noise: float | Iterable[float] | str = "loo"
+    _: KW_ONLY
+    channel: str | Channel = "step"
+    tuning: str = "grid"
+    whiten: Whiten | None = None
+    standardize: bool = True
+    messages: Messages = "per-node"
+    variances: Variances = "rank-one"
+    damping: float | str | Damping = "adaptive"
+    fit_intercept: bool = True
+    class_weight: dict[Any, float] | str | None = None
+    fdr: float = 0.1
+    tol: float = 1e-4
+    max_iter: int = 1000
+    verbose: int = 0
 
     def _choices(self, n_classes: int) -> Choices:
         if n_classes > 2:

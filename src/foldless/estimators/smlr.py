@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real
 from typing import Any, Literal, Self
 
@@ -11,18 +11,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 from scipy.special import log_softmax, softmax
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_selection import SelectorMixin
 from sklearn.utils import check_scalar
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from foldless.beliefs import Array
 from foldless.estimators._kernel_basis import Kernel, kernel_matrix
-from foldless.estimators._notebook import NotebookSummary
-from foldless.estimators._reading import STORAGE, sample_weights
-from foldless.estimators._saving import Saved
+from foldless.estimators._scikit_learn import ProbabilisticClassifier
 from foldless.estimators._summary import (
     AS_THEY_ARE,
     BASIS_STANDARDISED,
@@ -68,7 +63,8 @@ BOUND_DELTA = 0.05
 
 
 @registered("estimator/smlr")
-class SMLRClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, BaseEstimator):
+@dataclass(eq=False, repr=False)
+class SMLRClassifier(ProbabilisticClassifier, SelectorMixin):
     """Sparse multinomial logistic regression [Krishnapuram, Carin, Figueiredo, Hartemink 2005].
 
     The classifier that minimises log loss plus a penalty, for any number of classes, on the features
@@ -138,42 +134,23 @@ class SMLRClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, Bas
     True
     """
 
-    def __init__(
-        self,
-        *,
-        penalty: Literal["l1", "l2", "group", "none"] = "l1",
-        rate: float | str = "auto",
-        tuning: Literal["alo", "bayes", "bound", "cv"] = "alo",
-        kernel: Kernel | None = None,
-        gamma: float | None = None,
-        degree: float = 3,
-        coef0: float = 1,
-        algorithm: str = "auto",
-        standardize: bool = True,
-        fit_intercept: bool = True,
-        reference_class: Any = None,
-        class_weight: dict[Any, float] | str | None = None,
-        n_rates: int = 50,
-        n_folds: int = 10,
-        tol: float = 1e-6,
-        max_iter: int = 10_000,
-    ) -> None:
-        self.penalty = penalty
-        self.rate = rate
-        self.tuning = tuning
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.algorithm = algorithm
-        self.standardize = standardize
-        self.fit_intercept = fit_intercept
-        self.reference_class = reference_class
-        self.class_weight = class_weight
-        self.n_rates = n_rates
-        self.n_folds = n_folds
-        self.tol = tol
-        self.max_iter = max_iter
+    _: KW_ONLY
+    penalty: Literal["l1", "l2", "group", "none"] = "l1"
+    rate: float | str = "auto"
+    tuning: Literal["alo", "bayes", "bound", "cv"] = "alo"
+    kernel: Kernel | None = None
+    gamma: float | None = None
+    degree: float = 3
+    coef0: float = 1
+    algorithm: str = "auto"
+    standardize: bool = True
+    fit_intercept: bool = True
+    reference_class: Any = None
+    class_weight: dict[Any, float] | str | None = None
+    n_rates: int = 50
+    n_folds: int = 10
+    tol: float = 1e-6
+    max_iter: int = 10_000
 
     def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit to data of two classes or more.
@@ -186,28 +163,13 @@ class SMLRClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, Bas
             How often each sample counts: weight 2 is the same as the row twice.
         """
         self._check_choices()
-        X, targets = validate_data(self, X, y, ensure_min_samples=2, **STORAGE)
-        check_classification_targets(targets)
-        self.classes_, code = np.unique(targets, return_inverse=True)
-        if self.classes_.size == 1:
-            raise ValueError(
-                f"SMLRClassifier needs samples of two classes or more, but y contains only one class, "
-                f"{self.classes_[0]!r}. Check that the label column is the right one."
-            )
-        weight, left_out, label_weight = sample_weights(
-            targets, sample_weight, self.class_weight, self.classes_
-        )
+        X, code, (weight, left_out, label_weight) = self._training_data(X, y, sample_weight)
         labels = Labels.of(code, self.classes_.size, weight, self._reference())
         with one_blas_thread():
             basis = self._fitted_basis(X, weight, label_weight)
             self._fit_basis(basis, labels, left_out, label_weight)
         if self.outcome_ is not Outcome.CONVERGED:
-            warnings.warn(
-                f"SMLRClassifier: {self.outcome_} after {self.n_iter_} iterations, with a duality gap of "
-                f"{self.duality_gap_:.1e}. {self.outcome_.advice}",
-                ConvergenceWarning,
-                stacklevel=2,
-            )
+            self._warn(self.outcome_, f", with a duality gap of {self.duality_gap_:.1e}")
         return self
 
     def decision_function(self, X: Any) -> NDArray[Any]:
@@ -215,18 +177,9 @@ class SMLRClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, Bas
         scores = self._class_scores(X)
         return scores[:, 1] - scores[:, 0] if self.classes_.size == 2 else scores
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """The most probable class of each sample."""
-        likeliest = np.argmax(self._class_scores(X), axis=1)
-        return self.classes_[likeliest]
-
     def predict_proba(self, X: Any) -> NDArray[Any]:
         """Class probabilities."""
         return softmax(self._class_scores(X), axis=1)
-
-    def predict_log_proba(self, X: Any) -> NDArray[Any]:
-        """Logarithms of the class probabilities, exact far out where the probabilities round to zero."""
-        return log_softmax(self._class_scores(X), axis=1)
 
     def get_support(self, indices: bool = False) -> NDArray[Any]:
         """The features that the classifier uses; with a kernel all of them (see `basis_indices_`)."""
@@ -246,15 +199,10 @@ class SMLRClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, Bas
 
         Of a kernel, only the kept basis functions; the others have weight zero and are forgotten.
         """
-        check_is_fitted(self)
-        X = validate_data(self, X, reset=False, **STORAGE)
-        return self._operator(X), self._weights_inside[:, 0], float(self._intercept_inside[0])
+        return self._operator(self._new_data(X)), self._weights_inside[:, 0], float(self._intercept_inside[0])
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags
+    def _log_proba(self, X: Any) -> Array:
+        return log_softmax(self._class_scores(X), axis=1)
 
     # ------------------------------------------------------------------ choices
 
@@ -333,8 +281,7 @@ class SMLRClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, Bas
 
     def _class_scores(self, X: Any) -> NDArray[Any]:
         """One score per class; that of a class without weights is zero."""
-        check_is_fitted(self)
-        X = validate_data(self, X, reset=False, **STORAGE)
+        X = self._new_data(X)
         scores = np.zeros((X.shape[0], self.classes_.size))
         inside: Array = np.tile(self._intercept_inside, (X.shape[0], 1))
         if self._weights_inside.shape[0]:

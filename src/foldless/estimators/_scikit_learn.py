@@ -1,0 +1,107 @@
+"""What all estimators share: classes, predictions, probabilities, and what a notebook shows.
+
+Every estimator is a dataclass: its fields are its parameters, as scikit-learn reads them from a constructor.
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import abstractmethod
+from html import escape
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from foldless.beliefs import Array
+from foldless.estimators._notebook import lines
+from foldless.estimators._reading import STORAGE, SampleWeights, sample_weights
+from foldless.estimators._saving import Saved
+from foldless.estimators._summary import Summarised, summary_of
+from foldless.problem import Outcome
+
+
+class Classifier(Saved, Summarised, ClassifierMixin, BaseEstimator):
+    """Labels in, labels out."""
+
+    @abstractmethod
+    def decision_function(self, X: Any) -> NDArray[Any]:
+        """Scores: of two classes positive for ``classes_[1]``, of more one for each class."""
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most probable class of each sample."""
+        decision = self.decision_function(X)
+        two = decision.ndim == 1
+        return self.classes_[(decision > 0).astype(np.intp) if two else np.argmax(decision, axis=1)]
+
+    def _encoded(self, y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
+        """The classes, two or more, and the position of every label among them."""
+        check_classification_targets(y)
+        classes, code = np.unique(y, return_inverse=True)
+        if classes.size == 1:
+            raise ValueError(
+                f"{type(self).__name__} needs samples of two classes or more, but y contains only one class, "
+                f"{classes[0]!r}. Check that the label column is the right one."
+            )
+        return classes, code
+
+    def _html_repr(self) -> str:
+        diagram: str = super()._html_repr()
+        if "coef_" not in vars(self):
+            return diagram
+        items = "".join(f"<li>{escape(line)}</li>" for line in lines(summary_of(self)))
+        return f'{diagram}<ul class="foldless-summary">{items}</ul>'
+
+
+class ProbabilisticClassifier(Classifier):
+    """Class probabilities as well, of dense and sparse data."""
+
+    class_weight: dict[Any, float] | str | None
+
+    @abstractmethod
+    def _log_proba(self, X: Any) -> Array:
+        """(samples, classes)"""
+
+    def predict_proba(self, X: Any) -> NDArray[Any]:
+        """Class probabilities."""
+        return np.exp(self._log_proba(X)).astype(self.coef_.dtype, copy=False)
+
+    def predict_log_proba(self, X: Any) -> NDArray[Any]:
+        """Logarithms of the class probabilities, exact far out where the probabilities round to zero."""
+        return self._log_proba(X).astype(self.coef_.dtype, copy=False)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        if tags.transformer_tags is not None:
+            tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    def _training_data(
+        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None
+    ) -> tuple[Any, NDArray[np.intp], SampleWeights]:
+        """X, positions of labels among `classes_`, and weights of samples, all checked."""
+        X, targets = validate_data(self, X, y, ensure_min_samples=2, **STORAGE)
+        self.classes_, code = self._encoded(targets)
+        return X, code, sample_weights(targets, sample_weight, self.class_weight, self.classes_)
+
+    def _new_data(self, X: Any) -> Any:
+        check_is_fitted(self)
+        return validate_data(self, X, reset=False, **STORAGE)
+
+    def _publish_left_out(self, log_proba: Array, code: NDArray[np.intp], count: Array, dtype: Any) -> None:
+        """`loo_proba_` and its kin; `count` is how many samples each one is."""
+        share = count / count.sum()
+        self.loo_proba_ = np.exp(log_proba).astype(dtype)
+        # Shares add up to one but for rounding.
+        self.loo_error_ = min(float(share @ (log_proba.argmax(axis=1) != code)), 1.0)
+        self.loo_log_loss_ = -float(share @ log_proba[np.arange(code.size), code])
+
+    def _warn(self, outcome: Outcome, detail: str = "") -> None:
+        """Of a fit that is not to be relied on; called by `fit`."""
+        text = f"{type(self).__name__}: {outcome} after {self.n_iter_} iterations{detail}. {outcome.advice}"
+        warnings.warn(text, ConvergenceWarning, stacklevel=3)
