@@ -21,7 +21,7 @@ from foldless.estimators._account import Account, component_name, left_out_words
 from foldless.estimators._checkpoint import checkpointed
 from foldless.estimators._reading import new_data, sample_weights, training_data
 from foldless.estimators._scikit_learn import ProbabilisticClassifier
-from foldless.estimators._summary import STANDARDISED, LeaveOneOut, Sentence, Summary, basics
+from foldless.estimators._summary import STANDARDISED, Sentence, Summary, basics
 from foldless.estimators._threads import bounded_threads, one_blas_thread
 from foldless.operators import Standardized
 from foldless.problem import Iteration, Outcome
@@ -57,6 +57,8 @@ class MessagePassingClassifier(ProbabilisticClassifier, SelectorMixin):
     _on_iteration: Watch | None = None
     # What a fit may cost; not a parameter, since it is about machines and not about models.
     _budget = Budget()
+    # Whether there is a blend of the likelihood with class means to tell of.
+    _can_blend = True
     _average: Average
 
     @abstractmethod
@@ -72,11 +74,7 @@ class MessagePassingClassifier(ProbabilisticClassifier, SelectorMixin):
         return Layout(n_features, always_keep)
 
     def fit(
-        self,
-        X: Any,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-        groups: ArrayLike | None = None,
+        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
     ) -> Self:
         """Fit to data of two or more classes.
 
@@ -276,36 +274,29 @@ class MessagePassingClassifier(ProbabilisticClassifier, SelectorMixin):
             self.models_,
             self.prior_,
             self.channel_,
-            self.generative_weight_,
+            self.generative_weight_ if self._can_blend else None,
             len(self.generative_path_),
             self.classes_.size,
         ).sentences()
 
     def _summary(self) -> Summary:
         plan, taken = self.plan_, self.generative_weight_
-        how = left_out_words(plan)
         alone = "" if plan.dense is None else " of the sparse model"
         return Summary(
             **basics(self),
             method=self._account(),
             columns=STANDARDISED,
-            weight_std=np.asarray(self.coef_std_, dtype=np.float64),
             scale=self._scale,
             inclusion=np.asarray(self.inclusion_probability_, dtype=np.float64),
             select=self.get_support,
             fdr=self.fdr,
             kept=self._always_kept,
-            loo=LeaveOneOut(
-                self.loo_proba_.astype(np.float64), self.loo_error_, self.loo_log_loss_, how, plan.left_out
-            ),
+            loo=self._left_out(left_out_words(plan), plan.left_out),
             # Only of models that allow for wrong labels.
             mislabel_probability=vars(self).get("mislabel_probability_"),
-            outcome=self.outcome_,
-            n_iter=self.n_iter_,
             history=self.history_,
             tolerance=max(float(self.tol), planned_tolerance(plan, self.record_)),
             flags=tuple(self.flags_),
-            class_weight=self.class_weight,
             plan=plan,
             record=self.record_,
             models=tuple(self.models_),

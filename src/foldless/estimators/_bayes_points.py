@@ -190,13 +190,9 @@ class BayesPointBase(ProbabilisticClassifier):
             **basics(self),
             method=self._account(),
             columns=robust if self.standardize == "robust" else columns,
-            weight_std=np.asarray(self.coef_std_, dtype=np.float64),
             scale=self._scale if self.standardize and self._basis is None else None,
             kernel=None if self._basis is None else KernelBasis(name),
             selects=False,
-            outcome=self.outcome_,
-            n_iter=self.n_iter_,
-            class_weight=self.class_weight,
         )
 
     def _log_odds(self, columns: Standardized) -> Array:

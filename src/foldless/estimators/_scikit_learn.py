@@ -21,7 +21,7 @@ from foldless.beliefs import Array
 from foldless.estimators._notebook import lines
 from foldless.estimators._reading import STORAGE, SampleWeights, sample_weights
 from foldless.estimators._saving import Saved
-from foldless.estimators._summary import Summarised, summary_of
+from foldless.estimators._summary import LeaveOneOut, Sentence, Summarised, summary_of
 from foldless.problem import Outcome
 
 
@@ -100,6 +100,10 @@ class ProbabilisticClassifier(Classifier):
         # Shares add up to one but for rounding.
         self.loo_error_ = min(float(share @ (log_proba.argmax(axis=1) != code)), 1.0)
         self.loo_log_loss_ = -float(share @ log_proba[np.arange(code.size), code])
+
+    def _left_out(self, how: Sentence, of: str = "samples") -> LeaveOneOut:
+        proba = self.loo_proba_.astype(np.float64)
+        return LeaveOneOut(proba, self.loo_error_, self.loo_log_loss_, how, of)
 
     def _warn(self, outcome: Outcome, detail: str = "") -> None:
         """Of a fit that is not to be relied on; called by `fit`."""

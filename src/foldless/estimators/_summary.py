@@ -134,12 +134,18 @@ def summary_of(model: Any) -> Summary:
 
 
 def basics(model: Any) -> dict[str, Any]:
-    """What every estimator has."""
+    """What every estimator has, or may have."""
+    found = vars(model)
+    std = found.get("coef_std_")
     return {
         "described": " ".join(repr(model).split()),
         "classes": model.classes_,
         "n_features": int(model.n_features_in_),
         # scikit-learn sets it where columns have names.
-        "feature_names": vars(model).get("feature_names_in_"),
+        "feature_names": found.get("feature_names_in_"),
         "weights": np.atleast_2d(np.asarray(model.coef_, dtype=np.float64)),
+        "weight_std": None if std is None else np.asarray(std, dtype=np.float64),
+        "outcome": found.get("outcome_"),
+        "n_iter": found.get("n_iter_"),
+        "class_weight": found.get("class_weight"),
     }

@@ -241,7 +241,6 @@ class RVMClassifier(_Binary):
             columns=AS_THEY_ARE,
             kernel=None if self.kernel is None else KernelBasis(self.kernel, self.basis_indices_),
             selects=False,
-            n_iter=self.n_iter_,
         )
 
     def decision_function(self, X: Any) -> Array:

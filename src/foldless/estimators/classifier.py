@@ -15,11 +15,7 @@ from sklearn.base import clone
 
 from foldless.beliefs import Array
 from foldless.channels import FlippedLabels, Logistic, Multinomial
-from foldless.estimators._base import (
-    MessagePassingClassifier,
-    checked_generative_weight,
-    checked_stopping,
-)
+from foldless.estimators._base import MessagePassingClassifier, checked_generative_weight, checked_stopping
 from foldless.estimators._reading import sample_weights, training_data
 from foldless.estimators._summary import Summary
 from foldless.estimators._warm import WarmStart
@@ -165,10 +161,7 @@ class SparseClassifier(WarmStart, MessagePassingClassifier):
             table = replace(table, left_out=table.left_out.singly())
         fractions = found.nonzero_fraction
         fit = partial(fit_table, table, planned, choices, recorder, nonzero_fraction=fractions)
-        if self.warm_start:
-            return self._warmly(table, recorder, fit)
-        self._warm = None  # of an earlier fit
-        return fit()
+        return self._warmly(table, recorder, fit)
 
     def _summary(self) -> Summary:
         return replace(super()._summary(), credible_sets=vars(self).get("credible_sets_"))

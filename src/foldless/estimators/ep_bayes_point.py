@@ -11,18 +11,11 @@ from sklearn.utils import check_scalar
 
 from foldless.beliefs import Array
 from foldless.channels import Channel, channel_from
-from foldless.estimators._account import (
-    FROM_CAVITIES,
-    SOLVERS,
-    TUNINGS,
-    component_name,
-    meaning,
-    parameters,
-)
+from foldless.estimators._account import FROM_CAVITIES, SOLVERS, TUNINGS, component_name, meaning, parameters
 from foldless.estimators._bayes_points import BayesPointBase, BinaryFit
 from foldless.estimators._binary_points import EPPoint, OneAgainstRest
 from foldless.estimators._kernel_basis import Kernel
-from foldless.estimators._summary import LeaveOneOut, Sentence, Summary
+from foldless.estimators._summary import Sentence, Summary
 from foldless.operators import Standardized
 from foldless.problem import History
 from foldless.registry import registered
@@ -136,10 +129,7 @@ class EPBayesPointClassifier(BayesPointBase):
         return list(attribute) if len(self._points) > 1 else [attribute]
 
     def _summary(self) -> Summary:
-        loo = LeaveOneOut(
-            self.loo_proba_.astype(np.float64), self.loo_error_, self.loo_log_loss_, FROM_CAVITIES
-        )
-        found = replace(super()._summary(), loo=loo)
+        found = replace(super()._summary(), loo=self._left_out(FROM_CAVITIES))
         if len(self._points) > 1:
             return found
         return replace(

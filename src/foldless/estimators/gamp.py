@@ -19,11 +19,7 @@ from foldless.channels import (
     Pinned,
     channel_from,
 )
-from foldless.estimators._base import (
-    MessagePassingClassifier,
-    checked_generative_weight,
-    checked_stopping,
-)
+from foldless.estimators._base import MessagePassingClassifier, checked_generative_weight, checked_stopping
 from foldless.estimators._warm import WarmStart
 from foldless.priors import (
     NO_HYPER_PRIOR,
@@ -49,6 +45,7 @@ from foldless.tuning.table import Layout, Table
 
 SOLVERS = ("gamp", "ep", "vamp", "hygamp")
 TUNINGS = ("em", "sure")
+MADE_BY_THE_ESTIMATOR = (Blended, BlendedMultinomial, Pinned)
 
 
 @registered("estimator/gamp")
@@ -281,21 +278,15 @@ class GAMPClassifier(WarmStart, MessagePassingClassifier):
             groups=table.left_out.group is not None,
             budget=self._budget,
         )
-        fit = partial(fit_table, table, plan, choices, recorder)
-        if self.warm_start:
-            return self._warmly(table, recorder, fit)
-        self._warm = None  # of an earlier fit
-        return fit()
+        return self._warmly(table, recorder, partial(fit_table, table, plan, choices, recorder))
 
 
 def _plain_channel(channel: Channel) -> Channel:
     """A channel that is not blended yet: its ridge would be missing."""
     inner = channel
-    while (base := getattr(inner, "base", None)) is not None:
-        if isinstance(inner, Blended | BlendedMultinomial | Pinned):
-            break
-        inner = base
-    if isinstance(inner, Blended | BlendedMultinomial | Pinned):
+    while not isinstance(inner, MADE_BY_THE_ESTIMATOR) and hasattr(inner, "base"):
+        inner = inner.base
+    if isinstance(inner, MADE_BY_THE_ESTIMATOR):
         raise ValueError(
             f"{type(inner).__name__} is made by the estimator itself, together with what belongs to it. "
             "Pass a Logistic channel and generative_weight=..., or mean_removal=True, instead."

@@ -13,7 +13,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from foldless.beliefs import Array
 from foldless.channels import Channel, channel_from
-from foldless.estimators._account import Account
 from foldless.estimators._base import MessagePassingClassifier, checked_stopping
 from foldless.estimators._summary import Sentence, Summary
 from foldless.operators.whitened import WHITENINGS, Whiten
@@ -122,6 +121,7 @@ class PrunedBayesClassifier(MessagePassingClassifier):
     """
 
     always_keep = None  # every feature may be pruned
+    _can_blend = False
 
     density: float | Iterable[float] | str = "loo"
     noise: float | Iterable[float] | str = "loo"
@@ -229,9 +229,6 @@ class PrunedBayesClassifier(MessagePassingClassifier):
         return np.ones(found.table.shape[1])
 
     def _account(self) -> tuple[Sentence, ...]:
-        account = Account(
-            self.plan_, self.record_, self.models_, self.prior_, self.channel_, None, 0, self.classes_.size
-        )
         pair, n = f"Density {self.density_:.4g} and noise {self.noise_:.4g}", len(self.tried_)
         by = "log loss" if self._search(None).continuous else "error"
         chosen = f"are those of {n} pairs with the smallest leave-one-out {by}, which is therefore optimistic"
@@ -239,7 +236,7 @@ class PrunedBayesClassifier(MessagePassingClassifier):
         if self.whiten is not None:
             text = f"Samples were whitened first, and {self.whiten} are what is switched on and off."
             said.append(Sentence(text, (("whitened", self.whiten),)))
-        return (*account.sentences(), *said)
+        return (*super()._account(), *said)
 
     def _summary(self) -> Summary:
         # In the paper's units a sample has unit length; without `standardize` columns share one scale.
