@@ -11,7 +11,6 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.feature_selection import SelectorMixin
 from sklearn.utils import check_consistent_length, check_scalar, column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
@@ -20,7 +19,7 @@ from foldless.channels import Channel, FlippedLabels
 from foldless.estimators._account import Account, component_name, left_out_words, parameters
 from foldless.estimators._checkpoint import checkpointed
 from foldless.estimators._reading import new_data, sample_weights, training_data
-from foldless.estimators._scikit_learn import ProbabilisticClassifier
+from foldless.estimators._scikit_learn import SelectingClassifier
 from foldless.estimators._summary import STANDARDISED, Sentence, Summary, basics
 from foldless.estimators._threads import bounded_threads, one_blas_thread
 from foldless.operators import Standardized
@@ -42,7 +41,7 @@ TWO_CLASSES_ONLY = {
 }
 
 
-class MessagePassingClassifier(ProbabilisticClassifier, SelectorMixin):
+class MessagePassingClassifier(SelectingClassifier):
     """Reading, fitting, predicting and selecting; a subclass chooses what is fitted."""
 
     always_keep: Sequence[str] | Sequence[int] | None
@@ -164,9 +163,6 @@ class MessagePassingClassifier(ProbabilisticClassifier, SelectorMixin):
         mask[free] = select(self.inclusion_probability_[free], self.fdr if fdr is None else fdr)
         mask[self._always_kept] = True
         return np.flatnonzero(mask) if indices else mask
-
-    def _get_support_mask(self) -> NDArray[np.bool_]:
-        return self.get_support()
 
     # ------------------------------------------------------------------ from data to the engine
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.feature_selection import SelectorMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -77,8 +78,6 @@ class ProbabilisticClassifier(Classifier):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        if tags.transformer_tags is not None:
-            tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
     def _training_data(
@@ -109,3 +108,15 @@ class ProbabilisticClassifier(Classifier):
         """Of a fit that is not to be relied on; called by `fit`."""
         text = f"{type(self).__name__}: {outcome} after {self.n_iter_} iterations{detail}. {outcome.advice}"
         warnings.warn(text, ConvergenceWarning, stacklevel=3)
+
+
+class SelectingClassifier(SelectorMixin, ProbabilisticClassifier):
+    """A classifier that selects features, as `get_support` has them."""
+
+    def _get_support_mask(self) -> NDArray[np.bool_]:
+        return self.get_support()
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags

@@ -11,13 +11,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 from scipy.special import log_softmax, softmax
-from sklearn.feature_selection import SelectorMixin
 from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_is_fitted
 
 from foldless.beliefs import Array
 from foldless.estimators._kernel_basis import Kernel, kernel_matrix
-from foldless.estimators._scikit_learn import ProbabilisticClassifier
+from foldless.estimators._scikit_learn import SelectingClassifier
 from foldless.estimators._summary import (
     AS_THEY_ARE,
     BASIS_STANDARDISED,
@@ -63,7 +62,7 @@ BOUND_DELTA = 0.05
 
 @registered("estimator/smlr")
 @dataclass(eq=False, repr=False)
-class SMLRClassifier(ProbabilisticClassifier, SelectorMixin):
+class SMLRClassifier(SelectingClassifier):
     """Sparse multinomial logistic regression [Krishnapuram, Carin, Figueiredo, Hartemink 2005].
 
     The classifier that minimises log loss plus a penalty, for any number of classes, on the features
@@ -189,9 +188,6 @@ class SMLRClassifier(ProbabilisticClassifier, SelectorMixin):
             else np.ones(self.n_features_in_, dtype=bool)
         )
         return np.flatnonzero(mask) if indices else mask
-
-    def _get_support_mask(self) -> NDArray[np.bool_]:
-        return self.get_support()
 
     def penalised_basis(self, X: Any) -> tuple[Operator, Array, float]:
         """For two classes: the columns as the penalty sees them, their weights, and the intercept.
