@@ -16,7 +16,15 @@ from foldless.beliefs import Array
 from foldless.estimators._binary_points import OneAgainstRest, coupled
 from foldless.estimators._kernel_basis import Basis, FourierBasis, GramBasis, Kernel
 from foldless.estimators._scikit_learn import ProbabilisticClassifier
-from foldless.estimators._summary import AS_THEY_ARE, STANDARDISED, KernelBasis, Sentence, Summary, basics
+from foldless.estimators._summary import (
+    AS_THEY_ARE,
+    STANDARDISED,
+    KernelBasis,
+    Sentence,
+    Summary,
+    basics,
+    said,
+)
 from foldless.estimators._threads import one_blas_thread
 from foldless.operators import Dense, Standardized, Storage, operator_from
 from foldless.problem import Iteration, Outcome
@@ -178,18 +186,18 @@ class BayesPointBase(ProbabilisticClassifier):
         if len(self._points) == 1:
             return ()
         text = "Every class has a Bayes point of its own, against the rest."
-        return (Sentence(text, (("against the rest", len(self._points)),)),)
+        return (said(text, ("against the rest", len(self._points))),)
 
     def _summary(self) -> Summary:
-        robust = Sentence(
-            "Columns were centred at their medians and scaled by their quartiles.", (("columns", "robust"),)
-        )
         columns = STANDARDISED if self.standardize else AS_THEY_ARE
+        if self.standardize == "robust":
+            text = "Columns were centred at their medians and scaled by their quartiles."
+            columns = said(text, ("columns", "robust"))
         name = "rbf, by random Fourier features" if self.random_features else self.kernel
         return Summary(
             **basics(self),
             method=self._account(),
-            columns=robust if self.standardize == "robust" else columns,
+            columns=columns,
             scale=self._scale if self.standardize and self._basis is None else None,
             kernel=None if self._basis is None else KernelBasis(name),
             selects=False,

@@ -29,19 +29,19 @@ class Sentence(NamedTuple):
     claims: tuple[tuple[str, Any], ...]
 
 
-STANDARDISED = Sentence(
+def said(text: str, *claims: tuple[str, Any]) -> Sentence:
+    return Sentence(text, claims)
+
+
+STANDARDISED = said(
     "Columns were centred and scaled to unit variance inside the fit, without a copy; predictions do not "
     "depend on their units.",
-    (("columns", "standardised"),),
+    ("columns", "standardised"),
 )
-AS_THEY_ARE = Sentence(
-    "Columns were used as they are, without centring or scaling.", (("columns", "as they are"),)
+BASIS_STANDARDISED = said(
+    "Basis functions were centred and scaled to unit variance inside the fit.", ("columns", "standardised")
 )
-
-
-BASIS_STANDARDISED = Sentence(
-    "Basis functions were centred and scaled to unit variance inside the fit.", (("columns", "standardised"),)
-)
+AS_THEY_ARE = said("Columns were used as they are, without centring or scaling.", ("columns", "as they are"))
 
 
 class LeaveOneOut(NamedTuple):

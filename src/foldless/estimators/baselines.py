@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from foldless.beliefs import Array
 from foldless.estimators._kernel_basis import Kernel, kernel_matrix
 from foldless.estimators._scikit_learn import Classifier
-from foldless.estimators._summary import AS_THEY_ARE, STANDARDISED, KernelBasis, Sentence, Summary, basics
+from foldless.estimators._summary import AS_THEY_ARE, STANDARDISED, KernelBasis, Summary, basics, said
 from foldless.estimators._threads import one_blas_thread
 from foldless.estimators.smlr import SMLRClassifier
 from foldless.registry import registered
@@ -117,10 +117,10 @@ class OneBitCS(_Binary):
         return self
 
     def _summary(self) -> Summary:
-        method = Sentence(
+        method = said(
             "Weights are those of one-bit compressed sensing by convex programming (Plan and Vershynin "
             f"2013), for an expected number of {self.sparsity:g} features.",
-            (("one-bit", float(self.sparsity)),),
+            ("one-bit", float(self.sparsity)),
         )
         return Summary(**basics(self), method=(method,), columns=STANDARDISED, selects=False)
 
@@ -230,10 +230,11 @@ class RVMClassifier(_Binary):
 
     def _summary(self) -> Summary:
         on = "features" if self.kernel is None else "kernels around the training samples"
-        method = Sentence(
+        method = said(
             f"A relevance vector machine on {on} was fitted (Tipping 2001): their weights have Gaussian "
             "priors whose precisions were learnt by maximising the evidence.",
-            (("relevance", self.n_kept_), ("kernel", self.kernel is not None)),
+            ("relevance", self.n_kept_),
+            ("kernel", self.kernel is not None),
         )
         return Summary(
             **basics(self),

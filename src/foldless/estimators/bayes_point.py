@@ -14,7 +14,7 @@ from foldless.beliefs import Array
 from foldless.estimators._bayes_points import BayesPointBase, BinaryFit, dense
 from foldless.estimators._binary_points import KnapsackPoint, OneAgainstRest
 from foldless.estimators._kernel_basis import Kernel
-from foldless.estimators._summary import Sentence
+from foldless.estimators._summary import Sentence, said
 from foldless.operators import Standardized
 from foldless.registry import registered
 from foldless.solvers.knapsack import ENGINES, PRIORS, Histograms, LogPrior, Machine
@@ -193,27 +193,29 @@ class BayesPointClassifier(BayesPointBase):
         return (value,)
 
     def _account(self) -> tuple[Sentence, ...]:
-        point = Sentence(
+        point = said(
             f"The Bayes point of the 0-1 loss on {self._on} was found by messages over knapsack problems "
             "(Potetz 2011).",
-            (("knapsacks", True), ("kernel", self._basis is not None)),
+            ("knapsacks", True),
+            ("kernel", self._basis is not None),
         )
-        several = len(self._points) > 1
-        settings = self.settings_ if several else [self.settings_]
+        settings = self.settings_ if len(self._points) > 1 else [self.settings_]
         if np.all(np.isfinite(self.cv_error_)):
-            said = Sentence(
-                f"It is an average over {sum(map(len, settings))} settings of cost, power and sweeps, "
-                f"weighted by errors on samples left out by {self.n_folds} folds.",
-                (("folds", self.n_folds), ("settings", sum(map(len, settings)))),
+            n_settings = sum(map(len, settings))
+            found = said(
+                f"It is an average over {n_settings} settings of cost, power and sweeps, weighted by errors "
+                f"on samples left out by {self.n_folds} folds.",
+                ("folds", self.n_folds),
+                ("settings", n_settings),
             )
         else:
             first = settings[0][0]
-            said = Sentence(
+            found = said(
                 f"A violation costs {first.cost:g}, max-marginals are taken to the power {first.beta:g}, and "
                 f"every weight was visited {first.n_sweeps} times: nothing of that was compared.",
-                (("settings", len(settings)),),
+                ("settings", len(settings)),
             )
-        return (point, *self._each_class(), said)
+        return (point, *self._each_class(), found)
 
     def _check_size(self, shape: tuple[int, int]) -> None:
         n_samples, n_columns = shape

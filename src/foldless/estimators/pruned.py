@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from foldless.beliefs import Array
 from foldless.channels import Channel, channel_from
 from foldless.estimators._base import MessagePassingClassifier, checked_stopping
-from foldless.estimators._summary import Sentence, Summary
+from foldless.estimators._summary import Sentence, Summary, said
 from foldless.operators.whitened import WHITENINGS, Whiten
 from foldless.priors import NO_HYPER_PRIOR, Pruned, SupportsInclusion
 from foldless.problem import Solution
@@ -232,22 +232,19 @@ class PrunedBayesClassifier(MessagePassingClassifier):
         pair, n = f"Density {self.density_:.4g} and noise {self.noise_:.4g}", len(self.tried_)
         by = "log loss" if self._search(None).continuous else "error"
         chosen = f"are those of {n} pairs with the smallest leave-one-out {by}, which is therefore optimistic"
-        said = [Sentence(f"{pair} {chosen if n > 1 else 'were given'}.", (("pairs", n),))]
-        if self.whiten is not None:
-            text = f"Samples were whitened first, and {self.whiten} are what is switched on and off."
-            said.append(Sentence(text, (("whitened", self.whiten),)))
-        return (*super()._account(), *said)
+        account = (*super()._account(), said(f"{pair} {chosen if n > 1 else 'were given'}.", ("pairs", n)))
+        if self.whiten is None:
+            return account
+        text = f"Samples were whitened first, and {self.whiten} are what is switched on and off."
+        return (*account, said(text, ("whitened", self.whiten)))
 
     def _summary(self) -> Summary:
         # In the paper's units a sample has unit length; without `standardize` columns share one scale.
         n_varying = max(int(np.count_nonzero(np.any(self.coef_std_ != 0, axis=0))), 1)
-        centred = Sentence(
-            "Columns were centred inside the fit, and all of them divided by one number.",
-            (("columns", "centred"),),
-        )
         found = super()._summary()
         if not self.standardize:
-            return replace(found, scale=None, columns=centred)
+            text = "Columns were centred inside the fit, and all of them divided by one number."
+            return replace(found, scale=None, columns=said(text, ("columns", "centred")))
         return replace(found, scale=self._scale / np.sqrt(n_varying))
 
     def decision_function(self, X: Any) -> NDArray[Any]:

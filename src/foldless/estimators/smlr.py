@@ -25,6 +25,7 @@ from foldless.estimators._summary import (
     Sentence,
     Summary,
     basics,
+    said,
 )
 from foldless.estimators._threads import one_blas_thread
 from foldless.operators import Operator, Standardized, operator_from
@@ -182,11 +183,8 @@ class SMLRClassifier(SelectingClassifier):
     def get_support(self, indices: bool = False) -> NDArray[Any]:
         """The features that the classifier uses; with a kernel all of them (see `basis_indices_`)."""
         check_is_fitted(self)
-        mask = (
-            np.any(self.coef_ != 0, axis=0)
-            if self.kernel is None
-            else np.ones(self.n_features_in_, dtype=bool)
-        )
+        kernel = self.kernel is not None
+        mask = np.ones(self.n_features_in_, dtype=bool) if kernel else np.any(self.coef_ != 0, axis=0)
         return np.flatnonzero(mask) if indices else mask
 
     def penalised_basis(self, X: Any) -> tuple[Operator, Array, float]:
@@ -239,10 +237,8 @@ class SMLRClassifier(SelectingClassifier):
     def _fitted_basis(self, X: Any, weight: Array, count: Array) -> Operator:
         """The columns that carry weights, standardised by the training samples."""
         operator = operator_from(X)
-        # An earlier fit may have had a kernel.
         for name in ("basis_", "basis_indices_"):
-            if hasattr(self, name):
-                delattr(self, name)
+            self.__dict__.pop(name, None)  # of an earlier fit
         if self.kernel is not None:
             self._kernel_gamma = self._default_gamma(operator, count)
             # A row that is there twice, or not at all, is no reason for another basis function.
@@ -250,7 +246,8 @@ class SMLRClassifier(SelectingClassifier):
             self.basis_ = X[self.basis_indices_]
             operator = operator_from(self._kernel(X, self.basis_))
         if not self.standardize:
-            self._center, self._scale = _nothing_done(operator.shape[1])
+            self._center: Array = np.zeros(operator.shape[1])
+            self._scale: Array = np.ones(operator.shape[1])
             return operator
         standardized = Standardized.fit(operator, weight)
         self._center, self._scale = standardized.center, standardized.scale
@@ -355,10 +352,8 @@ class SMLRClassifier(SelectingClassifier):
     def _summary(self) -> Summary:
         kernel = None if self.kernel is None else KernelBasis(self.kernel, self.basis_indices_)
         columns = STANDARDISED if kernel is None else BASIS_STANDARDISED
-        how = Sentence(
-            "approximate leave-one-out (Rad and Maleki 2020)",
-            (("left out", "samples"), ("left out by", "approximation")),
-        )
+        text = "approximate leave-one-out (Rad and Maleki 2020)"
+        how = said(text, ("left out", "samples"), ("left out by", "approximation"))
         return Summary(
             **basics(self),
             method=self._account(),
@@ -375,14 +370,16 @@ class SMLRClassifier(SelectingClassifier):
 
     def _account(self) -> tuple[Sentence, ...]:
         on = "features" if self.kernel is None else "kernels around the training samples"
-        model = Sentence(
+        model = said(
             f"Multinomial logistic regression with {PENALTY_WORDS[self.penalty]} on the weights of {on} "
             f"(Krishnapuram et al. 2005) was fitted to a duality gap of {self.duality_gap_:.1e} by "
             f"{ALGORITHM_WORDS[self.algorithm]}.",
-            (("penalty", self.penalty), ("kernel", self.kernel is not None), ("algorithm", self.algorithm)),
+            ("penalty", self.penalty),
+            ("kernel", self.kernel is not None),
+            ("algorithm", self.algorithm),
         )
         rate, n = f"The rate of the penalty is {self.rate_:.4g}", len(self.rate_path_)
-        said = {
+        text = {
             "none": "There is no penalty: the fit is maximum likelihood.",
             "given": f"{rate}, given beforehand.",
             "bayes": f"{rate}: it was integrated out (Cawley et al. 2007), in {n} rounds.",
@@ -392,7 +389,7 @@ class SMLRClassifier(SelectingClassifier):
             "cv": f"{rate}: of {n} rates it has the smallest {self.n_folds}-fold cross-validated log loss.",
         }[self._rate_by]
         folds = (("folds", self.n_folds),) if self._rate_by == "cv" else ()
-        return model, Sentence(said, (("rate by", self._rate_by), ("rates", n), *folds))
+        return model, said(text, ("rate by", self._rate_by), ("rates", n), *folds)
 
     def _bound_criterion(self, problem: Regression) -> Callable[[RegressionFit], float]:
         """The PAC-Bayes bound of a fit, with a union bound over the path."""
@@ -428,8 +425,3 @@ def _distinct_rows(X: Any, among: NDArray[np.intp]) -> NDArray[np.intp]:
             key = rows[i].tobytes()
         first.setdefault(key, i)
     return np.array(list(first.values()), dtype=np.intp)
-
-
-def _nothing_done(n_columns: int) -> tuple[Array, Array]:
-    """Centre and scale of columns that are taken as they are."""
-    return np.zeros(n_columns), np.ones(n_columns)
