@@ -175,8 +175,6 @@ class MessagePassingClassifier(SelectingClassifier):
                 f"always_keep must be a list of columns; got the string {self.always_keep!r}. "
                 f"Write always_keep=[{self.always_keep!r}]."
             )
-        positions = []
-        names = list(getattr(self, "feature_names_in_", []))
         chosen = np.asarray(self.always_keep)
         if chosen.dtype == bool:
             if chosen.shape != (n_features,):
@@ -185,16 +183,14 @@ class MessagePassingClassifier(SelectingClassifier):
                     f"got shape {chosen.shape}."
                 )
             return tuple(np.flatnonzero(chosen).tolist())
+        names, positions = list(getattr(self, "feature_names_in_", [])), []
         for column in self.always_keep:
-            if isinstance(column, str):
-                if column not in names:
-                    have = (
-                        f"The columns are {names[:10]}{'...' if len(names) > 10 else ''}."
-                        if names
-                        else ("X has no column names: pass a data frame, or give positions.")
-                    )
-                    raise ValueError(f"always_keep names {column!r}, which is not a column of X. {have}")
+            if isinstance(column, str) and column in names:
                 positions.append(names.index(column))
+            elif isinstance(column, str):
+                have = f"The columns are {names[:10]}{'...' if len(names) > 10 else ''}."
+                have = have if names else "X has no column names: pass a data frame, or give positions."
+                raise ValueError(f"always_keep names {column!r}, which is not a column of X. {have}")
             elif isinstance(column, Integral) and -n_features <= int(column) < n_features:
                 positions.append(int(column) % n_features)
             else:
@@ -341,11 +337,9 @@ def checked_stopping(tol: float, max_iter: int) -> Stopping:
 
 def checked_generative_weight(weight: float | str, channel: Channel) -> float | None:
     """None for 'auto', else a number that the channel allows."""
-    if isinstance(weight, bool):
-        raise ValueError(f"generative_weight must be 'auto' or a number from 0 to 1; got {weight}.")
+    if isinstance(weight, bool) or (isinstance(weight, str) and weight != "auto"):
+        raise ValueError(f"generative_weight must be 'auto' or a number from 0 to 1; got {weight!r}.")
     if isinstance(weight, str):
-        if weight != "auto":
-            raise ValueError(f"generative_weight must be 'auto' or a number from 0 to 1; got {weight!r}.")
         return None
     check_scalar(weight, "generative_weight", Real, min_val=0.0, max_val=1.0)
     if weight > 0 and not can_blend(channel):

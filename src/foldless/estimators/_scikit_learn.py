@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
+from collections.abc import Iterable
 from html import escape
 from typing import Any
 
@@ -49,6 +50,10 @@ class Classifier(Saved, Summarised, ClassifierMixin, BaseEstimator):
                 f"{classes[0]!r}. Check that the label column is the right one."
             )
         return classes, code
+
+    def _check_one_of(self, name: str, known: Iterable[str]) -> None:
+        if (value := getattr(self, name)) not in (known := list(known)):
+            raise ValueError(f"{name} must be one of {known}; got {value!r}.")
 
     def _html_repr(self) -> str:
         diagram: str = super()._html_repr()

@@ -149,9 +149,8 @@ class BayesPointClassifier(BayesPointBase):
         return fit
 
     def _checked_machine(self) -> Machine:
-        for name, known in (("messages", ("linear", "exact")), ("engine", ENGINES)):
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name} must be one of {list(known)}; got {getattr(self, name)!r}.")
+        self._check_one_of("messages", ("linear", "exact"))
+        self._check_one_of("engine", ENGINES)
         if not callable(self.prior) and self.prior not in PRIORS:
             raise ValueError(
                 f"prior must be one of {list(PRIORS)} or a function from weights to log densities; got "

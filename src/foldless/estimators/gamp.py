@@ -173,8 +173,7 @@ class GAMPClassifier(WarmStart, MessagePassingClassifier):
         channel = self._channel(n_classes)
         prior = self._prior(n_classes)
         solver = self._solver(n_classes)
-        if self.tuning not in TUNINGS:
-            raise ValueError(f"tuning must be one of {TUNINGS}; got {self.tuning!r}.")
+        self._check_one_of("tuning", TUNINGS)
         weight = checked_generative_weight(self.generative_weight, channel)
         if not isinstance(solver, GAMP):
             if weight:

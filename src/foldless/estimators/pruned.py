@@ -173,8 +173,7 @@ class PrunedBayesClassifier(MessagePassingClassifier):
 
     def _search(self, n_features: int | None) -> Search:
         """What to choose from; of the paper's densities those that are at least one of the features."""
-        if self.tuning not in TUNINGS:
-            raise ValueError(f"tuning must be one of {TUNINGS}; got {self.tuning!r}.")
+        self._check_one_of("tuning", TUNINGS)
         continuous = self.tuning == "continuous"
         densities: tuple[float, ...] = COARSE_DENSITIES if continuous else DENSITIES
         if n_features is not None:

@@ -200,13 +200,9 @@ class SMLRClassifier(SelectingClassifier):
     # ------------------------------------------------------------------ choices
 
     def _check_choices(self) -> None:
-        for name, known in (
-            ("penalty", tuple(PENALTIES)),
-            ("tuning", TUNINGS),
-            ("algorithm", tuple(ALGORITHMS)),
-        ):
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name} must be one of {list(known)}; got {getattr(self, name)!r}.")
+        self._check_one_of("penalty", PENALTIES)
+        self._check_one_of("tuning", TUNINGS)
+        self._check_one_of("algorithm", ALGORITHMS)
         if isinstance(self.rate, str):
             if self.rate != "auto":
                 raise ValueError(f"rate must be 'auto' or a positive number; got {self.rate!r}.")
