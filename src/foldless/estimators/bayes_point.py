@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_scalar
 
 from foldless.beliefs import Array
-from foldless.estimators._bayes_points import BayesPointBase, BinaryFit, dense
-from foldless.estimators._binary_points import KnapsackPoint, OneAgainstRest
+from foldless.estimators._bayes_points import BayesPointBase, BinaryFit, KnapsackPoint, OneAgainstRest, dense
 from foldless.estimators._kernel_basis import Kernel
 from foldless.estimators._summary import Sentence, said
 from foldless.operators import Standardized

@@ -12,8 +12,7 @@ from sklearn.utils import check_scalar
 from foldless.beliefs import Array
 from foldless.channels import Channel, channel_from
 from foldless.estimators._account import FROM_CAVITIES, SOLVERS, TUNINGS, component_name, meaning, parameters
-from foldless.estimators._bayes_points import BayesPointBase, BinaryFit
-from foldless.estimators._binary_points import EPPoint, OneAgainstRest
+from foldless.estimators._bayes_points import BayesPointBase, BinaryFit, EPPoint, OneAgainstRest
 from foldless.estimators._kernel_basis import Kernel
 from foldless.estimators._summary import Sentence, Summary
 from foldless.operators import Standardized
