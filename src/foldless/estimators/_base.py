@@ -119,7 +119,7 @@ class MessagePassingClassifier(SelectingClassifier):
                 name = type(self).__name__
                 raise KeyboardInterrupt(f"{name} was interrupted; it holds the state reached by then.")
         if not self.outcome_.trustworthy:
-            self._warn(self.outcome_)
+            self._warn()
         return self
 
     def decision_function(self, X: Any) -> NDArray[Any]:

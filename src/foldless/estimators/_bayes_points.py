@@ -6,16 +6,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.special import log_softmax, ndtr
 from sklearn.utils import check_random_state, check_scalar
 
 from foldless.beliefs import Array
 from foldless.channels import Channel
 from foldless.estimators._kernel_basis import Basis, FourierBasis, GramBasis, Kernel
+from foldless.estimators._reading import SampleWeights
 from foldless.estimators._scikit_learn import ProbabilisticClassifier
 from foldless.estimators._summary import (
     AS_THEY_ARE,
@@ -26,7 +27,6 @@ from foldless.estimators._summary import (
     basics,
     said,
 )
-from foldless.estimators._threads import one_blas_thread
 from foldless.operators import Dense, Operator, Standardized, Storage, operator_from
 from foldless.problem import Iteration, Outcome
 from foldless.registry import registered
@@ -114,30 +114,14 @@ class BayesPointBase(ProbabilisticClassifier):
     def _binary_fit(self) -> BinaryFit:
         """The fit of one class against the rest; parameters that are not allowed are refused here."""
 
-    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Fit to data of two classes or more.
-
-        Parameters
-        ----------
-        X : array, data frame or sparse matrix of shape (n_samples, n_features)
-            Any units: columns are centred and scaled inside.
-        y : array of shape (n_samples,)
-        sample_weight : array of shape (n_samples,), optional
-            How often each sample counts: weight 2 is the same as the row twice.
-        """
-        self._check_column_parameters()
-        fit_one = self._binary_fit()
-        X, code, (weight, left_out, counts) = self._training_data(X, y, sample_weight)
-        with one_blas_thread():
-            columns = self._fitted_columns(X, weight)
-            positives = [1] if self.classes_.size == 2 else range(self.classes_.size)
-            fits = [fit_one(columns, np.where(code == k, 1.0, -1.0), weight, left_out) for k in positives]
+    def _fit(self, X: Any, code: NDArray[np.intp], weights: SampleWeights) -> str:
+        fit_one, columns = self._binary_fit(), self._fitted_columns(X, weights.counted)
+        positives = [1] if self.classes_.size == 2 else range(self.classes_.size)
+        fits = [fit_one(columns, np.where(code == k, 1.0, -1.0), *weights[:2]) for k in positives]
         self._publish(fits, columns, X.dtype)
         if log_odds := [fit.loo_log_odds for fit in fits if fit.loo_log_odds is not None]:
-            self._publish_left_out(coupled(np.column_stack(log_odds)), code, counts, X.dtype)
-        if not (self.outcome_.trustworthy or self.outcome_ is Outcome.EARLY):
-            self._warn(self.outcome_)
-        return self
+            self._publish_left_out(coupled(np.column_stack(log_odds)), code, weights.given, X.dtype)
+        return ""
 
     def decision_function(self, X: Any) -> NDArray[Any]:
         """Scores of the Bayes point, positive for ``classes_[1]``; of several classes, log-odds of each."""
@@ -171,7 +155,8 @@ class BayesPointBase(ProbabilisticClassifier):
 
     # ------------------------------------------------------------------ columns
 
-    def _check_column_parameters(self) -> None:
+    def _check_parameters(self) -> None:
+        self._binary_fit()
         check_scalar(self.tol, "tol", Real, min_val=0.0)
         if self.n_components is not None:
             check_scalar(self.n_components, "n_components", Integral, min_val=1)

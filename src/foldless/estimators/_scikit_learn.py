@@ -9,7 +9,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Iterable
 from html import escape
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,6 +23,7 @@ from foldless.beliefs import Array
 from foldless.estimators._reading import STORAGE, SampleWeights, sample_weights
 from foldless.estimators._saving import Saved
 from foldless.estimators._summary import LeaveOneOut, Sentence, Summarised, Summary, summary_of
+from foldless.estimators._threads import one_blas_thread
 from foldless.io import printable
 from foldless.problem import Outcome
 
@@ -89,13 +90,33 @@ class ProbabilisticClassifier(Classifier):
         tags.input_tags.sparse = True
         return tags
 
-    def _training_data(
-        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None
-    ) -> tuple[Any, NDArray[np.intp], SampleWeights]:
-        """X, positions of labels among `classes_`, and weights of samples, all checked."""
+    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit to data of two classes or more.
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix of shape (n_samples, n_features)
+            Any units: columns are centred and scaled inside, unless ``standardize=False``.
+        y : array of shape (n_samples,)
+        sample_weight : array of shape (n_samples,), optional
+            How often each sample counts: weight 2 is the same as the row twice.
+        """
+        self._check_parameters()
         X, targets = validate_data(self, X, y, ensure_min_samples=2, **STORAGE)
         self.classes_, code = self._encoded(targets)
-        return X, code, sample_weights(targets, sample_weight, self.class_weight, self.classes_)
+        weights = sample_weights(targets, sample_weight, self.class_weight, self.classes_)
+        with one_blas_thread():
+            detail = self._fit(X, code, weights)
+        if not (self.outcome_.trustworthy or self.outcome_ is Outcome.EARLY):
+            self._warn(detail)
+        return self
+
+    def _check_parameters(self) -> None:
+        """Raises if they make no sense, before any work."""
+
+    def _fit(self, X: Any, code: NDArray[np.intp], weights: SampleWeights) -> str:
+        """Fitted attributes of checked data; what to add to a warning, if there is reason for one."""
+        raise NotImplementedError
 
     def _new_data(self, X: Any) -> Any:
         check_is_fitted(self)
@@ -113,9 +134,10 @@ class ProbabilisticClassifier(Classifier):
         proba = self.loo_proba_.astype(np.float64)
         return LeaveOneOut(proba, self.loo_error_, self.loo_log_loss_, how, of)
 
-    def _warn(self, outcome: Outcome, detail: str = "") -> None:
+    def _warn(self, detail: str = "") -> None:
         """Of a fit that is not to be relied on; called by `fit`."""
-        text = f"{type(self).__name__}: {outcome} after {self.n_iter_} iterations{detail}. {outcome.advice}"
+        name, outcome = type(self).__name__, self.outcome_
+        text = f"{name}: {outcome} after {self.n_iter_} iterations{detail}. {outcome.advice}"
         warnings.warn(text, ConvergenceWarning, stacklevel=3)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.sparse import issparse
 from scipy.special import log_softmax, softmax
 from sklearn.utils import check_scalar
@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from foldless.beliefs import Array
 from foldless.estimators._kernel_basis import Kernel, kernel_matrix
+from foldless.estimators._reading import SampleWeights
 from foldless.estimators._scikit_learn import SelectingClassifier
 from foldless.estimators._summary import (
     AS_THEY_ARE,
@@ -27,9 +28,7 @@ from foldless.estimators._summary import (
     basics,
     said,
 )
-from foldless.estimators._threads import one_blas_thread
 from foldless.operators import Operator, Standardized, operator_from
-from foldless.problem import Outcome
 from foldless.registry import registered
 from foldless.solvers.smlr import ALGORITHMS, L1, PENALTIES, Labels, Regression, RegressionFit, Stop
 from foldless.solvers.smlr.newton_loo import NewtonLOO, scored
@@ -151,26 +150,6 @@ class SMLRClassifier(SelectingClassifier):
     tol: float = 1e-6
     max_iter: int = 10_000
 
-    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Fit to data of two classes or more.
-
-        Parameters
-        ----------
-        X : array, data frame or sparse matrix of shape (n_samples, n_features)
-        y : array of shape (n_samples,)
-        sample_weight : array of shape (n_samples,), optional
-            How often each sample counts: weight 2 is the same as the row twice.
-        """
-        self._check_choices()
-        X, code, (weight, left_out, label_weight) = self._training_data(X, y, sample_weight)
-        labels = Labels.of(code, self.classes_.size, weight, self._reference())
-        with one_blas_thread():
-            basis = self._fitted_basis(X, weight, label_weight)
-            self._fit_basis(basis, labels, left_out, label_weight)
-        if self.outcome_ is not Outcome.CONVERGED:
-            self._warn(self.outcome_, f", with a duality gap of {self.duality_gap_:.1e}")
-        return self
-
     def decision_function(self, X: Any) -> NDArray[Any]:
         """Scores: for two classes the log-odds of ``classes_[1]``, else one score per class."""
         scores = self._class_scores(X)
@@ -199,7 +178,7 @@ class SMLRClassifier(SelectingClassifier):
 
     # ------------------------------------------------------------------ choices
 
-    def _check_choices(self) -> None:
+    def _check_parameters(self) -> None:
         self._check_one_of("penalty", PENALTIES)
         self._check_one_of("tuning", TUNINGS)
         self._check_one_of("algorithm", ALGORITHMS)
@@ -279,7 +258,10 @@ class SMLRClassifier(SelectingClassifier):
 
     # ------------------------------------------------------------------ the fit
 
-    def _fit_basis(self, basis: Operator, labels: Labels, left_out: Array, label_weight: Array) -> None:
+    def _fit(self, X: Any, code: NDArray[np.intp], weights: SampleWeights) -> str:
+        sample_weight, left_out, label_weight = weights
+        labels = Labels.of(code, self.classes_.size, sample_weight, self._reference())
+        basis = self._fitted_basis(X, sample_weight, label_weight)
         kind = PENALTIES[self.penalty]
         n_rows, n_columns = basis.shape
         reduced = None if kind.sparse or n_columns <= n_rows else row_space(basis)
@@ -291,9 +273,9 @@ class SMLRClassifier(SelectingClassifier):
         loo = tuned.loo or NewtonLOO(problem, left_out, label_weight).of(penalty, fitted)
         # Whatever the rate was chosen for, errors are reported as errors.
         loo = scored(loo.log_proba, labels.code, label_weight)
-        weights = fitted.coef(problem.operator.shape[1])
+        inside = fitted.coef(problem.operator.shape[1])
         if reduced is not None:
-            weights = basis.adjoint(reduced.back @ weights)
+            inside = basis.adjoint(reduced.back @ inside)
 
         self.rate_ = fitted.rate
         self.rate_path_ = list(zip(tuned.rates.tolist(), tuned.criterion.tolist(), strict=True))
@@ -302,7 +284,8 @@ class SMLRClassifier(SelectingClassifier):
         self.n_iter_ = max(tuned.n_iter, 1)
         self.loo_proba_ = np.exp(loo.log_proba).astype(basis.dtype)
         self.loo_log_loss_, self.loo_error_ = loo.log_loss, loo.error
-        self._publish_weights(weights, fitted.intercept, labels, basis.dtype)
+        self._publish_weights(inside, fitted.intercept, labels, basis.dtype)
+        return f", with a duality gap of {self.duality_gap_:.1e}"
 
     def _publish_weights(self, weights: Array, intercept: Array, labels: Labels, dtype: Any) -> None:
         if self.kernel is not None:
