@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Self
@@ -41,13 +42,21 @@ TWO_CLASSES_ONLY = {
 }
 
 
-class MessagePassingClassifier(SelectingClassifier):
+@dataclass(eq=False, repr=False, kw_only=True)
+class CommonParameters:
+    """Of all classifiers by message passing."""
+
+    class_weight: dict[Any, float] | str | None = None
+    fdr: float = 0.1
+    tol: float = 1e-4
+    max_iter: int = 1000
+    verbose: int = 0
+
+
+class MessagePassingClassifier(CommonParameters, SelectingClassifier):
     """Reading, fitting, predicting and selecting; a subclass chooses what is fitted."""
 
     always_keep: Sequence[str] | Sequence[int] | None
-    fdr: float
-    tol: float
-    verbose: int
     # For estimators that leave it to their users, parameters.
     n_jobs: int | None = None
     checkpoint: str | Path | None = None

@@ -96,19 +96,21 @@ class OneAgainstRest(NamedTuple):
 BinaryFit = Callable[[Standardized, Array, Array, Array], OneAgainstRest]
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class BayesPointBase(ProbabilisticClassifier):
     """A linear classifier on columns or kernels, averaged over its posterior; a subclass has the fit."""
 
-    kernel: Kernel | None
-    gamma: float | None
-    degree: float
-    coef0: float
-    n_components: int | None
-    random_features: bool
-    standardize: bool | Literal["robust"]
-    tol: float
-    random_state: Any
-    verbose: int
+    kernel: Kernel | None = None
+    gamma: float | None = None
+    degree: float = 3
+    coef0: float = 1
+    n_components: int | None = None
+    random_features: bool = False
+    standardize: bool | Literal["robust"] = True
+    class_weight: dict[Any, float] | str | None = None
+    tol: float = 1e-4
+    random_state: Any = 0
+    verbose: int = 0
 
     @abstractmethod
     def _binary_fit(self) -> BinaryFit:

@@ -12,7 +12,6 @@ from sklearn.utils import check_scalar
 
 from foldless.beliefs import Array
 from foldless.estimators._bayes_points import BayesPointBase, BinaryFit, KnapsackPoint, OneAgainstRest, dense
-from foldless.estimators._kernel_basis import Kernel
 from foldless.estimators._summary import Sentence, said
 from foldless.operators import Standardized
 from foldless.registry import registered
@@ -122,17 +121,6 @@ class BayesPointClassifier(BayesPointBase):
     outer_every: int | None = None
     engine: Literal["auto", "numba", "numpy"] = "auto"
     n_folds: int = 5
-    kernel: Kernel | None = None
-    gamma: float | None = None
-    degree: float = 3
-    coef0: float = 1
-    n_components: int | None = None
-    random_features: bool = False
-    standardize: bool | Literal["robust"] = True
-    class_weight: dict[Any, float] | str | None = None
-    tol: float = 1e-4
-    random_state: Any = 0
-    verbose: int = 0
 
     def _binary_fit(self) -> BinaryFit:
         machine, choices = self._checked_machine(), self._checked_choices()

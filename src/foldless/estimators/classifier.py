@@ -116,13 +116,8 @@ class SparseClassifier(WarmStart, MessagePassingClassifier):
 
     _: KW_ONLY
     always_keep: Sequence[str] | Sequence[int] | None = None
-    class_weight: dict[Any, float] | str | None = None
-    fdr: float = 0.1
     generative_weight: float | str = "auto"
-    tol: float = 1e-4
-    max_iter: int = 1000
     warm_start: bool = False
-    verbose: int = 0
     n_jobs: int | None = None
     checkpoint: str | Path | None = None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from sklearn.utils import check_scalar
@@ -13,7 +13,6 @@ from foldless.beliefs import Array
 from foldless.channels import Channel, channel_from
 from foldless.estimators._account import FROM_CAVITIES, SOLVERS, TUNINGS, component_name, meaning, parameters
 from foldless.estimators._bayes_points import BayesPointBase, BinaryFit, EPPoint, OneAgainstRest
-from foldless.estimators._kernel_basis import Kernel
 from foldless.estimators._summary import Sentence, Summary
 from foldless.operators import Standardized
 from foldless.problem import History
@@ -76,18 +75,7 @@ class EPBayesPointClassifier(BayesPointBase):
 
     channel: str | Channel = "auto"
     _: KW_ONLY
-    kernel: Kernel | None = None
-    gamma: float | None = None
-    degree: float = 3
-    coef0: float = 1
-    n_components: int | None = None
-    random_features: bool = False
-    standardize: bool | Literal["robust"] = True
-    class_weight: dict[Any, float] | str | None = None
-    tol: float = 1e-4
     max_iter: int = 500
-    random_state: Any = 0
-    verbose: int = 0
 
     def _binary_fit(self) -> BinaryFit:
         check_scalar(self.max_iter, "max_iter", Integral, min_val=1)

@@ -160,12 +160,7 @@ class GAMPClassifier(WarmStart, MessagePassingClassifier):
     mean_removal: bool = False
     always_keep: Sequence[str] | Sequence[int] | None = None
     fit_intercept: bool = True
-    class_weight: dict[Any, float] | str | None = None
-    fdr: float = 0.1
-    tol: float = 1e-4
-    max_iter: int = 1000
     warm_start: bool = False
-    verbose: int = 0
     n_jobs: int | None = None
     checkpoint: str | Path | None = None
 

@@ -134,11 +134,6 @@ class PrunedBayesClassifier(MessagePassingClassifier):
     variances: Variances = "rank-one"
     damping: float | str | Damping = "adaptive"
     fit_intercept: bool = True
-    class_weight: dict[Any, float] | str | None = None
-    fdr: float = 0.1
-    tol: float = 1e-4
-    max_iter: int = 1000
-    verbose: int = 0
 
     def _choices(self, n_classes: int) -> Choices:
         if n_classes > 2:
