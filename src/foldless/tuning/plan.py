@@ -17,7 +17,7 @@ data: it is kept with the fit, saved with the model, and printed by reports.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from foldless.registry import registered
@@ -360,9 +360,30 @@ class _Planning:
             screened=not self.many and self.facts.n_features >= self.budget.screened,
             polish=polish,
             integrate=polish and self.cost <= self.budget.integrate,
+            fallback=self._over_background() if self._may_fall_back else None,
+        )
+
+    @property
+    def _may_fall_back(self) -> bool:
+        """Whether a sparse model of two classes that does not settle can be had over a background."""
+        return not self.many and self.affordable and not self.generative_weight and self.facts.n_free > 0
+
+    def _over_background(self) -> SparsePlan:
+        """Sparse effects over a dense background, at plain parameters: EM would follow a few cavities."""
+        return SparsePlan(
+            self._prior,
+            "EP",
+            starts=("plain parameters",),
+            background=BACKGROUND_SCORE_VARIANCE,
+            tolerance=TOLERANCE_OF_MANY if self.many else TOLERANCE,
+            patience=PATIENCE,
+            credible_sets=not self.many,
         )
 
     def _exact_sparse(self) -> SparsePlan:
+        message_passing = self._diagonal_sparse() if self.many and not self.groups else None
+        if self.wide:
+            return replace(self._over_background(), fallback=message_passing)
         em = EM_ITERATIONS
         if self.many:
             em = EM_ITERATIONS_OF_MANY if self.cost <= self.budget.tune_many else 0
@@ -370,13 +391,11 @@ class _Planning:
             self._prior,
             "EP",
             starts=("plain parameters",),
-            # Over a background plain parameters do; EM would follow a few cavities for twice the time.
-            em_iterations=0 if self.wide else em,
+            em_iterations=em,
             tolerance=TOLERANCE_OF_MANY if self.many else TOLERANCE,
             patience=PATIENCE,
             credible_sets=not self.many,
-            background=BACKGROUND_SCORE_VARIANCE if self.wide else 0.0,
-            fallback=self._diagonal_sparse() if self.many and not self.groups else None,
+            fallback=message_passing if self.many else self._over_background(),
         )
 
     def _diagonal_sparse(self) -> SparsePlan:
