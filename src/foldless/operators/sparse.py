@@ -126,6 +126,20 @@ class Sparse(Tiled):
     def dense_tile(self, rows: slice, columns: slice) -> NDArray[np.float64]:
         return np.asarray(self.X[rows, columns].toarray(), dtype=np.float64)
 
+    def centred_gram(self, weight_var: Array, center: Array) -> NDArray[np.float64]:
+        """Over the entries that are stored; columns without a zero, whose centre may be far off, are dense."""
+        var = np.where(self._complete, 0.0, weight_var)
+        entries = self.X.astype(np.float64)
+        scaled = entries @ sparse.diags_array(var)
+        products = (scaled @ entries.T).toarray()
+        of_center = scaled @ center
+        products -= of_center[:, np.newaxis]
+        products += float(var @ center**2) - of_center
+        if self._complete.any():
+            tile = self.columns(np.flatnonzero(self._complete)) - center[self._complete]
+            products += (tile * weight_var[self._complete]) @ tile.T
+        return products
+
     def _values(self) -> TileSource:
         if self._views is not None:
             views = self._views

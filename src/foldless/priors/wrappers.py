@@ -1,4 +1,4 @@
-"""Priors of other priors: another one for some columns, a ridge on top, more weights to learn from."""
+"""Priors of other priors: another one for some columns, a background, a ridge, more weights to learn from."""
 
 from __future__ import annotations
 
@@ -278,6 +278,69 @@ class MovedCavity(HoldsArrays):
         return replace(self, base=base)
 
 
+@registered("prior/over-background")
+@dataclass(frozen=True, eq=False)
+class OverBackground(MovedCavity):
+    """w = b + g:  b from the base, and g ~ N(0, variance), which every weight has beside it.
+
+    A spike and slab over a background has a narrow Gaussian where the spike was: few large effects among
+    very many small ones, as in BSLMM [Zhou 2013] and SuSiE-inf [Cui 2024]. Whether a weight is in is a
+    question of b alone. Where columns are correlated, the background takes up what they share, for which a
+    point at zero would have to blame single columns.
+
+    `variance` is a number or an array that broadcasts against the weights. It is not learnt.
+    """
+
+    variance: float | Array
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        variance = np.asarray(self.variance)
+        if not (
+            np.issubdtype(variance.dtype, np.number) and np.all(variance > 0) and np.isfinite(variance).all()
+        ):
+            raise ValueError(
+                "OverBackground(variance=...) must be finite and > 0, a number or one per feature; "
+                f"got {self.variance!r}. Without a background use the base itself."
+            )
+
+    def of_columns(self, columns: NDArray[np.intp], n_weights: int) -> Prior:
+        own = _at_columns(self.variance, columns, n_weights)
+        return replace(self, base=self.base.of_columns(columns, n_weights), variance=own)
+
+    def inner_cavity(self, cavity_mean: Array, cavity_var: Array) -> tuple[Array, Array]:
+        """b is seen through the background, too: its variance is added."""
+        r, tau = as_cavity(cavity_mean, cavity_var)
+        return r, np.asarray(tau + np.asarray(self.variance, dtype=r.dtype))
+
+    def tilted(self, cavity_mean: Array, cavity_var: Array) -> Tilted:
+        """With s² the variance, V = τ + s², and m, v the moments of b at its cavity (r, V):
+
+        mean = (τ m + s² r) / V,    var = (τ/V)² v + s² τ/V,    log_z = that of b.
+        """
+        r, tau = as_cavity(cavity_mean, cavity_var)
+        _, total = self.inner_cavity(r, tau)
+        mean, var, log_z = self.base.tilted(r, total)
+        share = tau / total
+        own = np.asarray(self.variance, dtype=r.dtype) / total
+        return Tilted(share * mean + own * r, share * share * var + own * tau, log_z)
+
+    def moments(self) -> tuple[float, float]:
+        """Of a weight with the mean of the variances."""
+        mean, var = self.base.moments()
+        return mean, var + float(np.mean(self.variance))
+
+    def start(self, n_weights: int) -> tuple[Array, Array]:
+        mean, var = self.base.start(n_weights)
+        return mean, var + np.asarray(self.variance)
+
+    def sample(self, size: int | tuple[int, ...], rng: np.random.Generator) -> Array:
+        spread = np.sqrt(np.asarray(self.variance))
+        if spread.ndim:
+            spread = spread.reshape(spread.shape + (1,) * (len(np.atleast_1d(size)) - 1))
+        return self.base.sample(size, rng) + spread * rng.standard_normal(size)
+
+
 @registered("prior/ridged")
 @dataclass(frozen=True, eq=False)
 class Ridged(MovedCavity):
@@ -306,8 +369,7 @@ class Ridged(MovedCavity):
             )
 
     def of_columns(self, columns: NDArray[np.intp], n_weights: int) -> Prior:
-        precision = np.asarray(self.precision)
-        own = precision[columns] if precision.ndim and precision.shape[0] == n_weights else self.precision
+        own = _at_columns(self.precision, columns, n_weights)
         return replace(self, base=self.base.of_columns(columns, n_weights), precision=own)
 
     def tilted(self, cavity_mean: Array, cavity_var: Array) -> Tilted:
@@ -417,6 +479,12 @@ class WithScreenedOut(MovedCavity):
             mean, var, weight=count, names=inner_names(names, "base"), hyper=hyper
         )
         return replace(self, base=base)
+
+
+def _at_columns(values: float | Array, columns: NDArray[np.intp], n_weights: int) -> float | Array:
+    """A number as it is, and of one value per weight those of these columns."""
+    array = np.asarray(values)
+    return array[columns] if array.ndim and array.shape[0] == n_weights else values
 
 
 def innermost(prior: Prior) -> Prior:

@@ -84,6 +84,15 @@ class Tiles:
         self._kept = list(made)
         return iter(self._kept)
 
+    def opened(self, sites: Sites, sample_weight: Array, free: Positions) -> Opened:
+        """All but the prior sites of the free weights, which must include every site that is not positive.
+
+        With more samples than weights all weights are free, whatever is asked for.
+        """
+        if self.by_columns:
+            return _HeldIntegrated(self, sites, sample_weight, free)
+        return _AllFree(self, sites, sample_weight)
+
     def columns(self, positions: Positions) -> Array:
         """A few columns, in ascending order of their positions."""
         if not (self.by_columns and self._kept is not None):
@@ -191,16 +200,6 @@ class Gaussian(NamedTuple):
         mean, var, precision, slope = map(side_by_side, zip(*(part[:4] for part in parts), strict=True))
         scores = Scores.side_by_side([part.scores for part in parts])
         return cls(mean, var, precision, slope, scores, sum(part.log_normaliser for part in parts))
-
-
-def opened_layer(tiles: Tiles, sites: Sites, sample_weight: Array, free: Positions) -> Opened:
-    """All but the prior sites of the free weights, which must include every site that is not positive.
-
-    With more samples than weights all weights are free, whatever is asked for.
-    """
-    if tiles.by_columns:
-        return _HeldIntegrated(tiles, sites, sample_weight, free)
-    return _AllFree(tiles, sites, sample_weight)
 
 
 def without_labels(operator: Operator, prior_precision: Array, prior_shift: Array) -> Gaussian:
@@ -313,23 +312,21 @@ class Opened(ABC):
         """The Gaussian of all sites, with these of the free weights."""
 
 
-class _HeldIntegrated(Opened):
-    """Held weights integrated in M x M matrices, for N > M."""
+class HeldKernel(Opened):
+    """Held weights integrated in M x M matrices, of which only what they make of scores is known."""
 
-    def __init__(self, tiles: Tiles, sites: Sites, sample_weight: Array, free: Positions) -> None:
-        self.tiles, self.free, self.free_columns = tiles, free, tiles.columns(free)
-        precision = sites.prior_precision.copy()
-        precision[free] = np.inf
-        self.spread = 1.0 / precision
-        prior_mean, root_spread = self.spread * sites.prior_shift, np.sqrt(self.spread)
-        n_samples = tiles.shape[0]
+    def __init__(
+        self,
+        kernel: Array,
+        held_scores: Array,
+        free: Positions,
+        free_columns: Array,
+        sites: Sites,
+        sample_weight: Array,
+    ) -> None:
         # What the prior sites of held weights make of scores: covariance and mean.
-        self.kernel, self.held_scores = np.zeros((n_samples, n_samples)), np.zeros(n_samples)
-        for columns, tile in tiles:
-            self.held_scores += tile @ prior_mean[columns]
-            scaled = tile * root_spread[columns]
-            # Of one array with itself only a triangle is computed.
-            self.kernel += scaled @ scaled.T
+        self.kernel, self.held_scores = kernel, held_scores
+        self.free, self.free_columns = free, free_columns
         self._hear_labels(sites, sample_weight)
 
     def _hear_labels(self, sites: Sites, sample_weight: Array) -> None:
@@ -358,26 +355,12 @@ class _HeldIntegrated(Opened):
         return Scores(mean, *self._score_variances(block))
 
     def closed(self, block: Block) -> Gaussian:
-        sites, free, spread = self.sites, self.free, self.spread
-        residual, explained_by_free = self._residual(block), self._explained_by(block)
-        data_slope, explained = np.empty(spread.size), np.empty(spread.size)
-        for columns, tile in self.tiles:
-            data_slope[columns] = residual @ tile
-            half = _half(self.lower, self.label_root[:, np.newaxis] * tile, overwrite=True)
-            explained[columns] = _squares(half) - _squares(explained_by_free @ half)
-        mean = spread * (sites.prior_shift + data_slope)
-        retained = np.maximum(1.0 - spread * explained, LEAST_RETAINED)
-        var = spread * retained
-        data_precision = explained / retained
-        mean[free], var[free] = block.mean, block.var
-        data_precision[free], data_slope[free] = block.data_precision, block.data_slope
-
+        """Of the free weights; held ones have been integrated."""
         scores = self.scores(block)
-        held = sites.with_prior(free, 1.0, block.site_shift)
-        of_held = float(np.sum(np.log(held.prior_precision)))
-        square = float(held.prior_shift @ mean + self.label_shift @ scores.mean)
-        exponent = square - (of_held + self.log_determinant + block.log_determinant)
-        return Gaussian.of_moments(mean, var, data_precision, data_slope, scores, exponent)
+        square = float(block.site_shift @ block.mean + self.label_shift @ scores.mean)
+        exponent = square + float(self.held_scores @ self._residual(block))
+        exponent -= self.log_determinant + block.log_determinant
+        return Gaussian.of_moments(*block.moments, scores, exponent)
 
     def _residual(self, block: Block) -> Array:
         """ρ, the slope of the labels' log density in the scores, at their mean."""
@@ -405,6 +388,47 @@ class _HeldIntegrated(Opened):
         score_var = _floored(score_var)
         rest_precision = np.where(weak, 1.0 / score_var - label_precision, retained / score_var)
         return score_var, rest_precision
+
+
+class _HeldIntegrated(HeldKernel):
+    """Held weights and what becomes of them, for N > M."""
+
+    def __init__(self, tiles: Tiles, sites: Sites, sample_weight: Array, free: Positions) -> None:
+        self.tiles = tiles
+        precision = sites.prior_precision.copy()
+        precision[free] = np.inf
+        self.spread = 1.0 / precision
+        prior_mean, root_spread = self.spread * sites.prior_shift, np.sqrt(self.spread)
+        n_samples = tiles.shape[0]
+        kernel, held_scores = np.zeros((n_samples, n_samples)), np.zeros(n_samples)
+        for columns, tile in tiles:
+            held_scores += tile @ prior_mean[columns]
+            scaled = tile * root_spread[columns]
+            # Of one array with itself only a triangle is computed.
+            kernel += scaled @ scaled.T
+        super().__init__(kernel, held_scores, free, tiles.columns(free), sites, sample_weight)
+
+    def closed(self, block: Block) -> Gaussian:
+        sites, free, spread = self.sites, self.free, self.spread
+        residual, explained_by_free = self._residual(block), self._explained_by(block)
+        data_slope, explained = np.empty(spread.size), np.empty(spread.size)
+        for columns, tile in self.tiles:
+            data_slope[columns] = residual @ tile
+            half = _half(self.lower, self.label_root[:, np.newaxis] * tile, overwrite=True)
+            explained[columns] = _squares(half) - _squares(explained_by_free @ half)
+        mean = spread * (sites.prior_shift + data_slope)
+        retained = np.maximum(1.0 - spread * explained, LEAST_RETAINED)
+        var = spread * retained
+        data_precision = explained / retained
+        mean[free], var[free] = block.mean, block.var
+        data_precision[free], data_slope[free] = block.data_precision, block.data_slope
+
+        scores = self.scores(block)
+        held = sites.with_prior(free, 1.0, block.site_shift)
+        of_held = float(np.sum(np.log(held.prior_precision)))
+        square = float(held.prior_shift @ mean + self.label_shift @ scores.mean)
+        exponent = square - (of_held + self.log_determinant + block.log_determinant)
+        return Gaussian.of_moments(mean, var, data_precision, data_slope, scores, exponent)
 
 
 class _AllFree(Opened):
