@@ -22,7 +22,7 @@ Without effects the same solver fits the background alone, a ridge regression.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -34,16 +34,16 @@ from foldless.problem import Problem
 from foldless.registry import registered
 from foldless.solvers.ep import EP, EPState, state_of
 from foldless.solvers.gaussian_layer import Gaussian, HeldKernel, Opened, Positions, Scores, Sites, Tiles
-from foldless.solvers.message_passing import VAGUEST_START, Secants
+from foldless.solvers.message_passing import VAGUEST_START, AdaptiveDamping, Damping, Pace, Secants
 from foldless.solvers.sites import LEAST_CAVITY_SHARE, score_cavities
 
 # Labels have spoken before effects are looked for.
 FIRST_LOOK = 3
 # An effect of at least this probability is worth a site of its own, at a cavity with this share of the
-# precision that the diagonal of W gives it. Below, all of them together are a few hundredths of a feature.
-LEAST_INCLUSION, SHARE_OF_DIAGONAL = 0.01, 0.5
+# precision that the diagonal of W gives it.
+LEAST_INCLUSION, SHARE_OF_DIAGONAL = 0.05, 0.5
 # So many at a time: two hundred wide effects at once would leave labels nothing to say.
-MOST_ADDED = 32
+MOST_ADDED = 64
 # With active features still to come, an iteration is not nearer to its end than this.
 INCOMPLETE = 1.0
 # What labels say takes at most this share of a held weight's precision: beyond, the diagonal misleads.
@@ -80,6 +80,9 @@ class BackgroundState(EPState):
     reduced: Problem
     complete: bool  # all that should be active are
 
+    def problem_of(self, problem: Problem) -> Problem:
+        return self.reduced
+
     @property
     def change(self) -> float:
         return self.pace.change if self.complete else max(self.pace.change, INCOMPLETE)
@@ -91,6 +94,8 @@ class BackgroundEP(EP):
     """Expectation propagation for `OverBackground`, of one score; without effects, of its background."""
 
     effects: bool = True
+    # Labels of a log-concave channel need no damping under a fixed field.
+    damping: Damping = field(default_factory=lambda: AdaptiveDamping(smallest=0.3))
 
     def init(self, problem: Problem) -> BackgroundState:  # type: ignore[override]
         n_weights = problem.operator.shape[1]
@@ -132,9 +137,7 @@ class BackgroundEP(EP):
         assert isinstance(state, BackgroundState)
         if state.reduced.channel is not problem.channel:
             state = replace(state, reduced=_reduced(problem, state.active))
-        if not self.effects:
-            state = replace(state, complete=True)
-        elif not state.complete and state.iteration >= FIRST_LOOK:
+        if not state.complete and state.iteration >= FIRST_LOOK:
             state = self._looked(problem, state)
         return super().step(state.reduced, state)
 
@@ -169,8 +172,8 @@ class BackgroundEP(EP):
         found = state_of(reduced, sites, gaussian, state, tiles=tiles, proposed=None, secants=Secants())
         return replace(found, active=active, reduced=reduced)  # type: ignore[arg-type]
 
-    def for_new_data(self, problem: Problem, state: EPState) -> EPState:
-        return self.init(problem)
+    def _at_pace(self, state: EPState, pace: Pace) -> EPState:
+        return replace(super()._at_pace(state, pace), complete=not self.effects)  # type: ignore[call-arg]
 
     def posterior(self, problem: Problem, state: EPState) -> Posterior:
         """Of all weights; cavities of those that are not active are those of the diagonal."""
