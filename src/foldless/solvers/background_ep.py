@@ -35,7 +35,7 @@ from foldless.registry import registered
 from foldless.solvers.ep import EP, EPState, state_of
 from foldless.solvers.gaussian_layer import Gaussian, HeldKernel, Opened, Positions, Scores, Sites, Tiles
 from foldless.solvers.message_passing import VAGUEST_START, AdaptiveDamping, Damping, Pace, Secants
-from foldless.solvers.sites import LEAST_CAVITY_SHARE, score_cavities
+from foldless.solvers.sites import LARGEST_GROWTH, LEAST_CAVITY_SHARE, score_cavities
 
 # Labels have spoken before effects are looked for.
 FIRST_LOOK = 3
@@ -185,9 +185,12 @@ class BackgroundEP(EP):
         own, at = state.active, state.weight_cavities
         mean[own], var[own] = state.gaussian.mean, state.gaussian.var
         cavity_mean[own], cavity_var[own] = at.mean, at.var
-        left_out = score_cavities(
-            state.gaussian.scores, state.sites, problem.sample_weight, problem.loo_weight
-        )
+        scores, held = state.gaussian.scores, state.tiles
+        assert isinstance(held, HeldBackground)
+        # Without its own label a score is no vaguer than the field, and active weights not much vaguer.
+        vaguest = held.kernel.diagonal() + held.active_columns**2 @ (LARGEST_GROWTH * state.gaussian.var)
+        scores = scores._replace(rest_precision=np.maximum(scores.rest_precision, 1.0 / vaguest))
+        left_out = score_cavities(scores, state.sites, problem.sample_weight, problem.loo_weight)
         return Posterior(
             mean=mean,
             var=var,

@@ -35,9 +35,9 @@ PLAIN_SLAB_VARIANCE = 4.0
 # An iteration that has not found a smaller change for so long will not settle.
 PATIENCE = 60
 # Relative change at which a sparse model has settled; of several classes, whose sites circle about their
-# fixed point for as long again before they come nearer; and of ridges by messages, which are only averaged.
+# fixed point for as long again before they come nearer; and of ridges by messages, which are only averaged,
+# and of words over a background.
 TOLERANCE, TOLERANCE_OF_MANY, RIDGE_TOLERANCE = 1e-3, 5e-3, 1e-2
-WORD_TOLERANCE = 5e-3
 RIDGE_MAX_ITER = 200
 # EM goes on for so many iterations from plain parameters: near its start the evidence is flat.
 EM_ITERATIONS, EM_ITERATIONS_OF_MANY = 40, 20
@@ -379,7 +379,7 @@ class _Planning:
                 "BackgroundEP",
                 starts=("plain parameters",),
                 background=BACKGROUND_OF_WORDS.score_variance,
-                tolerance=WORD_TOLERANCE,
+                tolerance=RIDGE_TOLERANCE,
                 patience=PATIENCE,
             )
         em = EM_ITERATIONS
