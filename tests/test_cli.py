@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import foldless
 from foldless import demo
 from foldless.cli import app
-from foldless.cli.terminal import console, exit_codes
+from foldless.cli.terminal import exit_codes
 from foldless.datasets import make_class_means
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -202,7 +202,8 @@ def test_hostile_names_are_shown_as_they_are(study):
 
 
 def test_the_console_of_commands_has_no_markup(capsys):
-    console().print("[bold]gene[/bold] :smile:")
+    with exit_codes() as terminal:
+        terminal.print("[bold]gene[/bold] :smile:")
     assert capsys.readouterr().out == "[bold]gene[/bold] :smile:\n"
 
 

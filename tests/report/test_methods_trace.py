@@ -17,7 +17,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 
 from foldless.references import references
 from foldless.report.methods import methods
-from foldless.report.subject import subject_of
+from foldless.report.subject import Subject
 from foldless.solvers.ep import EPState
 from foldless.solvers.gamp import GAMPState
 from report.fits import CASES, Case
@@ -37,7 +37,7 @@ class Fitted:
             warnings.simplefilter("ignore")
             for _ in range(case.fits):
                 self.model.fit(self.X, self.y, **more)
-        self.text = methods(subject_of(self.model, y=self.y, groups=self.groups))
+        self.text = methods(Subject(self.model, y=self.y, groups=self.groups))
         self.sentences = [sentence for paragraph in self.text.sentences for sentence in paragraph]
         self.claims = [claim for sentence in self.sentences for claim in sentence.claims]
 

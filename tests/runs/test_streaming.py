@@ -16,7 +16,7 @@ import foldless
 from foldless.cli import app
 from foldless.cli.terminal import ExitCode, Progress
 from foldless.datasets import make_class_means
-from foldless.io.labels import read_labels
+from foldless.io.matrix import read_labels
 from foldless.io.table import BadTable, OverBudget
 from foldless.runs import streaming
 

@@ -111,8 +111,10 @@ def refitted(X, y, recipe, contrasts):
     for g in range(contrasts.n_groups):
         inside = contrasts.group == g
         prior = left.relevance[g] ** recipe.exponent if recipe.exponent else np.ones(X.shape[1])
-        centred = X - left.middle[g]
-        kernel = recipe.score_variance / prior.sum() * (centred * prior) @ centred.T + base.kernel
+        centred = X - left.to_the_power(recipe.exponent)[1][g]
+        kernel = recipe.score_variance / prior.sum() * (centred * prior) @ centred.T + base.kernel(
+            recipe.exponent
+        )
         others = np.flatnonzero(~inside)
         fits = kernel_ep(
             kernel[np.newaxis, others][:, :, others],
@@ -171,8 +173,8 @@ def test_weights_make_the_scores():
     for n, recipe in enumerate(found.recipes):
         prior = whole.relevance**recipe.exponent if recipe.exponent else np.ones(X.shape[1])
         assert_allclose(weights.prior_var[n], recipe.score_variance * prior / prior.sum(), rtol=1e-10)
-        centred = X - whole.middle
-        kernel = (centred * weights.prior_var[n]) @ centred.T + base.kernel
+        centred = X - whole.to_the_power(recipe.exponent)[1]
+        kernel = (centred * weights.prior_var[n]) @ centred.T + base.kernel(recipe.exponent)
         scores = base.scores + kernel @ found.fits.dual[n]
         assert_allclose(X @ weights.mean[n] + weights.kept_mean[n, 0], scores, atol=1e-8)
         covariance = np.diag(weights.prior_var[n]) - (weights.prior_var[n][:, None] * centred.T) @ (

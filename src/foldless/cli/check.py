@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from foldless.cli import options
-from foldless.cli.terminal import console, exit_codes
+from foldless.cli.terminal import exit_codes
 
 
 def check(
@@ -23,8 +23,7 @@ def check(
       foldless check expression.csv --target tissue
     """
     options.check_target(table, target)
-    with exit_codes():
-        terminal = console()
+    with exit_codes() as terminal:
         with terminal.status("Starting"):
             from foldless.io.read import read_table
             from foldless.runs.check import check_table

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from foldless.cli import options
-from foldless.cli.terminal import console, exit_codes
+from foldless.cli.terminal import exit_codes
 
 
 def compare(
@@ -41,8 +41,7 @@ def compare(
       foldless compare expression.csv --target tissue --splits 5
     """
     options.check_target(table, target)
-    with exit_codes():
-        terminal = console()
+    with exit_codes() as terminal:
         with terminal.status("Starting"):
             from threadpoolctl import threadpool_limits
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from foldless.cli.terminal import ExitCode, console, exit_codes
+from foldless.cli.terminal import ExitCode, exit_codes
 
 
 def demo(
@@ -25,8 +25,7 @@ def demo(
     Example:
       foldless demo --out demo --seed 1
     """
-    with exit_codes():
-        terminal = console()
+    with exit_codes() as terminal:
         with terminal.status("Starting"):
             from foldless.demo import run
         study = run(terminal, out, seed=seed, fdr=fdr)

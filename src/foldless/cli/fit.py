@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from foldless.cli import options
-from foldless.cli.terminal import ExitCode, Progress, console, exit_codes
+from foldless.cli.terminal import ExitCode, Progress, exit_codes
 
 
 def fit(
@@ -73,15 +73,13 @@ def fit(
         options.check_target(table, target)
     if dask is not None:
         _check_for_cluster(learning_curve=learning_curve, labels=labels, stream=stream)
-    with exit_codes(), ExitStack() as until_done:
-        terminal = console()
+    with exit_codes() as terminal, ExitStack() as until_done:
         with terminal.status("Starting"):
             from threadpoolctl import threadpool_limits
 
             from foldless.runs import printing, results
             from foldless.runs.cluster import connected, read_on_workers
-            from foldless.runs.curve import check_curve_is_known, learning_curve_of
-            from foldless.runs.fit import fit_table
+            from foldless.runs.fit import check_curve_is_known, fit_table, learning_curve_of
             from foldless.runs.output_paths import default_folder, free_folder
             from foldless.runs.streaming import read_or_stream
         folder = free_folder(out or default_folder(table), results.RESULTS, force=force)
@@ -98,7 +96,7 @@ def fit(
                 )
             if learning_curve:
                 check_curve_is_known(read, model.value)
-        seconds = {"read": time.perf_counter() - start}
+        read_seconds = time.perf_counter() - start
         with threadpool_limits(threads), terminal.status("Fitting") as status:
             run = fit_table(
                 read, model=model.value, fdr=fdr, seed=seed, checkpoint=checkpoint, watch=Progress(status)
@@ -108,7 +106,7 @@ def fit(
             with terminal.status("Extrapolating"):
                 curve = learning_curve_of(run)
         with terminal.status("Writing"):
-            facts = {"seed": seed, "threads": threads, "read_seconds": seconds["read"]}
+            facts = {"seed": seed, "threads": threads, "read_seconds": read_seconds}
             results.write_results(folder, run, facts, curve)
         printing.print_fit(terminal, run, folder)
         if not run.converged:

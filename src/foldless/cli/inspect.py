@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from foldless.cli import options
-from foldless.cli.terminal import console, exit_codes
+from foldless.cli.terminal import exit_codes
 
 
 def inspect(model: options.ModelFile) -> None:
@@ -13,8 +13,7 @@ def inspect(model: options.ModelFile) -> None:
     Example:
       foldless inspect results/model.safetensors
     """
-    with exit_codes():
-        terminal = console()
+    with exit_codes() as terminal:
         with terminal.status("Starting"):
             import foldless
             from foldless.io.archive import read_archive

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,47 +17,29 @@ GIGA = 1e9
 
 ModelName = Enum("ModelName", {name: name for name in model_names()})  # type: ignore[misc]
 DEFAULT_MODEL = ModelName(DEFAULT)
+READ = ".csv, .tsv (also .gz), .parquet, .h5ad, .svmlight, .npz"
 
-TableFile = Annotated[
-    Path,
-    typer.Argument(
-        metavar="TABLE",
-        help="Samples in rows: .csv, .tsv (also .gz), .parquet, .h5ad, .svmlight, .npz.",
-        show_default=False,
-    ),
-]
-LargeTableFile = Annotated[
-    Path,
-    typer.Argument(
-        metavar="TABLE",
-        help="Samples in rows: .csv, .tsv (also .gz), .parquet, .h5ad, .svmlight, .npz, .npy, .zarr.",
-        show_default=False,
-    ),
-]
+
+def _table(suffixes: str) -> Any:
+    return typer.Argument(metavar="TABLE", help=f"Samples in rows: {suffixes}.", show_default=False)
+
+
+def _column(help: str) -> Any:
+    return typer.Option(metavar="COLUMN", help=help, show_default=False)
+
+
+TableFile = Annotated[Path, _table(READ)]
+LargeTableFile = Annotated[Path, _table(f"{READ}, .npy, .zarr")]
 ModelFile = Annotated[
     Path, typer.Argument(metavar="MODEL", help="A file made by `foldless fit`.", show_default=False)
 ]
-Target = Annotated[
-    str | None,
-    typer.Option(metavar="COLUMN", help="The column with the class of each sample.", show_default=False),
-]
+Target = Annotated[str | None, _column("The column with the class of each sample.")]
 Covariates = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="COLUMN", help="A column to keep whatever the data say (age, batch); may be repeated."
-    ),
+    list[str] | None, _column("A column to keep whatever the data say (age, batch); may be repeated.")
 ]
-Groups = Annotated[
-    str | None,
-    typer.Option(metavar="COLUMN", help="Samples alike here (one patient, one run) are left out together."),
-]
-Samples = Annotated[
-    str | None,
-    typer.Option(metavar="COLUMN", help="The column with names of samples, if it is not the first."),
-]
-Ignore = Annotated[
-    list[str] | None, typer.Option(metavar="COLUMN", help="A column to leave out; may be repeated.")
-]
+Groups = Annotated[str | None, _column("Samples alike here (one patient, one run) are left out together.")]
+Samples = Annotated[str | None, _column("The column with names of samples, if it is not the first.")]
+Ignore = Annotated[list[str] | None, _column("A column to leave out; may be repeated.")]
 Fdr = Annotated[
     float, typer.Option(help="The share of false features to expect among those selected.", min=0, max=1)
 ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from foldless.cli.terminal import ExitCode, console, exit_codes
+from foldless.cli.terminal import ExitCode, exit_codes
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -80,8 +80,7 @@ def plan(
         raise typer.BadParameter("the number of features is that of the pilot: leave --features out.")
     if effect is not None and weight is not None:
         raise typer.BadParameter("--effect and --weight are two ways to say the same: give one.")
-    with exit_codes():
-        terminal = console()
+    with exit_codes() as terminal:
         if out is not None:
             out.mkdir(parents=True, exist_ok=True)  # a folder that cannot be is known before any work
         said: dict[str, Any] = {

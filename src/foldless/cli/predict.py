@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from foldless.cli import options
-from foldless.cli.terminal import console, exit_codes
+from foldless.cli.terminal import exit_codes
 
 
 def predict(
@@ -35,8 +35,7 @@ def predict(
     Example:
       foldless predict results/model.safetensors new-samples.csv --out new.tsv
     """
-    with exit_codes():
-        terminal = console()
+    with exit_codes() as terminal:
         with terminal.status("Starting"):
             import foldless
             from foldless.runs.output_paths import default_name, free_file

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from foldless.cli import options
-from foldless.cli.terminal import console, exit_codes
+from foldless.cli.terminal import exit_codes
 
 
 def report(
@@ -30,8 +30,7 @@ def report(
     Example:
       foldless report results/model.safetensors expression.csv --target tissue --out page.html
     """
-    with exit_codes():
-        terminal = console()
+    with exit_codes() as terminal:
         with terminal.status("Starting"):
             import foldless
             from foldless.runs.output_paths import free_file

@@ -1,7 +1,12 @@
-"""What every command shares: how it speaks to the terminal, and how failures become exit codes."""
+"""What every command shares: its terminal, failures as exit codes, and interrupts that are answered."""
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
@@ -9,13 +14,15 @@ from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
-from foldless.cli.interrupts import answered_interrupts
-
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.status import Status
 
     from foldless.problem import Iteration
+
+# Python answers Ctrl-C between two of its own steps, usually at once. A long product or a reader written in C
+# keeps it waiting; after this many seconds the program ends without it.
+PATIENCE = 0.7
 
 
 class ExitCode(IntEnum):
@@ -27,13 +34,6 @@ class ExitCode(IntEnum):
     NOT_CONVERGED = 4  # results are written, and marked
     OUT_OF_MEMORY = 5  # or of what may be used of it
     INTERRUPTED = 130
-
-
-def console() -> Console:
-    """A terminal in which names are shown as they are: no markup, no emoji, no guessed colours."""
-    from rich.console import Console
-
-    return Console(markup=False, emoji=False, highlight=False)
 
 
 class Progress:
@@ -49,11 +49,16 @@ class Progress:
 
 
 @contextmanager
-def exit_codes() -> Iterator[None]:
-    """One line and an exit code for what can go wrong outside the program; a traceback for the rest."""
+def exit_codes() -> Iterator[Console]:
+    """The terminal; one line and an exit code for what can go wrong outside the program, a traceback for
+    the rest.
+    """
+    from rich.console import Console
+
     try:
         with answered_interrupts():
-            yield
+            # Names are shown as they are: no markup, no emoji, no guessed colours.
+            yield Console(markup=False, emoji=False, highlight=False)
     except KeyboardInterrupt:
         _fail("interrupted.", ExitCode.INTERRUPTED)
     except BrokenPipeError:
@@ -77,3 +82,36 @@ def _fail(message: str, code: ExitCode) -> NoReturn:
 
     typer.echo(f"foldless: {printable(message, longest=2000)}", err=True)
     raise typer.Exit(code)
+
+
+@contextmanager
+def answered_interrupts() -> Iterator[None]:
+    """While this lasts, SIGINT ends the program within a second: by KeyboardInterrupt, or at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals come to the main thread only
+        return
+    listener, teller = socket.socketpair()
+    teller.setblocking(False)
+    ended = threading.Event()
+    guard = threading.Thread(target=_guard, args=(listener, ended), daemon=True)
+    before = signal.set_wakeup_fd(teller.fileno(), warn_on_full_buffer=False)
+    guard.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        signal.set_wakeup_fd(before)
+        teller.close()
+        guard.join()
+        listener.close()
+
+
+def _guard(listener: socket.socket, ended: threading.Event) -> None:
+    while received := listener.recv(64):
+        if signal.SIGINT in received and not ended.wait(PATIENCE):
+            from foldless.io.files import remove_unfinished
+
+            remove_unfinished()
+            sys.stderr.write("foldless: interrupted.\n")
+            sys.stderr.flush()
+            os._exit(ExitCode.INTERRUPTED)

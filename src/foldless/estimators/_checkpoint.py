@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 import foldless
-from foldless.io.checksums import checksum
+from foldless.io.files import checksum
 from foldless.io.journal import journal
 from foldless.operators import Journaled, Storage
 

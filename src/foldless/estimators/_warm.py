@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from foldless.io.checksums import checksum
+from foldless.io.files import checksum
 from foldless.tuning.models.sparse import SparseFits
 from foldless.tuning.path import Result
 from foldless.tuning.record import REFINES, Record, Recorder

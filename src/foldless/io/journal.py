@@ -73,7 +73,7 @@ class Journal:
         self._stream.seek(self._start)
         self._stream.truncate()
         self._size = self._start
-        self._note(GOING)
+        self.note(GOING)
 
     def append(self, parts: Sequence[bytes | memoryview]) -> None:
         """Write a record, given in parts; it is safe from the end of this process when this returns."""
@@ -88,10 +88,8 @@ class Journal:
             os.fsync(self._stream.fileno())
             self._synced = time.monotonic()
 
-    def note_interrupt(self) -> None:
-        self._note(INTERRUPTED)
-
-    def _note(self, how: bytes) -> None:
+    def note(self, how: bytes) -> None:
+        """That the fit goes on, or was interrupted."""
         self.was_interrupted = how == INTERRUPTED
         place = self._stream.tell()
         self._stream.seek(len(MAGIC))
@@ -118,7 +116,7 @@ def journal(path: Path, header: Mapping[str, str]) -> Iterator[Journal]:
         try:
             yield records
         except KeyboardInterrupt:
-            records.note_interrupt()
+            records.note(INTERRUPTED)
             raise
     path.unlink(missing_ok=True)
 

@@ -1,7 +1,8 @@
-"""Tables whose features come as one matrix, with what belongs to samples beside it."""
+"""Tables whose features come as one matrix, with what belongs to samples beside it or in another file."""
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,15 +16,16 @@ from foldless.io.table import (
     BadTable,
     Roles,
     Table,
+    assembled,
     check_finite,
     check_present,
-    check_unique,
     class_labels,
     numbered,
-    steps_of,
 )
 
 MISSING_TEXTS = ("", "nan", "NaN", "None", "<NA>")
+# What separates columns of a file of labels.
+DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".txt": "\t"}
 
 
 def table_of(
@@ -55,11 +57,9 @@ def table_of(
             raise BadTable(
                 path, f"the sparse matrix is damaged ({error}).", "Write the file again."
             ) from None
-    names = [str(j) for j in range(1, n_features + 1)] if feature_names is None else list(feature_names)
+    names = numbered(n_features) if feature_names is None else list(feature_names)
     if covariates:
         X, names = _with_columns(X, names, covariates)
-    check_unique(path, names, "feature", "Rename one of them: names say which feature is meant.")
-    check_present(path, roles.covariates, names, "feature", "--covariates")
     check_present(path, roles.ignore, names, "feature", "--ignore")
     if roles.ignore:
         kept = [j for j, name in enumerate(names) if name not in set(roles.ignore)]
@@ -70,19 +70,9 @@ def table_of(
         X = X.tocsr()
         X.sum_duplicates()
     check_finite(path, X, names, "sample")
-    samples = numbered(n_samples) if sample_names is None else list(sample_names)
-    check_unique(path, samples, "sample", "Make names of samples unique.")
-    table = Table(
-        path,
-        X,
-        names,
-        samples,
-        target=None if target is None else as_labels(path, target, str(target_name)),
-        target_name=target_name,
-        groups=None if groups is None else as_texts(path, groups, str(roles.groups)),
-        covariates=roles.covariates,
-        steps=tuple(steps_of(roles)),
-    )
+    target = None if target is None else as_labels(path, target, str(target_name))
+    groups = None if groups is None else as_texts(path, groups, str(roles.groups))
+    table = assembled(path, X, roles, names, sample_names, target, groups, target_name=target_name)
     return table if roles.features is None else table.aligned(roles.features)
 
 
@@ -114,3 +104,43 @@ def _with_columns(
     front = np.column_stack([values for _, values in columns]).astype(X.dtype, copy=False)
     both = sp.hstack([sp.csr_matrix(front), X], format="csr") if sp.issparse(X) else np.hstack([front, X])
     return both, [name for name, _ in columns] + names
+
+
+def read_labels(path: Path, column: str | None, n_rows: int) -> NDArray[Any]:
+    """A column of a text table with a header, or a .npy with a label for each row, in the order of rows."""
+    suffix = path.suffix.lower()
+    if suffix == ".npy":
+        values = np.load(path, allow_pickle=False)
+        name = path.name
+    elif suffix in DELIMITERS:
+        values, name = _column(path, column, DELIMITERS[suffix])
+    else:
+        raise BadTable(
+            path, "the suffix does not say how labels are written.", "Use .csv, .tsv, .txt or .npy."
+        )
+    if values.shape != (n_rows,):
+        raise BadTable(
+            path,
+            f"there are labels of shape {values.shape}, and {n_rows} rows.",
+            "One label for each row is needed, in the same order.",
+        )
+    return as_labels(path, values, name)
+
+
+def _column(path: Path, column: str | None, delimiter: str) -> tuple[NDArray[Any], str]:
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as stream:
+            rows = csv.reader(stream, delimiter=delimiter, strict=True)
+            header = next(rows, [])
+            if column is None and len(header) == 1:
+                column = header[0]
+            if column is None:
+                raise BadTable(
+                    path, f"there are {len(header)} columns.", "Name the one with labels: --target."
+                )
+            check_present(path, [column], header, "column", "--target")
+            place = header.index(column)
+            values = [row[place] for row in rows if row]
+    except (csv.Error, UnicodeDecodeError, IndexError) as error:
+        raise BadTable(path, f"this is no table of text ({error}).", "Each line needs a value.") from None
+    return np.array(values, dtype=object), column

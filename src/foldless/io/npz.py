@@ -6,7 +6,7 @@ Pickles inside are refused unread: they could run anything.
 from __future__ import annotations
 
 import zipfile
-import zlib
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from foldless.io.budget import check_size
 from foldless.io.matrix import table_of
-from foldless.io.table import BadTable, Roles, Table, check_present, listed
+from foldless.io.table import BadTable, Roles, Table, check_present, listed, readable_as
 
 SPARSE = {"data", "indices", "indptr", "shape"}
 DEFAULT_TARGET = "y"
@@ -33,24 +33,19 @@ def read_npz(path: Path, roles: Roles, *, budget: float) -> Table:
     target = roles.target or (DEFAULT_TARGET if DEFAULT_TARGET in shapes else None)
     samples = roles.samples or (SAMPLE_NAMES if SAMPLE_NAMES in shapes else None)
     purposes = {"target": target, "groups": roles.groups, "samples": samples}
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            X = _matrix(path, stored, shapes, {*wanted, target})
-            n_samples, n_features = X.shape
-            one = {
-                purpose: _vector(
-                    path, stored[name], n_samples, f"the array {name!r}, named as {purpose},", "rows"
-                )
-                for purpose, name in purposes.items()
-                if name is not None
-            }
-            if FEATURE_NAMES in shapes:
-                names = stored[FEATURE_NAMES]
-                one["features"] = _vector(path, names, n_features, repr(FEATURE_NAMES), "columns")
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, KeyError) as error:
-        if isinstance(error, BadTable):
-            raise
-        raise BadTable(path, f"an array is damaged ({error}).", REMEDY) from None
+    with readable_as(path, ".npz", REMEDY), np.load(path, allow_pickle=False) as stored:
+        X = _matrix(path, stored, shapes, {*wanted, target})
+        n_samples, n_features = X.shape
+        one = {
+            purpose: _vector(
+                path, stored[name], n_samples, f"the array {name!r}, named as {purpose},", "rows"
+            )
+            for purpose, name in purposes.items()
+            if name is not None
+        }
+        if FEATURE_NAMES in shapes:
+            names = stored[FEATURE_NAMES]
+            one["features"] = _vector(path, names, n_features, repr(FEATURE_NAMES), "columns")
     return table_of(
         path,
         X,
@@ -67,28 +62,23 @@ def _checked_shapes(path: Path, budget: float) -> dict[str, tuple[tuple[int, ...
     """Shapes and types of all arrays from their headers, none larger than it can be."""
     found = {}
     total = 0
-    try:
-        with zipfile.ZipFile(path) as archive:
-            for member in archive.infolist():
-                name = member.filename.removesuffix(".npy")
-                with archive.open(member) as stream:
-                    shape, _, dtype = array_header(stream)
-                    size = member.file_size - stream.tell()
-                claimed = int(np.prod([int(n) for n in shape], dtype=object)) * dtype.itemsize
-                if dtype.hasobject:
-                    raise BadTable(
-                        path,
-                        f"the array {name!r} holds Python objects, which are not read: they could run code.",
-                        "Save names as text: numpy.array(names, dtype=str).",
-                    )
-                if claimed != size or min(shape, default=0) < 0:
-                    raise BadTable(path, f"the array {name!r} claims {claimed} bytes and has {size}.", REMEDY)
-                total += claimed
-                found[name] = (tuple(shape), dtype)
-    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError) as error:
-        if isinstance(error, BadTable):
-            raise
-        raise BadTable(path, f"this is no .npz file, or a damaged one ({error}).", REMEDY) from None
+    with readable_as(path, ".npz", REMEDY), zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            name = member.filename.removesuffix(".npy")
+            with archive.open(member) as stream:
+                shape, _, dtype = array_header(stream)
+                size = member.file_size - stream.tell()
+            claimed = prod(int(n) for n in shape) * dtype.itemsize
+            if dtype.hasobject:
+                raise BadTable(
+                    path,
+                    f"the array {name!r} holds Python objects, which are not read: they could run code.",
+                    "Save names as text: numpy.array(names, dtype=str).",
+                )
+            if claimed != size or min(shape, default=0) < 0:
+                raise BadTable(path, f"the array {name!r} claims {claimed} bytes and has {size}.", REMEDY)
+            total += claimed
+            found[name] = (tuple(shape), dtype)
     check_size(path, total, budget, f"{len(found)} arrays")
     return found
 

@@ -19,19 +19,11 @@ from foldless.io.budget import check_size
 from foldless.io.extras import needs
 from foldless.io.names import printable
 from foldless.io.rows import ReadRows, RowSource
-from foldless.io.table import (
-    BadTable,
-    Roles,
-    Table,
-    check_finite,
-    check_unique,
-    layout_of,
-    numbered,
-    steps_of,
-)
+from foldless.io.table import BadTable, Roles, Table, assembled, check_finite, layout_of, readable_as
 
 # What pandas calls a row index without a name.
 INDEX = "__index_level_0__"
+REMEDY = "Copy it again, or write it again."
 ROWS_AT_ONCE = 4096
 # Names of columns can be long, but not that long; without limits a damaged file asks for gigabytes.
 LARGEST_TEXT, LARGEST_LIST = 100_000_000, 10_000_000
@@ -46,20 +38,8 @@ def read_parquet(path: Path, roles: Roles, *, budget: float) -> Table:
             rows = slice(start, min(start + ROWS_AT_ONCE, n_rows))
             read(rows, X[rows].reshape(-1).view(np.uint8))
     check_finite(path, X, features)
-    if source.row_names is not None:
-        remedy = "Make names of samples unique, or name another column: --samples."
-        check_unique(path, source.row_names, "row", remedy)
-    return Table(
-        path,
-        X,
-        features,
-        source.row_names or numbered(n_rows),
-        target=source.labels,
-        target_name=roles.target,
-        groups=source.groups,
-        covariates=roles.covariates,
-        steps=tuple(steps_of(roles, source.names_column)),
-    )
+    names, named_by = source.row_names, source.names_column
+    return assembled(path, X, roles, features, names, source.labels, source.groups, named_by=named_by)
 
 
 class ParquetRows(RowSource):
@@ -70,7 +50,7 @@ class ParquetRows(RowSource):
 
     def __init__(self, path: Path, roles: Roles, budget: float = np.inf) -> None:
         self.path = path
-        with told(path), opened_parquet(path) as file:
+        with readable_as(path, "Parquet", REMEDY), opened_parquet(path) as file:
             schema, n_rows = file.schema_arrow, int(file.metadata.num_rows)
             header = list(schema.names)
             if not header or n_rows <= 0:
@@ -94,7 +74,7 @@ class ParquetRows(RowSource):
 
     @contextmanager
     def opened(self) -> Iterator[ReadRows]:
-        with told(self.path):
+        with readable_as(self.path, "Parquet", REMEDY):
             opening = opened_parquet(self.path)
         with opening as file:
             batches: Iterator[Any] = iter(())
@@ -105,7 +85,7 @@ class ParquetRows(RowSource):
                 n_rows = rows.stop - rows.start
                 block = self.in_space(rows, space)
                 # Only what reading says is translated, not what happens to a block later on.
-                with told(self.path):
+                with readable_as(self.path, "Parquet", REMEDY):
                     if rows.start != position:
                         batches, position, rest = self._batches_from(file, rows)
                     filled = 0
@@ -150,7 +130,8 @@ class ParquetRows(RowSource):
 
 def opened_parquet(path: Path) -> Any:
     """The file, to be used in a `with`."""
-    import pyarrow.parquet as pq
+    with needs("pyarrow", "parquet", "to read Parquet files"):
+        import pyarrow.parquet as pq
 
     return pq.ParquetFile(
         path,
@@ -208,23 +189,3 @@ def _numbers_of(path: Path, column: Any, name: str, start: int) -> NDArray[Any]:
             "Fill in missing values first, or leave the column out with --ignore.",
         )
     return np.asarray(column.to_numpy(zero_copy_only=False))
-
-
-@contextmanager
-def told(path: Path) -> Iterator[None]:
-    """What pyarrow says of a damaged file, in our words, with its name."""
-    with needs("pyarrow", "parquet", "to read Parquet files"):
-        import pyarrow as pa
-
-    try:
-        yield
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        # pyarrow says OSError for a damaged page; a file that cannot be opened has an errno.
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
-        reason = printable(str(error).splitlines()[0] if str(error) else type(error).__name__, longest=200)
-        raise BadTable(
-            path,
-            f"this is no Parquet file, or a damaged one ({reason}).",
-            "Copy it again, or write it again.",
-        ) from None

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
+from importlib import import_module
 from pathlib import Path
 
 from foldless.io.budget import default_budget
 from foldless.io.table import BadTable, Roles, Table
 
 TEXT = ("csv", "tsv", "tab", "txt")
-SUFFIXES = (*TEXT, *(f"{suffix}.gz" for suffix in TEXT), "parquet", "h5ad", "svmlight", "libsvm", "npz")
+FORMATS = (*TEXT, "parquet", "h5ad", "svmlight", "libsvm", "npz")
+SUFFIXES = (*TEXT, *(f"{suffix}.gz" for suffix in TEXT), *FORMATS[len(TEXT) :])
 
 
 def read_table(
@@ -30,36 +31,26 @@ def read_table(
     """
     roles = Roles() if roles is None else roles
     budget = default_budget() if budget is None else budget
-    if not path.exists():
-        raise FileNotFoundError(2, os.strerror(2), str(path))
+    path.stat()  # an error that names the file if there is none
     if path.is_dir():
         raise BadTable(path, "this is a folder.", "Name a file in it.")
     name = path.name.lower()
-    stem = name.removesuffix(".gz").rpartition(".")[2]
-    compressed = name.endswith(".gz")
-    if delimiter is not None and stem not in TEXT:
-        stem = "txt" if stem not in ("parquet", "h5ad", "svmlight", "libsvm", "npz") else stem
-    if stem in TEXT:
+    kind = name.removesuffix(".gz").rpartition(".")[2]
+    if delimiter is not None and kind not in FORMATS:
+        kind = "txt"
+    if kind in TEXT:
         from foldless.io.text import read_text
 
         return read_text(path, roles, budget=budget, delimiter=delimiter)
-    if stem in ("svmlight", "libsvm"):
+    if kind in ("svmlight", "libsvm"):
         from foldless.io.svmlight import read_svmlight
 
         return read_svmlight(path, roles, budget=budget)
-    if not compressed:
-        if stem == "parquet":
-            from foldless.io.parquet import read_parquet
-
-            return read_parquet(path, roles, budget=budget)
-        if stem == "h5ad":
-            from foldless.io.h5ad import read_h5ad
-
-            return read_h5ad(path, roles, budget=budget)
-        if stem == "npz":
-            from foldless.io.npz import read_npz
-
-            return read_npz(path, roles, budget=budget)
+    # These are compressed in themselves.
+    if kind in ("parquet", "h5ad", "npz") and not name.endswith(".gz"):
+        reader = import_module(f"foldless.io.{kind}")
+        table: Table = getattr(reader, f"read_{kind}")(path, roles, budget=budget)
+        return table
     raise BadTable(
         path,
         "the suffix does not say what kind of table this is.",

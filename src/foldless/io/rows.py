@@ -226,8 +226,7 @@ def row_source(where: Any, roles: Roles | None = None) -> RowSource:
             raise TypeError(f"A path or an array is needed; got a {type(where).__name__}.")
         return ArrayRows(where)
     path = Path(where)
-    if not path.exists():
-        raise FileNotFoundError(2, os.strerror(2), str(path))
+    path.stat()  # an error that names the file if there is none
     suffix = path.suffix.lower()
     if suffix == ".parquet":
         from foldless.io.parquet import ParquetRows

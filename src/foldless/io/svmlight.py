@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import re
-import zlib
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import scipy.sparse as sp
 from foldless.io.budget import check_size
 from foldless.io.matrix import table_of
 from foldless.io.names import printable
-from foldless.io.table import BadTable, Roles, Table
+from foldless.io.table import BadTable, Roles, Table, readable_as
 
 TARGET = "label"
 GROUPS = "qid"
@@ -23,6 +22,7 @@ GROUPS = "qid"
 VECTORS = 20
 _NUMBER = rb"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _LINE = re.compile(rb"\s*" + _NUMBER + rb"(?:\s+qid:\d+)?(?:\s+\d+:" + _NUMBER + rb")*\s*(?:#.*)?")
+_INDEX = re.compile(rb"(\d+):")
 _ADVICE = "A line is: label index:value index:value ..., with indices that grow."
 
 
@@ -40,11 +40,9 @@ def read_svmlight(path: Path, roles: Roles, *, budget: float) -> Table:
     _check_compression(path)
     highest = _checked_lines(path)
     check_size(path, 8.0 * VECTORS * highest, budget, f"features up to number {highest}")
-    try:
+    with readable_as(path, "svmlight", _ADVICE):
         # Indices as they are in the file, be they counted from 0 or from 1: names say which is which.
         loaded = load_svmlight_file(str(path), zero_based=True, query_id=roles.groups is not None)
-    except (ValueError, OverflowError) as error:
-        raise BadTable(path, f"not readable as svmlight: {error}.", _ADVICE) from None
     X: Any = sp.csr_matrix(loaded[0])
     names = [str(j) for j in range(X.shape[1])]
     if roles.features is not None:
@@ -85,40 +83,25 @@ def _check_compression(path: Path) -> None:
 
 def _checked_lines(path: Path) -> int:
     """Look at every line, so that an error can say which one, and return the highest index."""
-    highest = 0
-    n_samples = 0
-    has_values = False
+    highest, n_samples, has_values = 0, 0, False
     opened: Any = gzip.open if path.suffix.lower() == ".gz" else open
-    try:
-        with opened(path, "rb") as stream:
-            for number, line in enumerate(stream, start=1):
-                if not line.strip() or line.lstrip().startswith(b"#"):
-                    continue
-                if not _LINE.fullmatch(line):
-                    raise BadTable(path, f"line {number} is not in the format: {_shown(line)}.", _ADVICE)
-                n_samples += 1
-                indices = [
-                    int(pair.split(b":")[0]) for pair in line.split(b"#")[0].split() if _is_value(pair)
-                ]
-                if any(after <= before for before, after in pairwise(indices)):
-                    raise BadTable(path, f"line {number} has indices that do not grow.", _ADVICE)
-                has_values = has_values or bool(indices)
-                highest = max(highest, indices[-1] if indices else 0)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise BadTable(
-            path, f"the compressed file is damaged or cut off ({error}).", "Copy or download it again."
-        ) from None
+    with readable_as(path, "svmlight", "Copy or download it again."), opened(path, "rb") as stream:
+        for number, line in enumerate(stream, start=1):
+            if not line.strip() or line.lstrip().startswith(b"#"):
+                continue
+            if not _LINE.fullmatch(line):
+                shown = printable(line.decode("utf-8", "replace").strip(), longest=60)
+                raise BadTable(path, f"line {number} is not in the format: {shown!r}.", _ADVICE)
+            n_samples += 1
+            # The pattern above leaves digits before a colon in indices only.
+            indices = [int(index) for index in _INDEX.findall(line.partition(b"#")[0])]
+            if any(after <= before for before, after in pairwise(indices)):
+                raise BadTable(path, f"line {number} has indices that do not grow.", _ADVICE)
+            has_values = has_values or bool(indices)
+            highest = max([highest, *indices])
     if n_samples == 0 or not has_values:
         missing = "values" if n_samples else "samples"
         raise BadTable(path, f"the file holds no {missing}.", "Is it the right one, and complete?")
     if highest >= np.iinfo(np.int32).max:
         raise BadTable(path, f"an index is {highest}, beyond any table.", _ADVICE)
     return highest
-
-
-def _is_value(pair: bytes) -> bool:
-    return b":" in pair and not pair.startswith(b"qid:")
-
-
-def _shown(line: bytes) -> str:
-    return repr(printable(line.decode("utf-8", "replace").strip(), longest=60))

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from foldless.io.files import sha256_of
 from foldless.io.names import printable
 
 N_NAMES_SHOWN = 8
@@ -37,7 +38,10 @@ def readable_as(path: Path, kind: str, remedy: str) -> Iterator[None]:
     except (BadTable, MemoryError, ImportError):
         raise
     except Exception as error:
-        reason = printable(f"{type(error).__name__}: {error}", longest=200)
+        # A file that cannot be opened has an errno, and its own words.
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        reason = printable(f"{type(error).__name__}: {error}".splitlines()[0], longest=200)
         raise BadTable(path, f"this cannot be read as {kind} ({reason}).", remedy) from None
 
 
@@ -109,14 +113,11 @@ class Table:
     def sha256(self) -> str:
         """Of the file, to say later which one it was."""
         if not self.path.is_dir():
-            with open(self.path, "rb") as stream:
-                return hashlib.file_digest(stream, "sha256").hexdigest()
+            return sha256_of(self.path)
         # A store of many files: their names and digests, in the order of names.
         found = hashlib.sha256()
         for path in sorted(each for each in self.path.rglob("*") if each.is_file()):
-            with open(path, "rb") as stream:
-                digest = hashlib.file_digest(stream, "sha256").hexdigest()
-            found.update(f"{path.relative_to(self.path).as_posix()} {digest}\n".encode())
+            found.update(f"{path.relative_to(self.path).as_posix()} {sha256_of(path)}\n".encode())
         return found.hexdigest()
 
     @property
@@ -145,6 +146,11 @@ class Table:
                 "Name another column with --target, or cut the measurement into classes first.",
             )
         return self.target
+
+    def class_counts(self) -> dict[str, int]:
+        """How many samples each class has."""
+        labels, counts = np.unique(self.labels(), return_counts=True)
+        return dict(zip(map(str, labels), counts.tolist(), strict=True))
 
     def aligned(self, names: Sequence[str]) -> Table:
         """The table with these features only, in this order."""
@@ -207,6 +213,30 @@ def steps_of(roles: Roles, samples: str | None = None) -> list[str]:
     return steps
 
 
+def assembled(
+    path: Path,
+    X: Any,
+    roles: Roles,
+    feature_names: Sequence[str] | None,
+    sample_names: Sequence[str] | None,
+    target: NDArray[Any] | None,
+    groups: NDArray[Any] | None,
+    *,
+    target_name: str | None = None,
+    named_by: str | None = None,
+    steps: Iterable[str] = (),
+) -> Table:
+    """What was read, as a table; what has no names is numbered. The column `named_by` names samples."""
+    features = numbered(X.shape[1]) if feature_names is None else list(feature_names)
+    check_unique(path, features, "feature", "Rename one of them: names say which feature is meant.")
+    check_present(path, roles.covariates, features, "feature", "--covariates")
+    samples = numbered(X.shape[0]) if sample_names is None else list(sample_names)
+    check_unique(path, samples, "sample", "Make names of samples unique, or name another column: --samples.")
+    steps = (*steps_of(roles, named_by), *steps)
+    target_name = roles.target if target_name is None else target_name
+    return Table(path, X, features, samples, target, target_name, groups, roles.covariates, steps)
+
+
 def class_labels(values: Iterable[str]) -> NDArray[Any]:
     """Labels as they are written, or as whole numbers if all are."""
     texts = list(values)
@@ -220,9 +250,9 @@ def class_labels(values: Iterable[str]) -> NDArray[Any]:
     return np.array(texts, dtype=object).astype(str)
 
 
-def numbered(n_samples: int) -> list[str]:
-    """Names of samples that have none: their numbers, from 1."""
-    return [str(i) for i in range(1, n_samples + 1)]
+def numbered(n: int) -> list[str]:
+    """Names of samples or features that have none: their numbers, from 1."""
+    return [str(i) for i in range(1, n + 1)]
 
 
 def check_unique(path: Path, names: Sequence[str], thing: str, remedy: str) -> None:

@@ -17,17 +17,7 @@ import numpy as np
 
 from foldless.io.budget import check_size
 from foldless.io.names import printable
-from foldless.io.table import (
-    BadTable,
-    Layout,
-    Roles,
-    Table,
-    check_unique,
-    class_labels,
-    layout_of,
-    numbered,
-    steps_of,
-)
+from foldless.io.table import BadTable, Layout, Roles, Table, assembled, check_unique, class_labels, layout_of
 
 DELIMITERS = {"csv": ",", "tsv": "\t", "tab": "\t", "txt": "\t"}
 NAMES_OF_DELIMITERS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars", " ": "spaces"}
@@ -83,17 +73,15 @@ class _Body:
             self._check_sample_names(layout.samples)
         n_rows = len(self.lines)
         X = np.frombuffer(self.numbers, dtype=np.float64).reshape(n_rows, len(layout.features))
-        named = None if layout.samples is None else self.header[layout.samples]
-        return Table(
+        return assembled(
             self.path,
             X,
+            self.roles,
             [self.header[j] for j in layout.features],
-            self.samples or numbered(n_rows),
-            target=class_labels(self.targets) if layout.target is not None else None,
-            target_name=self.roles.target,
-            groups=np.array(self.groups) if layout.groups is not None else None,
-            covariates=self.roles.covariates,
-            steps=tuple(steps_of(self.roles, named)),
+            self.samples or None,
+            class_labels(self.targets) if layout.target is not None else None,
+            np.array(self.groups) if layout.groups is not None else None,
+            named_by=None if layout.samples is None else self.header[layout.samples],
         )
 
     def _rows(self) -> Iterator[list[str]]:

@@ -67,9 +67,9 @@ def response_rows(
         for number in range(begin, MOST_LEVELS, at_once):
             along = np.multiply.outer(side * step[rows], np.arange(number, number + at_once))
             level, stretch = _stretched(along, start[rows, np.newaxis], widest[rows, np.newaxis], powers[0])
-            factors = _Factors.of(
-                inside.at_levels(mean[rows, np.newaxis] - level[:, :, np.newaxis]), classes[rows]
-            )
+            at_levels = inside.of_rows(np.s_[:, np.newaxis])
+            softened = at_levels.at(mean[rows, np.newaxis] - level[:, :, np.newaxis])
+            factors = _Factors.of(softened, classes[rows])
             log_product = factors.log_product + np.log(stretch)
             going = np.zeros(level.shape, dtype=bool)
             log_weights = [log_product - power * level for power in powers]

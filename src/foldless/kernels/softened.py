@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -168,13 +168,9 @@ class Widths:
         part = np.clip(t.astype(np.int64), 0, begins.size - 2)
         return cls(SCORE_STEP * np.sqrt(1.0 + var), t - part, begins[part], np.diff(begins)[part] - 1)
 
-    def of_rows(self, rows: slice | NDArray[np.intp] | NDArray[np.bool_]) -> Widths:
+    def of_rows(self, rows: Any) -> Widths:
+        """Of some rows; indexed by [:, newaxis], for arguments (rows, levels, D) of variances (rows, D)."""
         return Widths(self.unit[rows], self.position[rows], self.begin[rows], self.last[rows])
-
-    def at_levels(self, x: Array) -> Softened:
-        """log F(x, q) of arguments (rows, levels, D), for variances (rows, D)."""
-        along = (slice(None), np.newaxis)
-        return Widths(self.unit[along], self.position[along], self.begin[along], self.last[along]).at(x)
 
     def at(self, x: Array) -> Softened:
         """log F(x, q) of arguments of the variances' shape, or one that they are repeated to."""

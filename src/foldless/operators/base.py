@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from foldless.beliefs import Array
-from foldless.io.checksums import checksum
+from foldless.io.files import checksum
 
 # Dense tiles of about this size: large enough for BLAS, small beside X, and still in cache when used again.
 DENSE_TILE_BYTES = 2 << 20

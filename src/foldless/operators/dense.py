@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from foldless.beliefs import Array
-from foldless.io.checksums import checksum
+from foldless.io.files import checksum
 from foldless.operators.base import (
     RowStep,
     Storage,
@@ -156,12 +156,7 @@ class Tiled(Storage):
         return Sweep(slope_sum, curvature_sum)
 
     def scores(self, weights: Array) -> Array:
-        values = self._values()
-        weights = self._column_vector(weights)
-        out = np.empty((self.shape[0], *weights.shape[1:]))
-        for rows in self._row_blocks:
-            out[rows] = self._forth(values, rows, weights)
-        return out
+        return self._of_all_rows(self._values(), weights)
 
     def adjoint(self, row_values: Array) -> Array:
         return self.transposed(np.asarray(row_values, dtype=np.float64)).slopes
@@ -192,12 +187,14 @@ class Tiled(Storage):
     def score_variances(
         self, weight_var: Array, *, center: Array | None = None, scale: Array | None = None
     ) -> Array:
-        squares = self._squares(center, scale)
-        shared_var = _background_sum(squares, weight_var)
-        weight_var = self._column_vector(weight_var)
-        out = np.empty((self.shape[0], *weight_var.shape[1:]))
+        return self._of_all_rows(self._squares(center, scale), weight_var)
+
+    def _of_all_rows(self, source: TileSource, vector: Array) -> Array:
+        shared = _background_sum(source, vector)
+        vector = self._column_vector(vector)
+        out = np.empty((self.shape[0], *vector.shape[1:]))
         for rows in self._row_blocks:
-            out[rows] = _with_background(self._forth(squares, rows, weight_var), shared_var)
+            out[rows] = _with_background(self._forth(source, rows, vector), shared)
         return out
 
     def column_moments(self, sample_weight: Array) -> tuple[Array, Array]:
@@ -232,7 +229,7 @@ class Tiled(Storage):
                 total += absent * at_zero[0]
             return found
 
-        first, second = sums(_as_it_is, _square)
+        first, second = sums(lambda d, along: None, _square)
         if np.all(np.isfinite(second)) and not np.any(second[first != 0] < SMALLEST_SAFE_SQUARE):
             return first, np.maximum(second - first * first, 0.0)
 
@@ -289,10 +286,6 @@ class Tiled(Storage):
         for columns in reversed(self._column_tiles):
             share = _product(source(rows, columns)[1], row_vector)
             total[columns] += share if size == 1.0 else share * np.float64(size)
-
-
-def _as_it_is(entries: Array, along: AlongTile) -> None:
-    pass
 
 
 def _square(entries: Array, along: AlongTile) -> None:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from foldless.beliefs import Array
-from foldless.io.checksums import checksum
+from foldless.io.files import checksum
 from foldless.io.journal import BadJournal, Journal
 from foldless.operators.base import RowStep, Storage, Sweep
 
@@ -44,22 +44,16 @@ class Journaled(Storage):
         self._replaying = True
 
     def sweep(
-        self,
-        weights: Array,
-        weight_var: Array | None,
-        row_step: RowStep,
-        *,
-        center: Array | None = None,
-        scale: Array | None = None,
+        self, weights: Array, weight_var: Array | None, row_step: RowStep, **about: Array | None
     ) -> Sweep:
-        asked = _asked("sweep", weights, weight_var, center, scale)
+        asked = _asked("sweep", weights, weight_var, *about.values())
         with self._unbroken():
             record = self._recorded(asked)
             if record is not None:
                 return self._repeated(record, row_step)
             notes = _Notes(row_step)
-            sums = self.operator.sweep(weights, weight_var, notes, center=center, scale=scale)
-            plain = [_plain(each) for each in sums if each is not None]
+            sums = self.operator.sweep(weights, weight_var, notes, **about)
+            plain = [np.ascontiguousarray(each) for each in sums if each is not None]
             self._record(
                 _Record(asked, [*notes.arrays, *plain], notes.rows, weight_var is not None, notes.answered)
             )
@@ -77,10 +71,8 @@ class Journaled(Storage):
     def adjoint(self, row_values: Array) -> Array:
         return self._answer("adjoint", (row_values,))[0]
 
-    def score_variances(
-        self, weight_var: Array, *, center: Array | None = None, scale: Array | None = None
-    ) -> Array:
-        return self._answer("score_variances", (weight_var,), center=center, scale=scale)[0]
+    def score_variances(self, weight_var: Array, **about: Array | None) -> Array:
+        return self._answer("score_variances", (weight_var,), **about)[0]
 
     def column_moments(self, sample_weight: Array) -> tuple[Array, Array]:
         mean, variance = self._answer("column_moments", (sample_weight,))
@@ -107,7 +99,9 @@ class Journaled(Storage):
             if record is not None:
                 return record.arrays
             found = getattr(self.operator, method)(*given, **options)
-            arrays = [_plain(each) for each in (found if isinstance(found, tuple) else (found,))]
+            arrays = [
+                np.ascontiguousarray(each) for each in (found if isinstance(found, tuple) else (found,))
+            ]
             self._record(_Record(asked, arrays))
             return arrays
 
@@ -208,7 +202,7 @@ class _Notes:
         self.answered = 0
 
     def __call__(self, rows: slice, scores: Array, score_var: Array | None) -> tuple[Array, Array | None]:
-        shown = [_plain(each) for each in (scores, score_var) if each is not None]
+        shown = [np.ascontiguousarray(each) for each in (scores, score_var) if each is not None]
         self.rows.append((int(rows.start), int(rows.stop)))
         # Copies, since the row step may overwrite what it is given.
         self.arrays += [each.copy() for each in shown]
@@ -220,7 +214,3 @@ class _Notes:
 def _asked(method: str, *given: Array | None) -> str:
     arrays = [None if each is None else np.asarray(each) for each in given]
     return f"{method} {checksum(arrays):08x}"
-
-
-def _plain(array: Array) -> NDArray[Any]:
-    return np.ascontiguousarray(array)

@@ -162,16 +162,10 @@ class MeanRemoved(Operator):
         inner_rows = slice(min(rows.start, n_rows), min(rows.stop, n_rows))
         inner_columns = slice(min(columns.start, n_columns), min(columns.stop, n_columns))
         inner = self.centered.dense_tile(inner_rows, inner_columns) - self._deviation[inner_rows]
-        height, width = inner.shape
-        tile = np.empty((rows.stop - rows.start, columns.stop - columns.start))
-        tile[:height, :width] = inner
-        if width < tile.shape[1]:
-            extra_columns = slice(columns.start + width - n_columns, columns.stop - n_columns)
-            tile[:height, width:] = self._extra_columns[inner_rows, extra_columns]
-        if height < tile.shape[0]:
-            extra_rows = slice(rows.start + height - n_rows, rows.stop - n_rows)
-            tile[height:] = self._extra_rows[extra_rows, columns]
-        return tile
+        extra_columns = slice(max(columns.start - n_columns, 0), max(columns.stop - n_columns, 0))
+        extra_rows = slice(max(rows.start - n_rows, 0), max(rows.stop - n_rows, 0))
+        tile = np.hstack([inner, self._extra_columns[inner_rows, extra_columns]])
+        return np.vstack([tile, self._extra_rows[extra_rows, columns]])
 
     def _scores(self, rows: slice, inner: Array, w: Array) -> Array:
         """Scores of some of the first M rows from those of Z."""

@@ -13,7 +13,7 @@ from scipy import sparse
 
 from foldless import kernels
 from foldless.beliefs import Array
-from foldless.io.checksums import checksum
+from foldless.io.files import checksum
 from foldless.operators.base import RowStep, Sweep, column_positions, needed
 from foldless.operators.dense import BLOCK_BYTES, AlongTile, EntriesOf, Tile, Tiled, TileSource, slices
 

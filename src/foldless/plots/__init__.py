@@ -8,7 +8,7 @@ Matplotlib is imported when something is drawn, so that importing this package c
 from foldless.plots.bounds import BoundDisplay
 from foldless.plots.calibration import CalibrationDisplay
 from foldless.plots.convergence import ConvergenceDisplay
-from foldless.plots.files import save
+from foldless.plots.drawing import save
 from foldless.plots.inclusion import InclusionDisplay
 from foldless.plots.learning_curve import LearningCurveDisplay
 from foldless.plots.leave_one_out import LeaveOneOutDisplay

@@ -11,7 +11,6 @@ from foldless.plots.drawing import BLACK, BLUE, GREY, VERMILION, Display, legend
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.lines import Line2D
 
 
 class BoundDisplay(Display):
@@ -30,10 +29,6 @@ class BoundDisplay(Display):
     ax_, figure_ : the axes and figure drawn into
     bound_, test_error_, sample_risk_ : the lines; `sample_risk_` is None if it is not given
     """
-
-    bound_: Line2D
-    test_error_: Line2D
-    sample_risk_: Line2D | None
 
     def __init__(
         self,
@@ -65,7 +60,6 @@ class BoundDisplay(Display):
             ax.axvline(self.chosen, color=BLACK, lw=0.8, ls=":", label="smallest bound")
         ax.set_xscale("log")
         ax.set_ylim(bottom=0.0)
-        ax.set_xlabel("rate of the penalty")
-        ax.set_ylabel("error")
+        self._name("rate of the penalty", "error")
         legend_below(ax)
         return self

@@ -13,9 +13,6 @@ from foldless.plots.readings import read
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.container import ErrorbarContainer
-    from matplotlib.legend import Legend
-    from matplotlib.lines import Line2D
 
 # Fewer samples in a bin than this say nothing of a probability; more bins than this nobody reads.
 SAMPLES_PER_BIN = 12
@@ -46,10 +43,6 @@ class CalibrationDisplay(Display):
     intervals_ : of the share in each bin (Jeffreys' 90 % interval)
     legend_ : the legend
     """
-
-    line_: Line2D
-    intervals_: ErrorbarContainer
-    legend_: Legend
 
     def __init__(
         self,
@@ -115,11 +108,11 @@ class CalibrationDisplay(Display):
             mean, share, yerr=reach, fmt="none", ecolor=BLUE, elinewidth=1.0, capsize=2, label="90 % interval"
         )
         ax.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), aspect="equal")
-        ax.set_xlabel(f"probability of {self.event}, from all other samples", parse_math=False)
-        ax.set_ylabel(f"share in which it was {self.event}", parse_math=False)
         bins_said = "one bin" if len(bins) == 1 else f"{len(bins)} bins"
-        ax.set_title(
-            f"Calibration, {self.predicted.size} samples in {bins_said}", loc="left", fontsize="medium"
+        self._name(
+            f"probability of {self.event}, from all other samples",
+            f"share in which it was {self.event}",
+            f"Calibration, {self.predicted.size} samples in {bins_said}",
         )
         self.legend_ = legend_below(ax)
         return self

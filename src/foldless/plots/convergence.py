@@ -13,8 +13,6 @@ from foldless.plots.readings import read
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.legend import Legend
-    from matplotlib.lines import Line2D
 
 
 class ConvergenceDisplay(Display):
@@ -34,11 +32,6 @@ class ConvergenceDisplay(Display):
     change_, step_, tol_ : the lines; tol_ is None without a tolerance
     legend_ : the legend
     """
-
-    change_: Line2D
-    step_: Line2D
-    tol_: Line2D | None
-    legend_: Legend
 
     def __init__(
         self, change: ArrayLike, step: ArrayLike, *, tol: float | None = None, outcome: object = None
@@ -73,9 +66,8 @@ class ConvergenceDisplay(Display):
         ax.set_yscale("log")
         ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-        ax.set_xlabel("iteration of the last run")
-        ax.set_ylabel("relative change, step")
         end = "" if self.outcome is None else f", {self.outcome}"
-        ax.set_title(f"{self.change.size} iterations{end}", loc="left", fontsize="medium")
+        title = f"{self.change.size} iterations{end}"
+        self._name("iteration of the last run", "relative change, step", title)
         self.legend_ = legend_below(ax)
         return self

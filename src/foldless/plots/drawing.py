@@ -1,11 +1,14 @@
-"""What all pictures share: colours, tidy axes, legends, names that do not overlap."""
+"""What all pictures share: colours, tidy axes, legends, names that do not overlap, files."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from foldless.io import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,8 +32,6 @@ CLASS_LOOKS = (
 SHOWN_PROBABILITIES = (1e-5, 1 - 1e-5)
 LEGEND_INCHES_BELOW = 0.5
 PROBABILITY_TICKS = (1e-5, 1e-4, 1e-3, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999, 0.9999, 1 - 1e-5)
-
-
 # More classes than this have no room for their names.
 MOST_CLASSES_NAMED = 12
 
@@ -51,12 +52,24 @@ class Display:
         self.ax_, self.figure_ = ax, ax.get_figure(root=True)  # type: ignore[assignment]
         return ax
 
+    def _name(self, x: str, y: str, title: str = "") -> None:
+        """Names of the axes, and the title above them; a dollar sign begins no formula."""
+        self.ax_.set_xlabel(x, parse_math=False)
+        self.ax_.set_ylabel(y, parse_math=False)
+        self.ax_.set_title(title, loc="left", fontsize="medium", parse_math=False)
+
     def _require_each(self, n: int, things: str, *names: str) -> None:
         """Raise unless those of the arrays that are given have an entry for each of `n` things."""
         for name in names:
             given = getattr(self, name)
             if given is not None and len(given) != n:
                 raise ValueError(f"{name} has {len(given)} entries for {n} {things}; it needs one for each.")
+
+
+def save(figure: Figure, path: Path, *, dpi: int = 150) -> None:
+    """Write a picture whole or not at all: an old one stays until the new one is complete."""
+    with replacing(path) as unfinished, open(unfinished, "xb") as file:
+        figure.savefig(file, format=path.suffix.lstrip(".") or "png", dpi=dpi)
 
 
 def legend_below(ax: Axes, *, columns: int = 2, gap: float = LEGEND_INCHES_BELOW) -> Legend:

@@ -26,9 +26,6 @@ from foldless.plots.readings import Weights, read, weights_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.collections import PathCollection
-    from matplotlib.legend import Legend
-    from matplotlib.lines import Line2D
     from matplotlib.text import Annotation
 
 
@@ -61,11 +58,6 @@ class InclusionDisplay(Display):
     legend_ : the legend
     """
 
-    points_: dict[str, PathCollection]
-    labels_: list[Annotation]
-    threshold_: Line2D | None
-    legend_: Legend
-
     def __init__(
         self,
         weight: ArrayLike,
@@ -87,8 +79,8 @@ class InclusionDisplay(Display):
         self.names = names
         self.truth = None if truth is None else np.asarray(truth, dtype=bool)
         self.fdr = fdr
-        names_of = ("inclusion_probability", "selected", "names", "truth")
-        self._require_each(self.weight.size, "features", *names_of)
+        arrays = ("inclusion_probability", "selected", "names", "truth")
+        self._require_each(self.weight.size, "features", *arrays)
 
     @classmethod
     def from_estimator(
@@ -108,17 +100,9 @@ class InclusionDisplay(Display):
         selected = model.get_support(fdr)
         summary = summary_of(model)
         names = summary.feature_names if names is None else names
-        weights = weights_of(summary)
-        display = cls(
-            weights.mean,
-            inclusion,
-            selected,
-            names=names,
-            truth=truth,
-            fdr=model.fdr if fdr is None else fdr,
-            classes=model.classes_,
-            per=weights.per,
-        )
+        mean, _, per = weights_of(summary)
+        fdr, classes = model.fdr if fdr is None else fdr, model.classes_
+        display = cls(mean, inclusion, selected, names=names, truth=truth, fdr=fdr, classes=classes, per=per)
         return display.plot(ax)
 
     def plot(self, ax: Axes | None = None, *, n_labels: int = 32, n_others: int = 0) -> Self:
@@ -133,14 +117,9 @@ class InclusionDisplay(Display):
         self._set_scales(ax)
         self.labels_ = self._label(ax, n_labels, n_others)
         which = "weight" if self.classes is None else "largest weight of any class"
-        ax.set_xlabel(f"{which} (log-odds per {self.per})")
-        ax.set_ylabel("inclusion probability")
         rate = "" if self.fdr is None else f" at false discovery rate {self.fdr:g}"
-        ax.set_title(
-            f"{self.selected.sum()} of {counted(self.weight.size)} features selected{rate}",
-            loc="left",
-            fontsize="medium",
-        )
+        title = f"{self.selected.sum()} of {counted(self.weight.size)} features selected{rate}"
+        self._name(f"{which} (log-odds per {self.per})", "inclusion probability", title)
         self.legend_ = legend_below(ax)
         return self
 
@@ -155,18 +134,13 @@ class InclusionDisplay(Display):
                 "selected, false": chosen & ~truth,
                 "true, missed": ~chosen & truth,
             }
+        white_edge: dict[str, Any] = {"edgecolors": "white", "linewidths": 0.5}
         looks: dict[str, dict[str, Any]] = {
             # Ten thousand points as one image, also in an SVG.
             "not selected": {"s": 7, "color": GREY, "alpha": 0.55, "linewidths": 0, "rasterized": True},
-            "selected": {"s": 30, "color": BLUE, "edgecolors": "white", "linewidths": 0.5},
-            "selected, true": {"s": 30, "color": BLUE, "edgecolors": "white", "linewidths": 0.5},
-            "selected, false": {
-                "s": 42,
-                "color": VERMILION,
-                "marker": "X",
-                "edgecolors": "white",
-                "linewidths": 0.5,
-            },
+            "selected": {"s": 30, "color": BLUE} | white_edge,
+            "selected, true": {"s": 30, "color": BLUE} | white_edge,
+            "selected, false": {"s": 42, "color": VERMILION, "marker": "X"} | white_edge,
             "true, missed": {"s": 34, "facecolors": "none", "edgecolors": BLACK, "linewidths": 1.2},
         }
         probability = shown(self.inclusion_probability)

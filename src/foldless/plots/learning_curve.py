@@ -11,8 +11,6 @@ from foldless.plots.drawing import BLACK, BLUE, Display, legend_below
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.collections import FillBetweenPolyCollection
-    from matplotlib.lines import Line2D
 
     from foldless.theory.learning_curve import LearningCurve
 
@@ -33,10 +31,6 @@ class LearningCurveDisplay(Display):
     ax_, figure_ : the axes and figure drawn into
     line_, band_, seen_ : the curve, its band, the point of the model
     """
-
-    line_: Line2D
-    band_: FillBetweenPolyCollection
-    seen_: Line2D
 
     def __init__(
         self,
@@ -83,7 +77,6 @@ class LearningCurveDisplay(Display):
             [self.seen[0]], [self.seen[1]], "D", ms=6, mfc="none", color=BLACK, label="left out, as fitted"
         )
         ax.set_ylim(bottom=0.0)
-        ax.set_xlabel("samples")
-        ax.set_ylabel("error of new labels")
+        self._name("samples", "error of new labels")
         legend_below(ax)
         return self

@@ -24,7 +24,6 @@ from foldless.plots.readings import read
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.collections import PathCollection
-    from matplotlib.legend import Legend
 
 
 class LeaveOneOutDisplay(Display):
@@ -56,10 +55,6 @@ class LeaveOneOutDisplay(Display):
     marks_ : dict from what is marked ("suspected", "mislabelled", "missed") to its artist
     legend_ : the legend; None if there are too many classes for one
     """
-
-    recorded_: list[PathCollection]
-    marks_: dict[str, PathCollection]
-    legend_: Legend | None
 
     def __init__(
         self,
@@ -178,10 +173,12 @@ class LeaveOneOutDisplay(Display):
             text.set_parse_math(False)
             if not two:
                 text.set(rotation=20, ha="right", fontsize="small")
-        ax.set_xlabel("samples, by recorded label and probability")
         event = names[1] if two else "the recorded class"
-        ax.set_ylabel(f"probability of {event} from all other samples", parse_math=False)
         error = ""
         if self.error is not None:
             error = f": {100 * self.error:.1f} % on the wrong side" + (" (shaded)" if two else "")
-        ax.set_title(f"Leave-one-out{error}", loc="left", fontsize="medium")
+        self._name(
+            "samples, by recorded label and probability",
+            f"probability of {event} from all other samples",
+            f"Leave-one-out{error}",
+        )

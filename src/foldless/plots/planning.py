@@ -12,7 +12,6 @@ from foldless.plots.drawing import BLACK, BLUE, GREY, ORANGE, VERMILION, Display
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.lines import Line2D
 
     from foldless.theory.planning import Plan
 
@@ -35,10 +34,6 @@ class PlanDisplay(Display):
     ax_, figure_ : the axes and figure drawn into
     error_, power_, false_share_ : the lines
     """
-
-    error_: Line2D
-    power_: Line2D
-    false_share_: Line2D
 
     def __init__(
         self,
@@ -116,7 +111,6 @@ class PlanDisplay(Display):
         )
         ax.set_xticks([], minor=True)
         ax.set_ylim(0.0, 1.0)
-        ax.set_xlabel("samples")
-        ax.set_ylabel("expected share")
+        self._name("samples", "expected share")
         legend_below(ax).set_bbox_to_anchor((0.5, -0.2))
         return self

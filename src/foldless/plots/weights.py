@@ -15,9 +15,6 @@ from foldless.plots.readings import NORMAL_90, ranking, weights_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.container import ErrorbarContainer
-    from matplotlib.legend import Legend
-    from matplotlib.lines import Line2D
 
 INCHES_PER_FEATURE = 0.24
 
@@ -49,10 +46,6 @@ class WeightDisplay(Display):
     zero_ : the line of no weight
     legend_ : the legend; None if there is one row only, or too many
     """
-
-    bars_: list[ErrorbarContainer]
-    zero_: Line2D
-    legend_: Legend | None
 
     def __init__(
         self,
@@ -137,9 +130,9 @@ class WeightDisplay(Display):
         ax.tick_params(axis="y", length=0)
         ax.grid(axis="y", lw=0.3, alpha=0.5)
         ax.set_axisbelow(True)
-        ax.set_xlabel(f"weight (log-odds per {self.per})")
         interval = "" if self.std is None else ", with 90 % intervals"
-        ax.set_title(f"Weights of {n_features} features{interval}", loc="left", fontsize="medium")
+        title = f"Weights of {n_features} features{interval}"
+        self._name(f"weight (log-odds per {self.per})", "", title)
         if n_rows == 1 and self.classes is not None:
             against, towards = (printable(label, 20) for label in self.classes)
             ax.set_title(f"← {against}    {towards} →", loc="right", fontsize="small", parse_math=False)

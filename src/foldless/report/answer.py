@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from foldless.problem import Outcome
@@ -13,14 +11,6 @@ from foldless.report.wording import counted, listed, number, percent, plural, pr
 # An error this many standard errors below guessing is no accident.
 CLEAR_STANDARD_ERRORS = 2.0
 MOST_CLASSES_NAMED = 8
-
-
-class Figure(NamedTuple):
-    """A number with what it counts, and a word to weigh it by."""
-
-    value: str
-    what: str
-    note: str
 
 
 def title(subject: Subject) -> str:
@@ -38,6 +28,7 @@ def answer(subject: Subject) -> list[str]:
 
 def _about_features(subject: Subject) -> str:
     n, total = subject.selected.size, subject.n_weights
+    tell = "tells" if n == 1 else "tell"
     thing = subject.thing
     told = (
         f"{subject.classes[1]} from {subject.classes[0]}"
@@ -45,12 +36,12 @@ def _about_features(subject: Subject) -> str:
         else f"the {counted(len(subject.classes))} classes from each other"
     )
     if subject.kernel:
-        return f"{plural(n, thing)} of a kernel {_tell(n)} {told}."
+        return f"{plural(n, thing)} of a kernel {tell} {told}."
     if subject.inclusion is None:
         return f"The classifier uses {counted(n)} of {plural(total, thing)} to tell {told}."
     if n:
         return (
-            f"{counted(n)} of {plural(total, thing)} {_tell(n)} {told}, at a false discovery rate of "
+            f"{counted(n)} of {plural(total, thing)} {tell} {told}, at a false discovery rate of "
             f"{number(subject.fdr)}: {_expected_false(subject)}."
         )
     best = _best_set(subject)
@@ -60,10 +51,6 @@ def _about_features(subject: Subject) -> str:
         f"No {thing} stands out at a false discovery rate of {number(subject.fdr)}: none can be told from "
         "its likes, and probabilities are a ranking."
     )
-
-
-def _tell(n: int) -> str:
-    return "tells" if n == 1 else "tell"
 
 
 def _expected_false(subject: Subject) -> str:
@@ -104,7 +91,8 @@ def _about_samples(subject: Subject) -> list[str]:
     ]
 
 
-def figures(subject: Subject) -> list[Figure]:
+def figures(subject: Subject) -> list[tuple[str, str, str]]:
+    """Numbers, each with what it counts, and a word to weigh it by."""
     found = []
     if subject.n_samples is not None:
         note = ""
@@ -113,34 +101,30 @@ def figures(subject: Subject) -> list[Figure]:
             note = listed([f"{counted(int(n))} {label}" for n, label in counts])
             if len(subject.classes) > MOST_CLASSES_NAMED:
                 note = f"of {counted(len(subject.classes))} classes"
-        found.append(Figure(counted(subject.n_samples), "samples", note))
-    found.append(Figure(counted(subject.n_features), "features", ""))
+        found.append((counted(subject.n_samples), "samples", note))
+    found.append((counted(subject.n_features), "features", ""))
     if subject.inclusion is not None:
         note = f"at a false discovery rate of {number(subject.fdr)}"
         if subject.kept.size:
             note += f", besides {plural(int(subject.kept.size), 'covariate')}"
-        found.append(Figure(counted(subject.selected.size), "selected", note))
+        found.append((counted(subject.selected.size), "selected", note))
     else:
-        found.append(Figure(counted(subject.selected.size), f"{subject.thing}s in use", ""))
+        found.append((counted(subject.selected.size), f"{subject.thing}s in use", ""))
     if subject.loo_error is not None:
-        spread = subject.loo_standard_error
+        spread, of_groups = subject.loo_standard_error, "-group" if subject.by_groups else ""
         note = "" if spread is None else f"standard error {percent(spread)}"
-        found.append(Figure(percent(subject.loo_error), f"leave-one{_out(subject)}-out error", note))
+        found.append((percent(subject.loo_error), f"leave-one{of_groups}-out error", note))
     if subject.loo is not None and np.isfinite(subject.loo.log_loss):
         note = ""
         if subject.class_counts is not None:
             share = subject.class_counts / subject.class_counts.sum()
             entropy = -float(np.sum(share * np.log(np.maximum(share, np.finfo(float).tiny))))
             note = f"{entropy:.2f} from class frequencies alone"
-        found.append(Figure(f"{subject.loo.log_loss:.2f}", "log loss of left-out labels", note))
+        found.append((f"{subject.loo.log_loss:.2f}", "log loss of left-out labels", note))
     outcome, n_iter = subject.summary.outcome, subject.summary.n_iter
     if outcome is not None and n_iter is not None:
-        found.append(Figure(str(outcome), "the fit", f"after {counted(n_iter)} iterations"))
+        found.append((str(outcome), "the fit", f"after {counted(n_iter)} iterations"))
     return found
-
-
-def _out(subject: Subject) -> str:
-    return "-group" if subject.by_groups else ""
 
 
 def cautions(subject: Subject) -> list[str]:

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import groupby
 from typing import NamedTuple
 
 from foldless.problem import Outcome
 from foldless.report.subject import Subject
-from foldless.report.wording import counted, named, number, percent, plural
+from foldless.report.wording import counted, named, plural
 from foldless.tuning.record import PURPOSES, Record
-
-
-class Share(NamedTuple):
-    """A model that was tried."""
-
-    name: str
-    weight: str
-    bar: int
-    log_loss: str
 
 
 class RunRow(NamedTuple):
@@ -33,34 +23,15 @@ class RunRow(NamedTuple):
     used: bool  # the answer goes back to them
 
 
-class Choice(NamedTuple):
-    said: list[str]
-    shares: list[Share]
-    runs: list[RunRow]
-    found: list[tuple[str, str]]
-    path: list[tuple[str, str, bool]]  # what was tried, its leave-one-out loss, whether it was taken
-
-
-def choice(subject: Subject) -> Choice:
+def said(subject: Subject) -> list[str]:
     summary = subject.summary
-    said = [f"The estimator is {summary.name}.", *(sentence.text for sentence in summary.method)]
-    shares = [
-        Share(named(model.name), percent(model.weight), round(20 * model.weight), f"{model.log_loss:.3f}")
-        for model in summary.models
-    ]
-    path = [(number(weight), f"{loss:.3f}", taken) for weight, loss, taken in summary.generative_path]
-    if len(path) > 1:
-        said.append(
+    found = [f"The estimator is {summary.name}.", *(sentence.text for sentence in summary.method)]
+    if len(summary.generative_path) > 1:
+        found.append(
             "The generative weight is how far the likelihood also models features given the class (0: not "
             "at all; 1: class means are trusted fully)."
         )
-    return Choice(
-        said,
-        shares if len(shares) > 1 else [],
-        [] if summary.record is None else run_rows(summary.record),
-        list(_found(subject)),
-        path if len(path) > 1 else [],
-    )
+    return found
 
 
 def run_rows(record: Record) -> list[RunRow]:
@@ -83,15 +54,6 @@ def run_rows(record: Record) -> list[RunRow]:
         )
         found.append(row)
     return found
-
-
-def _found(subject: Subject) -> Iterator[tuple[str, str]]:
-    """Prior, likelihood and their parameters, and how good the fit is."""
-    summary = subject.summary
-    yield from summary.parts
-    for parameter in summary.parameters:
-        yield parameter.meaning, f"{number(parameter.value)} ({'learnt' if parameter.learnt else 'fixed'})"
-    yield from summary.measures
 
 
 ENDED = {Outcome.BUDGET: "reached its limit of iterations", Outcome.INTERRUPTED: "was interrupted"}

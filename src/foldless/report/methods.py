@@ -118,6 +118,11 @@ def cobidas(subject: Subject) -> list[tuple[str, str]]:
         validation = f"{scheme}{groups} from the same fit; error {percent(subject.loo_error)}"
         if subject.guessing_error is not None:
             validation += f", chance (most frequent class) {percent(subject.guessing_error)}"
+    independence = (
+        "samples were left out one by one: give groups if samples of a run or subject resemble each other"
+    )
+    if subject.by_groups:
+        independence = "samples of a group were left out together"
     return [
         ("Target values and class proportions", proportions),
         ("Features before selection", f"{counted(subject.n_features)} (voxels, if these are images)"),
@@ -127,12 +132,6 @@ def cobidas(subject: Subject) -> list[tuple[str, str]]:
         ("Learning algorithm", f"{subject.summary.name}, foldless {foldless.__version__}; see Methods"),
         ("Hyper-parameters and how they were set", tuned),
         ("Validation scheme, error and chance level", validation),
-        ("Independence of samples (runs, subjects)", _independence(subject)),
+        ("Independence of samples (runs, subjects)", independence),
         ("Where the weights are shown", "table and figures of this page; weights are not activations"),
     ]
-
-
-def _independence(subject: Subject) -> str:
-    if subject.by_groups:
-        return "samples of a group were left out together"
-    return "samples were left out one by one: give groups if samples of a run or subject resemble each other"

@@ -9,14 +9,11 @@ in unescaped is our own style sheet, which the policy allows by its hash.
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from numpy.typing import ArrayLike, NDArray
 
 import foldless
 from foldless.io import replacing
@@ -27,22 +24,7 @@ if TYPE_CHECKING:
     from foldless.report.subject import Subject
 
 
-def write(
-    model: Any,
-    path: str | Path,
-    *,
-    y: ArrayLike | None = None,
-    feature_names: Sequence[Any] | NDArray[Any] | None = None,
-    sample_names: Sequence[Any] | NDArray[Any] | None = None,
-    groups: ArrayLike | None = None,
-    title: str | None = None,
-    source: str | None = None,
-    steps: Sequence[str] = (),
-    facts: Mapping[str, object] | None = None,
-    learning_curve: Any = None,
-    feature_descriptions: Sequence[Any] | NDArray[Any] | None = None,
-    fdr: float | None = None,
-) -> Path:
+def write(model: Any, path: str | Path, **about: Any) -> Path:
     """Write the page about a fitted model, whole or not at all, and return where it is.
 
     What the model or the arguments do not tell is left out of the page, with a word why.
@@ -68,20 +50,7 @@ def write(
     fdr : float, optional
         The false discovery rate of the selection; the model's own if not given.
     """
-    page = html(
-        model,
-        y=y,
-        feature_names=feature_names,
-        sample_names=sample_names,
-        groups=groups,
-        title=title,
-        source=source,
-        steps=steps,
-        facts=facts,
-        learning_curve=learning_curve,
-        feature_descriptions=feature_descriptions,
-        fdr=fdr,
-    )
+    page = html(model, **about)
     path = Path(path)
     with replacing(path) as unfinished, open(unfinished, "x", encoding="utf-8", newline="\n") as file:
         file.write(page)
@@ -90,18 +59,17 @@ def write(
 
 def html(model: Any, **about: Any) -> str:
     """The page as text; the arguments are those of `write`."""
-    from foldless.report.subject import subject_of
+    from foldless.report.subject import Subject
 
-    return rendered(subject_of(model, **about))
+    return rendered(Subject(model, **about))
 
 
 def rendered(subject: Subject) -> str:
     from markupsafe import Markup
 
     from foldless.report import answer, choice, features, methods, pictures, samples
-    from foldless.report.wording import named, number, sentence
 
-    style = _style()
+    style = _file("page.css")
     return _template().render(
         style=Markup(style),
         style_hash=b64encode(sha256(style.encode()).digest()).decode("ascii"),
@@ -111,31 +79,26 @@ def rendered(subject: Subject) -> str:
         answer=answer.answer(subject),
         figures=answer.figures(subject),
         cautions=answer.cautions(subject),
-        table=features.feature_table(subject),
-        sets=features.credible_sets(subject),
+        groups=features.feature_groups(subject),
+        most_selected=features.MOST_SELECTED,
         inclusion=pictures.inclusion_picture(subject),
         weights=pictures.weight_picture(subject),
         confusion=samples.confusion(subject),
+        taken_for=samples.taken_for,
         most_columns=samples.MOST_COLUMNS,
         suspects=samples.suspects(subject),
         leave_one_out=pictures.leave_one_out_picture(subject),
         calibration=pictures.calibration_picture(subject),
         learning_curve=pictures.learning_curve_picture(subject),
-        choice=choice.choice(subject),
+        said=choice.said(subject),
+        runs=[] if subject.summary.record is None else choice.run_rows(subject.summary.record),
         convergence=choice.convergence(subject),
         course=pictures.convergence_picture(subject),
         steps=choice.data_steps(subject),
         methods=methods.methods(subject),
         cobidas=methods.cobidas(subject),
-        facts=[(named(k), sentence(v) if isinstance(v, str) else number(v)) for k, v in facts_of(subject)],
         missing=missing(subject),
     )
-
-
-def facts_of(subject: Subject) -> list[tuple[str, object]]:
-    """What the caller tells of the run, and by which programme and estimator it was made."""
-    made = (("estimator", subject.summary.described), ("foldless", foldless.__version__))
-    return [*subject.facts.items(), *made]
 
 
 def missing(subject: Subject) -> list[str]:
@@ -163,19 +126,22 @@ def missing(subject: Subject) -> list[str]:
 
 
 @cache
-def _style() -> str:
-    return files("foldless.report").joinpath("page.css").read_text(encoding="utf-8")
+def _file(name: str) -> str:
+    return files("foldless.report").joinpath(name).read_text(encoding="utf-8")
 
 
 @cache
 def _template() -> Template:
-    return environment().from_string(
-        files("foldless.report").joinpath("page.html.j2").read_text(encoding="utf-8")
-    )
+    return environment().from_string(_file("page.html.j2"))
 
 
 def environment() -> Any:
     """Templates that escape every text, and fail for a name that is not there instead of leaving a gap."""
     from jinja2 import Environment, StrictUndefined
 
-    return Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    from foldless.report.wording import counted, named, number, percent, probability, sentence
+
+    made = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    for filter_ in (counted, named, number, percent, probability, sentence):
+        made.filters[filter_.__name__] = filter_
+    return made

@@ -10,8 +10,7 @@ from __future__ import annotations
 import io
 import warnings
 from base64 import b64encode
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -55,11 +54,13 @@ class Picture(NamedTuple):
 
 def drawn(draw: Callable[[Axes], object], alt: str, caption: str, size: tuple[float, float]) -> Picture:
     """A picture of what `draw` puts into axes."""
+    from matplotlib import rc_context, rcdefaults
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from PIL import Image
 
-    with _plain_style(), warnings.catch_warnings():
+    with rc_context(), warnings.catch_warnings():
+        rcdefaults()  # the same picture on every machine, whatever style its user has set
         # A name in letters that the font lacks stands in the table, where the browser has them.
         warnings.filterwarnings("ignore", message="Glyph .* missing", category=UserWarning)
         figure = Figure(figsize=size, dpi=DPI, layout="constrained", facecolor="none")
@@ -78,17 +79,6 @@ def drawn(draw: Callable[[Axes], object], alt: str, caption: str, size: tuple[fl
     return Picture(uri, alt, caption, *shown)
 
 
-@contextmanager
-def _plain_style() -> Iterator[None]:
-    """The same picture on every machine, whatever style its user has set."""
-    import matplotlib
-    from matplotlib import rc_context
-
-    with rc_context():
-        matplotlib.rcdefaults()
-        yield
-
-
 def inclusion_picture(subject: Subject) -> Picture | None:
     """Weight against probability: the volcano."""
     if subject.inclusion is None or subject.kernel:
@@ -99,7 +89,7 @@ def inclusion_picture(subject: Subject) -> Picture | None:
     free = np.setdiff1d(np.arange(subject.n_weights), subject.kept)
     if not free.size:
         return None
-    names = subject.given_feature_names
+    names = subject.feature_names
     if subject.kept.size:
         names = [subject.feature(int(j)) for j in free]
     display = InclusionDisplay(

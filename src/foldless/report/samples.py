@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from foldless.report.subject import Subject
-from foldless.report.wording import counted, percent, probability
+from foldless.report.wording import counted, probability
 
 # A matrix of more classes than this is read class by class.
 MOST_COLUMNS = 12
@@ -17,60 +18,28 @@ LEAST_SUSPECTS = 5
 WORTH_A_LOOK = 0.05
 
 
-class Cell(NamedTuple):
-    """How many of a recorded class are predicted to be of a class."""
-
-    number: str
-    share: str
-    shade: int  # tenths of the share
-    right: bool
-
-
-class ConfusionRow(NamedTuple):
-    recorded: str
-    cells: list[Cell]
-    total: str
-    right: str
-    taken_for: str  # the class it is most often mistaken for
-
-
-class SuspectRow(NamedTuple):
-    sample: str
-    recorded: str
-    probability_of_recorded: str
-    likelier: str  # the class that all other samples speak for, if it is another
-    mislabel_probability: str
-    bar: int
-    suspected: bool
-
-
 class Suspects(NamedTuple):
-    rows: list[SuspectRow]
+    rows: list[dict[str, Any]]
     n_suspected: int
     n_expected: str  # how many wrong labels the model expects, in words
     allows_wrong_labels: bool
 
 
-def confusion(subject: Subject) -> list[ConfusionRow] | None:
+def confusion(subject: Subject) -> NDArray[np.intp] | None:
     """Recorded against predicted class, of samples that leave-one-out judges."""
     if subject.codes is None or subject.loo_proba is None or subject.judged is None:
         return None
     n_classes = len(subject.classes)
     predicted = np.argmax(subject.loo_proba[subject.judged], axis=1)
-    recorded = subject.codes[subject.judged]
-    counts = np.bincount(recorded * n_classes + predicted, minlength=n_classes**2)
-    rows = []
-    for k, row in enumerate(counts.reshape(n_classes, n_classes)):
-        total = int(row.sum())
-        cells = []
-        for other, n in enumerate(row):
-            share = float(n) / max(total, 1)
-            cells.append(Cell(counted(int(n)), percent(share), round(10 * share), k == other))
-        mistaken = np.where(np.arange(n_classes) == k, 0, row)
-        worst = int(mistaken.argmax())
-        taken_for = f"{subject.classes[worst]} ({counted(int(mistaken[worst]))})" if mistaken[worst] else ""
-        rows.append(ConfusionRow(subject.classes[k], cells, counted(total), cells[k].share, taken_for))
-    return rows
+    pairs = subject.codes[subject.judged] * n_classes + predicted
+    return np.bincount(pairs, minlength=n_classes**2).reshape(n_classes, n_classes)
+
+
+def taken_for(subject: Subject, recorded: int, counts: NDArray[np.intp]) -> str:
+    """The class that a class is most often mistaken for."""
+    mistaken = np.where(np.arange(counts.size) == recorded, 0, counts)
+    worst = int(mistaken.argmax())
+    return f"{subject.classes[worst]} ({counted(int(mistaken[worst]))})" if mistaken[worst] else ""
 
 
 def suspects(subject: Subject) -> Suspects | None:
@@ -93,15 +62,15 @@ def suspects(subject: Subject) -> Suspects | None:
         code, p = int(subject.codes[i]), float(own[i])
         other = int(likeliest[i])
         rows.append(
-            SuspectRow(
-                subject.sample(int(i)),
-                subject.classes[code],
-                "unknown" if np.isnan(p) else probability(p),
-                "" if other == code or np.isnan(p) else subject.classes[other],
-                "" if mislabelled is None else probability(float(mislabelled[i])),
-                0 if mislabelled is None else round(20 * float(mislabelled[i])),
-                bool(suspicious[i]),
-            )
+            {
+                "sample": subject.sample(int(i)),
+                "recorded": subject.classes[code],
+                "probability_of_recorded": "unknown" if np.isnan(p) else probability(p),
+                # The class that all other samples speak for.
+                "likelier": "the same" if other == code or np.isnan(p) else subject.classes[other],
+                "mislabel_probability": 0.0 if mislabelled is None else float(mislabelled[i]),
+                "suspected": bool(suspicious[i]),
+            }
         )
     expected = "" if mislabelled is None else _expected(float(mislabelled.sum()))
     return Suspects(rows, n_suspected, expected, mislabelled is not None)

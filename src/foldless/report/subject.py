@@ -3,137 +3,104 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from foldless.beliefs import Array
-from foldless.estimators._summary import LeaveOneOut, Summary, summary_of
-from foldless.plots.readings import Weights, ranking, weights_of
+from foldless.estimators._summary import summary_of
+from foldless.plots.readings import ranking, weights_of
 from foldless.report.wording import named, sentence
 
+Names = Sequence[Any] | NDArray[Any] | None
 
-@dataclass(frozen=True, eq=False)
+
 class Subject:
-    """What a model has found, and what its user knows beside it."""
+    """What a model has found, and what its user tells beside it; arguments are those of `report.write`."""
 
-    summary: Summary
-    title: str | None
-    source: str | None
-    steps: tuple[str, ...]
-    facts: Mapping[str, object]
-    learning_curve: Any
-    fdr: float | None
-    codes: NDArray[np.intp] | None  # of the recorded labels, positions in classes_
-    given_feature_names: Sequence[Any] | NDArray[Any] | None
-    given_sample_names: Sequence[Any] | NDArray[Any] | None
-    given_descriptions: Sequence[Any] | NDArray[Any] | None
-    n_groups: int | None
+    def __init__(
+        self,
+        model: Any,
+        *,
+        y: ArrayLike | None = None,
+        feature_names: Names = None,
+        sample_names: Names = None,
+        groups: ArrayLike | None = None,
+        title: str | None = None,
+        source: str | None = None,
+        steps: Sequence[str] = (),
+        facts: Mapping[str, object] | None = None,
+        learning_curve: Any = None,
+        feature_descriptions: Names = None,
+        fdr: float | None = None,
+    ) -> None:
+        self.summary = summary = summary_of(model)
+        if isinstance(steps, str):
+            raise ValueError(f"steps must be a list of sentences; got the string {steps!r}.")
+        self.title = None if title is None else named(title)
+        self.source = None if source is None else sentence(source)
+        self.steps = [sentence(step) for step in steps]
+        self.facts = {} if facts is None else facts
+        self.learning_curve = learning_curve
+        self.fdr = summary.fdr if fdr is None else fdr
+        self.n_groups = None if groups is None else np.unique(np.asarray(groups)).size
 
-    # ------------------------------------------------------------------ classes and samples
+        self.classes = [named(label) for label in summary.classes]
+        self.two = len(self.classes) == 2
+        # Of the recorded labels, positions in classes_.
+        self.codes = None if y is None else _codes(np.asarray(y), summary.classes)
+        self.class_counts = (
+            None if self.codes is None else np.bincount(self.codes, minlength=len(self.classes))
+        )
+        self.mislabel_probability = summary.mislabel_probability
+        self.sample_names = _by_position(sample_names)
 
-    @cached_property
-    def classes(self) -> list[str]:
-        return [named(label) for label in self.summary.classes]
+        self.loo = summary.loo
+        self.loo_proba = None if summary.loo is None else summary.loo.proba
+        self.by_groups = summary.loo is not None and summary.loo.of == "groups"
+        self.left_out = "group of samples" if self.by_groups else "sample"
+        known = (self.loo_proba, self.codes, self.mislabel_probability, self.sample_names)
+        self.n_samples = next((len(each) for each in known if each is not None), None)
+        for name, given in (("y", self.codes), ("sample_names", self.sample_names), ("groups", groups)):
+            _check_length(name, given, self.n_samples, "samples")
 
-    @property
-    def two(self) -> bool:
-        return len(self.classes) == 2
-
-    @cached_property
-    def n_samples(self) -> int | None:
-        for known in (self.codes, self.loo_proba, self.mislabel_probability, self.given_sample_names):
-            if known is not None:
-                return len(known)
-        return None
-
-    @cached_property
-    def class_counts(self) -> NDArray[np.intp] | None:
-        return None if self.codes is None else np.bincount(self.codes, minlength=len(self.classes))
+        # With a kernel, what carries weights are basis functions, such as kernels around samples.
+        self.kernel = summary.kernel is not None
+        self.thing = "basis function" if self.kernel else "feature"
+        self.n_features = summary.n_features
+        self.feature_names = _by_position(summary.feature_names if feature_names is None else feature_names)
+        self.descriptions = _by_position(feature_descriptions)
+        _check_length("feature_names", self.feature_names, self.n_features, "features")
+        _check_length("feature_descriptions", self.descriptions, self.n_features, "features")
+        self.weights, self.ranking = weights_of(summary), ranking(summary)
+        self.n_weights = self.ranking.size
+        self.inclusion = summary.inclusion
+        # Columns that stay whatever the data say, and the ranking of all others.
+        self.kept = np.asarray(summary.kept, dtype=np.intp)
+        self.free_ranking = self.ranking[~np.isin(self.ranking, self.kept)]
 
     def sample(self, i: int) -> str:
-        return f"row {i}" if self.given_sample_names is None else named(self.given_sample_names[i])
-
-    # ------------------------------------------------------------------ features
-
-    @property
-    def kernel(self) -> bool:
-        """Whether weights are those of basis functions, such as kernels around samples, not of features."""
-        return self.summary.kernel is not None
-
-    @property
-    def thing(self) -> str:
-        """What carries a weight."""
-        return "basis function" if self.kernel else "feature"
-
-    @cached_property
-    def weights(self) -> Weights:
-        return weights_of(self.summary)
-
-    @cached_property
-    def ranking(self) -> NDArray[np.intp]:
-        return ranking(self.summary)
-
-    @cached_property
-    def free_ranking(self) -> NDArray[np.intp]:
-        """Without what is kept by decree."""
-        return self.ranking[~np.isin(self.ranking, self.kept)]
-
-    @property
-    def n_features(self) -> int:
-        """Columns of the table; with a kernel there are other things that carry weights."""
-        return self.summary.n_features
-
-    @property
-    def n_weights(self) -> int:
-        return int(self.weights.mean.shape[1])
+        return f"row {i}" if self.sample_names is None else named(self.sample_names[i])
 
     def feature(self, j: int) -> str:
         if self.summary.kernel is not None:
             around = self.summary.kernel.around
             return f"basis function {j}" if around is None else f"sample {self.sample(int(around[j]))}"
-        names = self.given_feature_names
-        return f"column {j}" if names is None else named(names[j])
+        return f"column {j}" if self.feature_names is None else named(self.feature_names[j])
 
     def description(self, j: int) -> str:
-        given = self.given_descriptions
-        return "" if given is None or self.kernel else named(given[j])
-
-    @property
-    def inclusion(self) -> Array | None:
-        return self.summary.inclusion
-
-    @cached_property
-    def kept(self) -> NDArray[np.intp]:
-        """Columns that stay whatever the data say."""
-        return np.asarray(self.summary.kept, dtype=np.intp)
+        return "" if self.descriptions is None or self.kernel else named(self.descriptions[j])
 
     @cached_property
     def selected(self) -> NDArray[np.intp]:
         """What the model selects or uses, the surest first; what is kept by decree is no discovery."""
         return self.ranking[np.isin(self.ranking, self.summary.selected(self.fdr))]
 
-    # ------------------------------------------------------------------ leave-one-out
-
-    @property
-    def loo(self) -> LeaveOneOut | None:
-        return self.summary.loo
-
-    @property
-    def loo_proba(self) -> Array | None:
-        return None if self.loo is None else self.loo.proba
-
     @cached_property
     def judged(self) -> NDArray[np.bool_] | None:
         """Samples of which leave-one-out says something; an approximation may break down for some."""
         return None if self.loo_proba is None else np.all(np.isfinite(self.loo_proba), axis=1)
-
-    @property
-    def mislabel_probability(self) -> Array | None:
-        return self.summary.mislabel_probability
 
     @property
     def loo_error(self) -> float | None:
@@ -152,62 +119,6 @@ class Subject:
         counts = self.class_counts
         return None if counts is None else 1 - float(counts.max() / counts.sum())
 
-    @property
-    def left_out(self) -> str:
-        """What is left out at a time."""
-        return "group of samples" if self.by_groups else "sample"
-
-    @property
-    def by_groups(self) -> bool:
-        return self.loo is not None and self.loo.of == "groups"
-
-
-def subject_of(
-    model: Any,
-    *,
-    y: ArrayLike | None = None,
-    feature_names: Sequence[Any] | NDArray[Any] | None = None,
-    sample_names: Sequence[Any] | NDArray[Any] | None = None,
-    groups: ArrayLike | None = None,
-    title: str | None = None,
-    source: str | None = None,
-    steps: Sequence[str] = (),
-    facts: Mapping[str, object] | None = None,
-    learning_curve: Any = None,
-    feature_descriptions: Sequence[Any] | NDArray[Any] | None = None,
-    fdr: float | None = None,
-) -> Subject:
-    """The arguments of `report.write`, checked."""
-    summary = summary_of(model)
-    if isinstance(steps, str):
-        raise ValueError(f"steps must be a list of sentences; got the string {steps!r}.")
-    if feature_names is None:
-        feature_names = summary.feature_names
-    _check_length("feature_names", feature_names, summary.n_features, "features")
-    _check_length("feature_descriptions", feature_descriptions, summary.n_features, "features")
-    codes = None if y is None else _codes(np.asarray(y), summary.classes)
-    n_samples = None if codes is None else len(codes)
-    if summary.loo is not None:
-        n_samples = len(summary.loo.proba)
-    if n_samples is not None:
-        _check_length("y", codes, n_samples, "samples")
-        _check_length("sample_names", sample_names, n_samples, "samples")
-        _check_length("groups", groups, n_samples, "samples")
-    return Subject(
-        summary,
-        None if title is None else named(title),
-        None if source is None else sentence(source),
-        tuple(sentence(step) for step in steps),
-        {} if facts is None else facts,
-        learning_curve,
-        summary.fdr if fdr is None else fdr,
-        codes,
-        _by_position(feature_names),
-        _by_position(sample_names),
-        _by_position(feature_descriptions),
-        None if groups is None else np.unique(np.asarray(groups)).size,
-    )
-
 
 def _codes(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.intp]:
     found = labels.ravel()[:, np.newaxis] == classes
@@ -221,11 +132,11 @@ def _codes(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.intp]:
     return np.argmax(found, axis=1)
 
 
-def _by_position(names: Sequence[Any] | NDArray[Any] | None) -> Sequence[Any] | NDArray[Any] | None:
+def _by_position(names: Names) -> Names:
     """Names that are found by position: a pandas Series would look for its index instead."""
     return names if names is None or isinstance(names, np.ndarray | list | tuple) else list(names)
 
 
-def _check_length(what: str, given: Any, needed: int, of: str) -> None:
-    if given is not None and len(given) != needed:
+def _check_length(what: str, given: Any, needed: int | None, of: str) -> None:
+    if given is not None and needed is not None and len(given) != needed:
         raise ValueError(f"{what} has {len(given)} entries for {needed} {of}; it needs one for each.")

@@ -37,11 +37,6 @@ class Findings:
     plan: tuple[str, ...]  # what the default model would do, and why
     problems: tuple[str, ...]
 
-    @property
-    def classes(self) -> dict[str, int]:
-        labels, counts = np.unique(self.table.labels(), return_counts=True)
-        return dict(zip([str(label) for label in labels], counts.tolist(), strict=True))
-
 
 def check_table(table: Table, *, budget: float | None = None) -> Findings:
     """Look at everything that a fit would stumble over; what makes it impossible is an error."""
@@ -85,8 +80,7 @@ def _stored(X: Any) -> int:
 
 def _problems(table: Table) -> list[str]:
     found = []
-    labels, counts = np.unique(table.labels(), return_counts=True)
-    rare = [str(label) for label, count in zip(labels, counts, strict=True) if count < FEW_SAMPLES_OF_A_CLASS]
+    rare = [label for label, count in table.class_counts().items() if count < FEW_SAMPLES_OF_A_CLASS]
     if rare:
         found.append(f"Classes with fewer than {FEW_SAMPLES_OF_A_CLASS} samples: {listed(rare)}.")
     constant = _constant(table)

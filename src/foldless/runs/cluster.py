@@ -14,7 +14,7 @@ from foldless.io.extras import needs
 from foldless.io.matrix import as_labels, as_texts
 from foldless.io.names import printable
 from foldless.io.parquet import INDEX
-from foldless.io.table import BadTable, Roles, Table, check_unique, layout_of, numbered, steps_of
+from foldless.io.table import BadTable, Roles, Table, assembled, layout_of
 from foldless.operators import ClusterLost, operator_from
 
 # A scheduler that is there answers within a second, over slow networks too.
@@ -74,25 +74,12 @@ def read_on_workers(path: Path, roles: Roles) -> Table:
     beside = [header[j] for j in (layout.target, layout.groups, layout.samples) if j is not None]
     values = {name: _values(column) for name, column in frame[beside].compute().items()}
     operator = operator_from(frame[features])
-    n_rows = operator.shape[0]
-    names = numbered(n_rows)
-    if layout.samples is not None:
-        names = [str(name) for name in values[header[layout.samples]]]
-        check_unique(path, names, "row", "Make names of samples unique, or name another column: --samples.")
+    named_by = None if layout.samples is None else header[layout.samples]
+    names = None if named_by is None else [str(name) for name in values[named_by]]
     target = None if roles.target is None else as_labels(path, values[roles.target], roles.target)
     groups = None if roles.groups is None else as_texts(path, values[roles.groups], roles.groups)
-    steps = steps_of(roles, None if layout.samples is None else header[layout.samples])
-    table = Table(
-        path,
-        operator,
-        features,
-        names,
-        target=target,
-        target_name=roles.target,
-        groups=groups,
-        covariates=roles.covariates,
-        steps=(*steps, "Rows were read by the workers of a Dask cluster."),
-    )
+    steps = ["Rows were read by the workers of a Dask cluster."]
+    table = assembled(path, operator, roles, features, names, target, groups, named_by=named_by, steps=steps)
     table.labels()  # what is wrong with them is said before the fit
     return table
 

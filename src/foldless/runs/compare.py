@@ -10,7 +10,7 @@ import inspect
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -105,16 +105,9 @@ def _methods(
     labels = table.labels()
 
     def ours(train: NDArray[np.intp]) -> tuple[Any, int]:
-        part = Table(
-            table.path,
-            table.X[train],
-            table.feature_names,
-            [table.sample_names[i] for i in train],
-            target=labels[train],
-            target_name=table.target_name,
-            groups=None if table.groups is None else table.groups[train],
-            covariates=table.covariates,
-        )
+        names = [table.sample_names[i] for i in train]
+        groups = None if table.groups is None else table.groups[train]
+        part = replace(table, X=table.X[train], sample_names=names, target=labels[train], groups=groups)
         run = fit_table(part, model=model, seed=seed)
         return run.model, len(run.summary.selected()) + len(run.summary.kept)
 

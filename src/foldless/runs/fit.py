@@ -15,11 +15,13 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from foldless.estimators._summary import Summary, summary_of
+from foldless.estimators.planning import learning_curve
 from foldless.io.journal import BadJournal
 from foldless.io.table import BadTable, Table, check_finite
 from foldless.operators import stays_elsewhere
 from foldless.problem import Iteration
 from foldless.runs.models import DEFAULT, model_named
+from foldless.theory.learning_curve import LearningCurve
 
 Watch = Callable[[int, Iteration], None]
 
@@ -90,31 +92,47 @@ def fit_table(
 
 def _check_wanted(table: Table, estimator: Any, name: str, checkpoint: Path | None) -> None:
     """Groups and covariates are promises: a model that cannot keep them is not fitted."""
+    known, model = inspect.signature(type(estimator)).parameters, f"the model {name!r}"
+    resumable = "checkpoint" in known
     if table.groups is not None and "groups" not in inspect.signature(estimator.fit).parameters:
-        raise BadTable(
-            table.path,
-            f"--groups is given, and the model {name!r} cannot leave groups out.",
-            f"Use --model {DEFAULT}, or do without --groups.",
-        )
-    if table.covariates and "always_keep" not in inspect.signature(type(estimator)).parameters:
-        raise BadTable(
-            table.path,
-            f"--covariates are given, and the model {name!r} cannot keep columns by decree.",
-            f"Use --model {DEFAULT}, or do without --covariates: they are then features like others.",
-        )
-    resumable = "checkpoint" in inspect.signature(type(estimator)).parameters
-    if checkpoint is not None and not resumable:
-        raise BadTable(
-            table.path,
-            f"--checkpoint is given, and a fit of the model {name!r} cannot be resumed.",
-            f"Use --model {DEFAULT}, or do without --checkpoint.",
-        )
-    if stays_elsewhere(table.X) and not resumable:
-        raise BadTable(
-            table.path,
-            f"rows stay where they are, and the model {name!r} needs them in memory.",
-            f"Use --model {DEFAULT}, or a table that fits into memory.",
-        )
+        problem, without = f"--groups is given, and {model} cannot leave groups out.", "do without --groups."
+    elif table.covariates and "always_keep" not in known:
+        problem = f"--covariates are given, and {model} cannot keep columns by decree."
+        without = "do without --covariates: they are then features like others."
+    elif checkpoint is not None and not resumable:
+        problem = f"--checkpoint is given, and a fit of {model} cannot be resumed."
+        without = "do without --checkpoint."
+    elif stays_elsewhere(table.X) and not resumable:
+        problem = f"rows stay where they are, and {model} needs them in memory."
+        without = "a table that fits into memory."
+    else:
+        return
+    raise BadTable(table.path, problem, f"Use --model {DEFAULT}, or {without}")
+
+
+def check_curve_is_known(table: Table, model: str) -> None:
+    """A curve that was asked for and cannot be had is an error before any work."""
+    n_classes = len(table.class_counts())
+    if model != DEFAULT:
+        problem = f"theory knows no curve of the model {model!r}."
+        remedy = f"Use --model {DEFAULT}, or do without --learning-curve."
+    elif stays_elsewhere(table.X):
+        problem = "needs the table in memory; its rows stay on disk."
+        remedy = "Do without --learning-curve, or allow more memory with --max-memory."
+    elif n_classes > 2:
+        problem = f"theory knows two classes; the target has {n_classes}."
+        remedy = "Do without --learning-curve."
+    else:
+        return
+    raise BadTable(table.path, f"--learning-curve is given, and {problem}", remedy)
+
+
+def learning_curve_of(run: Run) -> LearningCurve:
+    """What more samples would bring, from half to four times as many."""
+    with warnings.catch_warnings():
+        # A sparse table has names, but no data frame to carry them.
+        warnings.filterwarnings("ignore", message="X does not have valid feature names")
+        return learning_curve(run.model, run.table.X, run.table.labels())
 
 
 def _is_news(category: type[Warning]) -> bool:

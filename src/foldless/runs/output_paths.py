@@ -6,20 +6,9 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-SUFFIXES = (
-    ".gz",
-    ".csv",
-    ".tsv",
-    ".tab",
-    ".txt",
-    ".parquet",
-    ".h5ad",
-    ".svmlight",
-    ".libsvm",
-    ".npz",
-    ".npy",
-    ".zarr",
-)
+from foldless.io.read import FORMATS
+
+SUFFIXES = (".gz", *(f".{kind}" for kind in FORMATS), ".npy", ".zarr")
 
 
 def default_name(table: Path) -> str:

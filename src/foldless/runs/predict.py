@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,13 +50,7 @@ def read_for(
     """The features that a model was fitted to, by name and in its order; by number if it has no names."""
     names = getattr(model, "feature_names_in_", None)
     if names is not None:
-        roles = Roles(
-            target=roles.target,
-            groups=roles.groups,
-            samples=roles.samples,
-            covariates=roles.covariates,
-            features=tuple(str(name) for name in names),
-        )
+        roles = replace(roles, ignore=(), features=tuple(str(name) for name in names))
     table = _read(path, roles, delimiter, budget)
     if names is not None:
         return table

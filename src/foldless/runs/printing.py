@@ -16,12 +16,13 @@ from foldless.estimators._summary import Summary, summary_of
 from foldless.io import Table, printable
 from foldless.io.budget import free_memory, in_words
 from foldless.io.names import counted
+from foldless.plots.readings import NORMAL_90
 from foldless.report.choice import run_rows
 from foldless.runs.check import Findings
 from foldless.runs.compare import Score
 from foldless.runs.fit import Run
 from foldless.runs.predict import Prediction
-from foldless.runs.results import NORMAL_90, RESULTS
+from foldless.runs.results import RESULTS
 
 N_SHOWN = 10
 N_SUSPECTS = 5
@@ -69,8 +70,8 @@ def print_findings(console: Console, findings: Findings) -> None:
     n_samples, n_features = findings.table.shape
     kind = "sparse" if hasattr(findings.table.X, "indptr") else str(findings.table.X.dtype)
     console.print(f"{n_samples} samples, {counted(n_features)} features ({kind}).", style="bold")
-    classes = ", ".join(f"{printable(label)} ({count})" for label, count in findings.classes.items())
-    console.print(f"Classes: {classes}.")
+    counts = findings.table.class_counts()
+    console.print(f"Classes: {', '.join(f'{printable(label)} ({n})' for label, n in counts.items())}.")
     for step in findings.table.steps:
         console.print(step)
     console.print(

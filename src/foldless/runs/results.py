@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import platform
 import sys
@@ -18,9 +17,10 @@ import numpy as np
 import foldless
 from foldless.beliefs import Array
 from foldless.estimators._summary import Summary, summary_of
-from foldless.io.files import write_whole
+from foldless.io.files import sha256_of, write_whole
 from foldless.io.table import BadTable, Table
 from foldless.io.tsv import write_tsv
+from foldless.plots.readings import NORMAL_90
 from foldless.runs.compare import Score
 from foldless.runs.fit import Run
 from foldless.theory.learning_curve import LearningCurve
@@ -30,8 +30,6 @@ REPORT, RECORD = "report.html", "run.json"
 RESULTS = (MODEL, FEATURES, PREDICTIONS, REPORT, RECORD)
 COMPARISON = "comparison.tsv"
 COMPARISON_RESULTS = (COMPARISON, RECORD)
-# Half the width of an interval that holds 90 % of a normal distribution, in standard deviations.
-NORMAL_90 = 1.645
 PACKAGES = ("numpy", "scipy", "scikit-learn", "pandas", "threadpoolctl", "safetensors")
 
 Column = tuple[str, Any]
@@ -48,7 +46,7 @@ def write_results(
     written += [folder / FEATURES, folder / PREDICTIONS]
     shown = {"seed": facts["seed"], "seconds to fit": f"{run.seconds:.2f}", "sha256": run.table.sha256}
     written.append(write_report(folder / REPORT, run.model, run.table, shown, learning_curve))
-    record = run_record(run, facts) | {"files": {path.name: _sha256(path) for path in written}}
+    record = run_record(run, facts) | {"files": {path.name: sha256_of(path) for path in written}}
     write_json(folder / RECORD, record)
     return [*written, folder / RECORD]
 
@@ -95,7 +93,7 @@ def write_comparison(
     folder.mkdir(parents=True, exist_ok=True)
     names = [f.name for f in fields(Score)]
     write_tsv(folder / COMPARISON, [(name, [getattr(s, name) for s in scores]) for name in names])
-    record = record_of(table, facts) | {"files": {COMPARISON: _sha256(folder / COMPARISON)}}
+    record = record_of(table, facts) | {"files": {COMPARISON: sha256_of(folder / COMPARISON)}}
     write_json(folder / RECORD, record)
     return [folder / COMPARISON, folder / RECORD]
 
@@ -153,7 +151,6 @@ def prediction_columns(proba: Array, classes: Any) -> list[Column]:
 def run_record(run: Run, facts: Mapping[str, Any]) -> dict[str, Any]:
     """What somebody needs to know to do it again, and how it went."""
     model, summary, table = run.model, run.summary, run.table
-    labels, counts = np.unique(table.labels(), return_counts=True)
     outcome, loo, plan = summary.outcome, summary.loo, summary.plan
     found = {
         "outcome": None if outcome is None else str(outcome),
@@ -171,7 +168,7 @@ def run_record(run: Run, facts: Mapping[str, Any]) -> dict[str, Any]:
     }
     return {
         **record_of(table, facts),
-        "classes": dict(zip([str(label) for label in labels], counts.tolist(), strict=True)),
+        "classes": table.class_counts(),
         "model": {"class": type(model).__name__, "parameters": _plain(model.get_params(deep=False))},
         "result": _plain(found),
         "fit_seconds": run.seconds,
@@ -225,11 +222,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return str(value)
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _version(package: str) -> str | None:

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from foldless.io.labels import read_labels
+from foldless.io.matrix import read_labels
 from foldless.io.read import read_table
 from foldless.io.rows import SUFFIXES, row_source
-from foldless.io.table import (
-    BadTable,
-    OverBudget,
-    Roles,
-    Table,
-    check_present,
-    check_unique,
-    numbered,
-    steps_of,
-)
+from foldless.io.table import BadTable, OverBudget, Roles, Table, assembled, check_present
 from foldless.operators import RowBlocks
 from foldless.runs.check import check_memory
 
@@ -62,37 +54,28 @@ def read_or_stream(
 
 def streamed_table(path: Path, roles: Roles, labels: Path | None = None) -> Table:
     """The table as it is on disk; `labels` is a file of their own."""
-    beside = Roles(
-        target=roles.target if labels is None else None,
-        groups=roles.groups,
-        samples=roles.samples,
-        ignore=roles.ignore,
-        features=roles.features,
+    X = RowBlocks(row_source(path, roles if labels is None else replace(roles, target=None)))
+    source = X.source
+    target_name = roles.target if labels is None or roles.target else labels.name
+    target = X.labels if labels is None else read_labels(labels, roles.target, X.shape[0])
+    table = assembled(
+        path,
+        X,
+        roles,
+        X.column_names,
+        source.row_names,
+        target,
+        source.groups,
+        target_name=target_name,
+        steps=[STEP],
     )
-    X = RowBlocks(row_source(path, beside))
-    n_rows, n_columns = X.shape
-    names = [str(j) for j in range(1, n_columns + 1)] if X.column_names is None else list(X.column_names)
-    check_unique(path, names, "feature", "Rename one of them: names say which feature is meant.")
-    check_present(path, roles.covariates, names, "feature", "--covariates")
-    if roles.features is not None and names != list(roles.features):
+    if roles.features is not None and table.feature_names != list(roles.features):
         # Parquet has found them by name.
+        names = table.feature_names
         check_present(path, roles.features, names, "feature", "a feature that the model was fitted to")
         raise BadTable(
             path,
             "columns are others than those of the model, or in another order.",
             "Rows that stay on disk are taken as they are: write the matrix with the columns of the model.",
         )
-    samples = numbered(n_rows) if X.source.row_names is None else list(X.source.row_names)
-    check_unique(path, samples, "sample", "Make names of samples unique.")
-    target = X.labels if labels is None else read_labels(labels, roles.target, n_rows)
-    return Table(
-        path,
-        X,
-        names,
-        samples,
-        target=target,
-        target_name=roles.target if labels is None or roles.target else labels.name,
-        groups=X.source.groups,
-        covariates=roles.covariates,
-        steps=(*steps_of(roles), STEP),
-    )
+    return table

@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 
 from foldless.beliefs import Array
 from foldless.operators.base import Operator
-from foldless.priors import Blocks, Gaussian, Prior, Ridged, SpikeAndSlab
+from foldless.priors import Blocks, Gaussian, OverBackground, Prior, Ridged, SpikeAndSlab
 from foldless.problem import Problem
 from foldless.solvers.gaussian_layer import Block, JointCavity, Positions, Tiles
 
@@ -157,12 +157,16 @@ def correlations_within(operator: Operator, row_weight: Array, columns: Position
 
 
 class SpikesAndSlabs(NamedTuple):
-    """Priors of weights: [(1 - inclusion) δ(w) + inclusion N(w; slab_mean, slab_var)] exp(-½ ridge w²)."""
+    """Priors of weights: [(1 - inclusion) δ(w) + inclusion N(w; slab_mean, slab_var)] exp(-½ ridge w²).
+
+    Over a background, w is the part beyond it.
+    """
 
     inclusion: Array
     slab_mean: Array
     slab_var: Array
     ridge: Array
+    background: Array
 
     def at(self, columns: Positions) -> SpikesAndSlabs:
         return SpikesAndSlabs(*(values[columns] for values in self))
@@ -187,12 +191,15 @@ def _fill(found: SpikesAndSlabs, prior: Prior, columns: Positions, any_slab: boo
             _fill(found, other, columns[others], any_slab)
         return
     ridge: Any = 0.0
+    background: Any = 0.0
     if isinstance(prior, Ridged):
         ridge, prior = np.broadcast_to(prior.precision, found.ridge.shape)[columns], prior.base
+    elif isinstance(prior, OverBackground):
+        background, prior = np.broadcast_to(prior.variance, found.ridge.shape)[columns], prior.base
     if isinstance(prior, SpikeAndSlab) and (any_slab or isinstance(prior.slab, Gaussian)):
         found.inclusion[columns] = prior.inclusion
         found.slab_mean[columns], found.slab_var[columns] = prior.slab.moments()
-        found.ridge[columns] = ridge
+        found.ridge[columns], found.background[columns] = ridge, background
     else:
         found.inclusion[columns] = np.nan
 
@@ -248,7 +255,7 @@ def _visit(
 ) -> list[Configurations]:
     """Clusters of one size; all arrays have the cluster as their first axis."""
     prior = SpikesAndSlabs(*map(np.stack, zip(*priors, strict=True)))
-    precision, shift = _known(cavities, prior.ridge)
+    precision, shift = _known(cavities, prior)
     n_weights = shift.shape[1]
     log_prior_odds = np.log(prior.inclusion) - np.log1p(-prior.inclusion)
     visited = [_Visited.nothing(*shift.shape)]
@@ -378,21 +385,28 @@ def _children(parents: Members) -> tuple[Members, Positions, Positions]:
     return members[first], parent[first], added[first]
 
 
-def _known(cavities: list[JointCavity], ridge: Array) -> tuple[Array, Array]:
+def _known(cavities: list[JointCavity], prior: SpikesAndSlabs) -> tuple[Array, Array]:
     """Precisions, with ridges, and shifts, without directions of negative precision: there nothing is known.
 
     Sites of others that have negative precision and are correlated with these weights can leave such
-    directions, and so does rounding, of duplicates.
+    directions, and so does rounding, of duplicates. Of the part b of weights b + g over a background with
+    variances S, labels say (P⁻¹ + S)⁻¹ = (I + P S)⁻¹ P, with the shift (I + P S)⁻¹ h.
     """
     precision = np.stack([cavity.precision for cavity in cavities])
     shift = np.stack([cavity.shift for cavity in cavities])
     n_weights = shift.shape[1]
-    precision[:, np.arange(n_weights), np.arange(n_weights)] += ridge
+    precision[:, np.arange(n_weights), np.arange(n_weights)] += prior.ridge
     eigenvalues, vectors = np.linalg.eigh(precision)
     for k in np.flatnonzero(eigenvalues[:, 0] < 0):
         known = vectors[k][:, eigenvalues[k] > 0]
         precision[k] = (known * eigenvalues[k][eigenvalues[k] > 0]) @ known.T
         shift[k] = known @ (shift[k] @ known)
+    if prior.background.any():
+        # (I + P S)⁻¹ is to the left of both.
+        through = np.eye(n_weights) + precision * prior.background[:, np.newaxis]
+        shift = np.linalg.solve(through, shift[:, :, np.newaxis])[:, :, 0]
+        precision = np.linalg.solve(through, precision)
+        precision = 0.5 * (precision + precision.transpose(0, 2, 1))
     return precision, shift
 
 

@@ -339,8 +339,8 @@ def wanted_sites(problem: Problem, state: EPState) -> tuple[Sites, float]:
 class ClusteredEP(EP):
     """Expectation propagation with joint sites of correlated columns, for one score.
 
-    Joint are columns whose prior is `SpikeAndSlab` with a Gaussian slab of mean zero; where there are none,
-    this is `EP`.
+    Joint are columns whose prior is `SpikeAndSlab` with a Gaussian slab of mean zero and no background; where
+    there are none, this is `EP`.
     """
 
     def init(self, problem: Problem) -> EPState:
@@ -359,7 +359,7 @@ class ClusteredEP(EP):
             problem.label_weight,
             problem.prior.inclusion_probability(state.cavity_mean, state.cavity_var),
             priors.inclusion,
-            spiked & (priors.slab_mean == 0),
+            spiked & (priors.slab_mean == 0) & (priors.background == 0),
             [site.columns for site in state.cluster_sites],
         )
         return replace(state, cluster_sites=_gathered(state, found))

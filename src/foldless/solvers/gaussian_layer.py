@@ -63,14 +63,17 @@ class NotPositiveDefinite(ValueError):
 
 
 class Tiles:
-    """A matrix in dense tiles, of columns if it has more columns than rows, else of rows."""
+    """A matrix in dense tiles, of columns if it has more columns than rows, else of rows.
+
+    Tiles and their products are in the precision of the caller's data, sums of products in double precision.
+    """
 
     def __init__(self, operator: Operator) -> None:
         self.operator = operator
         n_rows, n_columns = self.shape = operator.shape
         self.by_columns = n_columns > n_rows
         self._kept: list[tuple[slice, Array]] | None = None
-        self._keeps = 8 * n_rows * n_columns <= KEPT_BYTES
+        self._keeps = operator.dtype.itemsize * n_rows * n_columns <= KEPT_BYTES
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Tiles, (self.operator,)
@@ -79,6 +82,7 @@ class Tiles:
         if self._kept is not None:
             return iter(self._kept)
         made = self.operator.dense_columns() if self.by_columns else self.operator.dense_rows()
+        made = ((where, tile.astype(self.operator.dtype, copy=False)) for where, tile in made)
         if not self._keeps:
             return made
         self._kept = list(made)
@@ -403,7 +407,7 @@ class _HeldIntegrated(HeldKernel):
         kernel, held_scores = np.zeros((n_samples, n_samples)), np.zeros(n_samples)
         for columns, tile in tiles:
             held_scores += tile @ prior_mean[columns]
-            scaled = tile * root_spread[columns]
+            scaled = tile * root_spread[columns].astype(tile.dtype)
             # Of one array with itself only a triangle is computed.
             kernel += scaled @ scaled.T
         super().__init__(kernel, held_scores, free, tiles.columns(free), sites, sample_weight)
@@ -414,8 +418,9 @@ class _HeldIntegrated(HeldKernel):
         data_slope, explained = np.empty(spread.size), np.empty(spread.size)
         for columns, tile in self.tiles:
             data_slope[columns] = residual @ tile
-            half = _half(self.lower, self.label_root[:, np.newaxis] * tile, overwrite=True)
-            explained[columns] = _squares(half) - _squares(explained_by_free @ half)
+            root = self.label_root.astype(tile.dtype)
+            half = _half(self.lower, root[:, np.newaxis] * tile, overwrite=True)
+            explained[columns] = _squares(half) - _squares(explained_by_free.astype(tile.dtype) @ half)
         mean = spread * (sites.prior_shift + data_slope)
         retained = np.maximum(1.0 - spread * explained, LEAST_RETAINED)
         var = spread * retained
@@ -443,7 +448,7 @@ class _AllFree(Opened):
         self.precision, self.shift = np.zeros((n_weights, n_weights)), np.zeros(n_weights)
         root = np.sqrt(self.label_precision)
         for rows, tile in tiles:
-            scaled = tile * root[rows, np.newaxis]
+            scaled = tile * root[rows, np.newaxis].astype(tile.dtype)
             self.precision += scaled.T @ scaled
             self.shift += self.label_shift[rows] @ tile
 
@@ -494,7 +499,8 @@ def _half(lower: Array, columns: Array, *, overwrite: bool = False) -> Array:
     if columns.size == 0:
         return columns
     # In C's order columns are the transpose of what BLAS wants, so the system is solved from the right.
-    return blas.dtrsm(1.0, lower, columns.T, side=1, lower=1, trans_a=1, overwrite_b=overwrite).T
+    solve = blas.strsm if columns.dtype == np.float32 else blas.dtrsm
+    return solve(1.0, lower, columns.T, side=1, lower=1, trans_a=1, overwrite_b=overwrite).T
 
 
 def _back(lower: Array, vector: Array) -> Array:

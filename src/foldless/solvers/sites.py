@@ -139,7 +139,10 @@ def sites_at_cavities(problem: Problem, state: State, old: Sites | None = None) 
 
 
 def free_weights(
-    proposed: Sites, present: Sites, data_precision: Array, clusters: Sequence[ClusterSite] = ()
+    proposed: Sites,
+    present: Sites,
+    data_precision: Array,
+    clusters: Sequence[ClusterSite] = (),
 ) -> Positions:
     """Weights of which labels say more than the prior, or whose sites are not positive, or have been.
 
@@ -193,20 +196,25 @@ class FreeWeights:
     def answered(self, problem: Problem, cavities: Cavities) -> FreeWeights:
         """After their priors have answered to what labels and held weights say of them.
 
-        The cavities are those of all weights: a prior may differ between columns, so it is shown all of them.
+        The cavities are those of all weights: a joint prior is shown all of them.
         """
         free, blocks, clusters = self.opened[0].free, self.blocks, self.clusters
         if free.size == 0:
             return self
-        cavity_mean, cavity_var = cavities.mean.copy(), cavities.var.copy()
+        prior, at_free = problem.prior, free
+        if prior.joint:
+            cavity_mean, cavity_var = cavities.mean.copy(), cavities.var.copy()
+        else:
+            prior, at_free = prior.of_columns(free, cavities.mean.shape[0]), np.arange(free.size)
+            cavity_mean, cavity_var = cavities.mean[free], cavities.var[free]
         # With several scores and no weight held, an answer costs as much as an iteration.
-        once = len(blocks) > 1 and free.size == cavity_mean.shape[0]
+        once = len(blocks) > 1 and free.size == cavities.mean.shape[0]
         for _ in range(1 if once else ANSWERS):
             moments = zip(*(block.moments for block in blocks), strict=True)
             at = Cavities.left(*map(side_by_side, moments))
-            cavity_mean[free], cavity_var[free] = at.mean, at.var
-            mean, var, _ = problem.prior.tilted(cavity_mean, cavity_var)
-            mean, var = mean[free], var[free]
+            cavity_mean[at_free], cavity_var[at_free] = at.mean, at.var
+            mean, var, _ = prior.tilted(cavity_mean, cavity_var)
+            mean, var = mean[at_free], var[at_free]
             precision, shift = prior_sites(mean, var, at, _sites(blocks))
             wanted = list(zip(*map(columns_of, (precision, shift, var)), strict=True))
             if self.joint is not None:

@@ -10,9 +10,11 @@ t² of a feature is the squared difference of its class means over the variance 
 any difference between the classes its mean is 1. The relevance max(t² - 1, 0) is therefore the part that
 noise does not explain.
 
-Columns are centred at the middle between the class means, c, and the intercept has a narrow prior at the log
-odds of the classes: before any covariances are known, the model has its boundary where linear discriminant
-analysis has it. An intercept without prior follows the larger class when weights are shrunk.
+With a > 0 columns are centred at the middle between the class means, c, and the intercept has a narrow prior
+at the log odds of the classes: before any covariances are known, the model has its boundary where linear
+discriminant analysis has it. An intercept without prior follows the larger class when weights are shrunk.
+The ridge, a = 0, takes nothing from the labels beforehand: c = 0, the intercept has a wide prior, and its
+cavities are its leave-one-out.
 
 **Leave-one-out must not count a label twice.** Variances D and centres c are made of labels, and the
 cavities of EP take no account of that. Let D' and c' be made without the left-out samples, X' = X - 1 c'ᵀ,
@@ -30,7 +32,7 @@ sites as they are: the fit is not repeated.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from typing import Any, NamedTuple
 
@@ -46,8 +48,12 @@ from foldless.tuning.plan import Recipe
 from foldless.tuning.record import Recorder, Run
 from foldless.tuning.table import COVARIATE_VARIANCE, Table
 
-# The intercept, between the classes, strays from their log-odds by about this variance.
+# The intercept, between the classes, strays from their log-odds by about this variance; that of a ridge, at
+# the mean of all samples, by the other.
 INTERCEPT_VARIANCE = 1.0
+RIDGE_INTERCEPT_VARIANCE = 100.0
+# Less weight than this is no sample.
+LEAST_CLASS = 1e-6
 LEAST_SCORE_VARIANCE = 1e-6
 LEAST = float(np.finfo(float).tiny)
 
@@ -95,15 +101,20 @@ def informed_ridges(table: Table, recipes: tuple[Recipe, ...], recorder: Recorde
 
 @dataclass(frozen=True, eq=False)
 class Base:
-    """What every model contains: kept columns with their own prior, the intercept among them."""
+    """What every model contains: kept columns with their own prior, the intercept last."""
 
     values: Array  # (samples, kept)
     prior_mean: Array
     prior_var: Array
 
-    @property
-    def kernel(self) -> Array:
-        return (self.values * self.prior_var) @ self.values.T
+    def variances(self, exponent: int) -> Array:
+        """Prior variances; a ridge, whose columns are not centred between classes, has a free intercept."""
+        if exponent:
+            return self.prior_var
+        return np.append(self.prior_var[:-1], RIDGE_INTERCEPT_VARIANCE)
+
+    def kernel(self, exponent: int) -> Array:
+        return (self.values * self.variances(exponent)) @ self.values.T
 
     @property
     def scores(self) -> Array:
@@ -157,14 +168,15 @@ def fit_informed(
 ) -> InformedFits:
     """Fit every recipe to standardised columns."""
     kernels = _Kernels.of(columns, contrasts, tuple(dict.fromkeys(r.exponent for r in recipes)))
-    base_kernel = base.kernel
     # Without any difference between class means there is nothing to be informed by.
     recipes = tuple(r for r in recipes if kernels.total[r.exponent] > 0)
     alike: list[Recipe] = []
     found: list[KernelFits] = []
     for flip_prob in dict.fromkeys(r.flip_prob for r in recipes):
         of_channel = [r for r in recipes if r.flip_prob == flip_prob]
-        stacked = np.array([r.score_variance * kernels.whole[r.exponent] + base_kernel for r in of_channel])
+        stacked = np.array(
+            [r.score_variance * kernels.whole[r.exponent] + base.kernel(r.exponent) for r in of_channel]
+        )
         channel = channel_of(of_channel[0])
         found.append(kernel_ep(stacked, base.scores, contrasts.labels, contrasts.sample_weight, channel))
         alike += of_channel
@@ -185,25 +197,25 @@ def informed_weights(
     """Posterior moments of all weights under every model; the last of the kept is the intercept."""
     recipes, fits = found.recipes, found.fits
     prior_var = np.zeros((len(recipes), columns.free.size))
-    middle = np.zeros(columns.free.size)
+    middle = np.zeros_like(prior_var)
     for which, tile in columns:
         contrast = contrasts.of(tile)
-        middle[which] = contrast.middle
         for n, recipe in enumerate(recipes):
-            prior_var[n, which] = _power(contrast.relevance, recipe.exponent)
+            prior_var[n, which], middle[n, which] = contrast.to_the_power(recipe.exponent)
     for n, recipe in enumerate(recipes):
         prior_var[n] *= recipe.score_variance / max(float(prior_var[n].sum()), LEAST)
     mean, var = np.zeros_like(prior_var), prior_var.copy()
     for which, tile in columns:
-        centred = tile - middle[which]
-        mean[:, which] = prior_var[:, which] * (fits.dual @ centred)
         for n, inverse in enumerate(fits.inverse):
-            explained = np.einsum("ij,ij->j", centred, inverse @ centred)
+            centred = tile - middle[n, which].astype(tile.dtype)
+            mean[n, which] = prior_var[n, which] * (fits.dual[n] @ centred)
+            explained = np.einsum("ij,ij->j", centred, inverse.astype(tile.dtype) @ centred)
             var[n, which] *= np.maximum(1.0 - prior_var[n, which] * explained, 0.0)
-    kept_mean = base.prior_mean + base.prior_var * (fits.dual @ base.values)
-    kept_mean[:, -1] -= mean @ middle
+    kept_prior = np.array([base.variances(recipe.exponent) for recipe in recipes])
+    kept_mean = base.prior_mean + kept_prior * (fits.dual @ base.values)
+    kept_mean[:, -1] -= np.einsum("ij,ij->i", mean, middle)
     explained = np.einsum("nik,ik->nk", np.matmul(fits.inverse, base.values), base.values)
-    kept_var = base.prior_var * np.maximum(1.0 - base.prior_var * explained, 0.0)
+    kept_var = kept_prior * np.maximum(1.0 - kept_prior * explained, 0.0)
     return InformedWeights(mean, var, prior_var, kept_mean, kept_var)
 
 
@@ -218,36 +230,34 @@ class _Kernels:
 
     @classmethod
     def of(cls, columns: Penalised, contrasts: Contrasts, exponents: tuple[int, ...]) -> _Kernels:
-        n_samples, group = contrasts.labels.size, contrasts.group
-        whole = {a: np.zeros((n_samples, n_samples)) for a in exponents}
-        left = {a: np.zeros((n_samples, n_samples)) for a in exponents}
+        n_samples = contrasts.labels.size
+        whole: dict[int, Array] = {a: np.zeros((n_samples, n_samples)) for a in exponents}
+        apart = exponents if contrasts.one_by_one else ()
+        left: dict[int, Array] = {a: np.zeros((n_samples, n_samples)) for a in apart if a}
         total = dict.fromkeys(exponents, 0.0)
-        left_total: dict[int, Array] = {a: np.zeros((contrasts.n_groups, 1)) for a in exponents}
+        left_total: dict[int, Array] = {a: np.zeros((contrasts.n_groups, 1)) for a in left}
         for _, tile in columns:
-            all_in, without = contrasts.of(tile), contrasts.without_groups(tile)
-            centred, own_middle = tile - all_in.middle, without.middle[group]
+            all_in = contrasts.of(tile)
             for a in exponents:
-                power = _power(all_in.relevance, a)
+                power, middle = all_in.to_the_power(a)
                 total[a] += float(power.sum())
-                scaled = centred * np.sqrt(power)
+                scaled = (tile - middle) * np.sqrt(power) if a else tile
                 whole[a] += scaled @ scaled.T
-                power = _power(without.relevance, a)
-                left_total[a] += power.sum(axis=1, keepdims=True)
+            if not left:
+                continue
+            without = contrasts.without_groups(tile)
+            centred = tile - without.middle
+            for a in left:
+                power, middle = without.to_the_power(a)
+                left_total[a] += power.sum(axis=1, keepdims=True, dtype=np.float64)
                 # Row m is (X - 1 c'ᵀ) D' (x_m - c').
-                row = power[group] * (tile - own_middle)
-                left[a] += row @ tile.T - np.einsum("ij,ij->i", row, own_middle)[:, np.newaxis]
+                row = power * centred
+                left[a] += row @ tile.T
+                left[a] -= np.einsum("ij,ij->i", row, middle)[:, np.newaxis]
         for sums in left_total.values():
             np.maximum(sums, LEAST, out=sums)
-        return cls(
-            {a: whole[a] / max(total[a], LEAST) for a in exponents},
-            {a: left[a] / left_total[a][group] for a in exponents},
-            total,
-            left_total,
-        )
-
-
-def _power(relevance: Array, exponent: int) -> Array:
-    return np.ones_like(relevance) if exponent == 0 else relevance**exponent
+        whole = {a: whole[a] / max(total[a], LEAST) for a in exponents}
+        return cls(whole, {a: left[a] / left_total[a] for a in left}, total, left_total)
 
 
 def _one_by_one(
@@ -264,31 +274,34 @@ def _one_by_one(
     stays = 1.0 - contrasts.lost / contrasts.sample_weight
     rest = fits.label_precision * stays / np.maximum(1.0 - stays, 1e-12)
     factors = 1.0 / np.maximum(np.einsum("nmm->nm", fits.inverse) + rest, LEAST)
-    duals = fits.dual[:, :, np.newaxis] - fits.inverse * (factors * fits.dual)[:, np.newaxis, :]
-    # ΔK r', one column for each sample; models of one exponent share what changes.
+    # Row m is r' without sample m.
+    duals = fits.dual[:, np.newaxis, :] - (factors * fits.dual)[:, :, np.newaxis] * fits.inverse
+    # ΔK r', one row for each sample.
     moved = np.zeros((n_models, n_samples, n_samples))
-    of_exponent = {a: [n for n, r in enumerate(recipes) if r.exponent == a] for a in kernels.whole}
-    for _, tile in columns:
+    informed = [n for n, recipe in enumerate(recipes) if recipe.exponent]
+    for _, tile in columns if informed else ():
         all_in, left = contrasts.of(tile), contrasts.without_groups(tile)
-        for a, members in of_exponent.items():
-            variance = (_power(all_in.relevance, a) / max(kernels.total[a], LEAST))[:, np.newaxis]
-            left_variance = (_power(left.relevance, a) / kernels.left_total[a]).T
-            middle, left_middle = all_in.middle[:, np.newaxis], left.middle.T
-            # Of slopes Xᵀ r' and sums 1ᵀ r':  D' (slopes - c' sums) - D (slopes - c sums).
-            of_slopes = left_variance - variance
-            of_sums = left_variance * left_middle - variance * middle
-            squares = left_variance * left_middle**2 - variance * middle**2
-            for n in members:
-                slopes, sums = tile.T @ duals[n], duals[n].sum(axis=0)
-                moved[n] += tile @ (of_slopes * slopes - of_sums * sums)
-                moved[n] -= np.einsum("ij,ij->j", of_sums, slopes) - squares.sum(axis=0) * sums
+        for n in informed:
+            a, own = recipes[n].exponent, duals[n].astype(tile.dtype)
+            power, middle = all_in.to_the_power(a)
+            left_power, left_middle = left.to_the_power(a)
+            variance = (power / max(kernels.total[a], LEAST)).astype(tile.dtype)
+            left_variance = left_power / kernels.left_total[a].astype(tile.dtype)
+            slopes, sums = own @ tile, own.sum(axis=1, keepdims=True)
+            # D' (slopes - c' sums) and D (slopes - c sums), of slopes Xᵀ r' and sums 1ᵀ r'.
+            after = left_variance * (slopes - left_middle * sums)
+            before = variance * (slopes - middle * sums)
+            constant = np.einsum("ij,ij->i", after, left_middle) - before @ middle
+            after -= before
+            moved[n] += after @ tile.T
+            moved[n] -= constant[:, np.newaxis]
     mean, var = np.empty((n_models, n_samples)), np.empty((n_models, n_samples))
-    base_kernel, base_scores = base.kernel, base.scores
     for n, recipe in enumerate(recipes):
-        row = recipe.score_variance * kernels.left[recipe.exponent] + base_kernel
-        change = fits.inverse[n] @ moved[n]
-        change -= fits.inverse[n] * (np.diag(change) * factors[n])
-        mean[n] = base_scores + np.einsum("mj,jm->m", row, duals[n] - recipe.score_variance * change)
+        a, size = recipe.exponent, recipe.score_variance
+        row = size * (kernels.left[a] if a else kernels.whole[a]) + base.kernel(a)
+        change = moved[n] @ fits.inverse[n]
+        change -= (np.diag(change) * factors[n])[:, np.newaxis] * fits.inverse[n]
+        mean[n] = base.scores + np.einsum("mj,mj->m", row, duals[n] - size * change)
         through = row @ fits.inverse[n]
         var[n] = np.diag(row) - np.einsum("mj,mj->m", through, row) + np.diag(through) ** 2 * factors[n]
     return mean, var
@@ -300,41 +313,36 @@ def _by_groups(
     """Means and variances of every score from the samples of other groups (module docstring)."""
     n_models, n_samples = len(recipes), contrasts.labels.size
     mean, var = np.empty((n_models, n_samples)), np.empty((n_models, n_samples))
-    base_kernel, base_scores = base.kernel, base.scores
     exponents = tuple(dict.fromkeys(r.exponent for r in recipes))
     for group in range(contrasts.n_groups):
         inside = contrasts.group == group
         others = ~inside
-        kernels = {a: np.zeros((n_samples, n_samples)) for a in exponents}
-        totals = dict.fromkeys(exponents, 0.0)
-        for _, tile in columns:
-            left = contrasts.without_groups(tile)
-            centred = tile - left.middle[group]
-            for a in exponents:
-                power = _power(left.relevance[group], a)
-                totals[a] += float(power.sum())
-                scaled = centred * np.sqrt(power)
-                kernels[a] += scaled @ scaled.T
+        kernels = _Kernels.of(columns, contrasts.without(group), exponents)
         for n, recipe in enumerate(recipes):
-            a = recipe.exponent
-            kernel = recipe.score_variance / max(totals[a], LEAST) * kernels[a] + base_kernel
+            kernel = recipe.score_variance * kernels.whole[recipe.exponent] + base.kernel(recipe.exponent)
             dual, inverse, _, _ = dual_weights(
                 kernel[np.newaxis, others][:, :, others],
-                base_scores[others],
+                base.scores[others],
                 fits.label_precision[np.newaxis, n, others],
                 fits.label_shift[np.newaxis, n, others],
             )
             rows = kernel[np.ix_(inside, others)]
-            mean[n, inside] = base_scores[inside] + rows @ dual[0]
+            mean[n, inside] = base.scores[inside] + rows @ dual[0]
             var[n, inside] = np.diag(kernel)[inside] - np.einsum("ij,ij->i", rows @ inverse[0], rows)
     return mean, var
 
 
 class ClassContrast(NamedTuple):
-    """Of some columns, (columns,) with all samples or (groups, columns) without each group."""
+    """What the two classes make of a column; of several columns, or with each sample left out in turn."""
 
     relevance: Array  # max(t² - 1, 0)
     middle: Array  # between the class means
+
+    def to_the_power(self, exponent: int) -> tuple[Array, Array]:
+        """Prior variances, but for a factor, and centres; those of a ridge need no labels."""
+        if exponent == 0:
+            return np.ones_like(self.relevance), np.zeros_like(self.middle)
+        return self.relevance if exponent == 1 else self.relevance**exponent, self.middle
 
 
 @dataclass(frozen=True, eq=False)
@@ -355,48 +363,70 @@ class Contrasts:
         """Whether group n is sample n alone."""
         return self.n_groups == self.labels.size and bool(np.all(np.diff(self.group) == 1))
 
+    def without(self, group: int) -> Contrasts:
+        """Those of the other samples."""
+        weight = np.where(self.group == group, self.sample_weight - self.lost, self.sample_weight)
+        return replace(self, sample_weight=weight)
+
     def of(self, tile: Array) -> ClassContrast:
         """With all samples."""
-        squares = tile * tile
-        sides = [(float(w.sum()), w @ tile, w @ squares) for w in self._sides(self.sample_weight)]
-        return _contrast(*sides, fallback=np.zeros(tile.shape[1]))
+        first, second, within = self._sums(tile)
+        # Without one of the classes nothing is known of a difference.
+        known = (first.weight > LEAST_CLASS) & (second.weight > LEAST_CLASS)
+        return _contrast(first, second, within, known)
 
     def without_groups(self, tile: Array) -> ClassContrast:
-        """Without each group in turn."""
-        squares = tile * tile
-        sides = []
-        for weight, lost in zip(self._sides(self.sample_weight), self._sides(self.lost), strict=True):
-            count, total, square = float(weight.sum()), weight @ tile, weight @ squares
-            if self.one_by_one:
-                gone = lost[:, np.newaxis]
-                sides.append((count - gone, total - gone * tile, square - gone * squares))
-            else:
-                taken = np.zeros((self.n_groups, self.labels.size))
-                taken[self.group, np.arange(self.labels.size)] = lost
-                gone = taken.sum(axis=1, keepdims=True)
-                sides.append((count - gone, total - taken @ tile, square - taken @ squares))
-        return _contrast(*sides, fallback=self.of(tile).middle)
+        """Without each sample in turn, if they are left out one by one; else without each group.
 
-    def _sides(self, weight: Array) -> tuple[Array, Array]:
-        return weight * (self.labels > 0), weight * (self.labels < 0)
+        Taking the weight l of a value x out of a class of weight n and mean m moves the mean by
+        -l/(n - l) (x - m), and takes l n/(n - l) (x - m)² out of the squares within.
+        """
+        if not self.one_by_one:
+            parts = [self.without(group).of(tile) for group in range(self.n_groups)]
+            return ClassContrast(*map(np.stack, zip(*parts, strict=True)))
+        relevance, middle = np.empty_like(tile), np.empty_like(tile)
+        first, second, within = self._sums(tile)
+        for own, other, side in ((first, second, self.labels > 0), (second, first, self.labels < 0)):
+            lost = self.lost[side, np.newaxis].astype(tile.dtype)
+            # What rounding leaves of a class that was taken out is no sample.
+            known = (own.weight - lost > LEAST_CLASS) & (other.weight > LEAST_CLASS)
+            left = np.where(known, own.weight - lost, 1.0).astype(tile.dtype)
+            deviation = tile[side] - own.mean
+            moved = _Class(left, own.mean - lost / left * deviation)
+            found = _contrast(
+                moved, other, within - lost * own.weight.astype(tile.dtype) / left * deviation**2, known
+            )
+            relevance[side], middle[side] = found
+            if not known.all():
+                middle[side] = np.where(known, middle[side], 0.5 * (own.mean + other.mean))
+        return ClassContrast(relevance, middle)
+
+    def _sums(self, tile: Array) -> tuple[_Class, _Class, Array]:
+        """Both classes, and the sum of squares within them."""
+        within, sides = np.zeros(tile.shape[1], dtype=tile.dtype), []
+        for side in (self.labels > 0, self.labels < 0):
+            own, weight = tile[side], self.sample_weight[side].astype(tile.dtype)
+            total = np.asarray(np.sum(weight))
+            mean = weight @ own / np.maximum(total, LEAST_CLASS)
+            within += weight @ (own - mean) ** 2
+            sides.append(_Class(total, mean.astype(tile.dtype)))
+        return sides[0], sides[1], within
 
 
-_Side = tuple[Array | float, Array, Array]  # count, sum and sum of squares of a class
+class _Class(NamedTuple):
+    weight: Array  # a number, or one for each sample left out
+    mean: Array
 
 
-def _contrast(first: _Side, second: _Side, *, fallback: Array) -> ClassContrast:
-    """From counts, sums and sums of squares of the two classes; nothing is known without one of them."""
-    (n_first, sum_first, square_first), (n_second, sum_second, square_second) = first, second
-    # What rounding leaves of a class that was taken out is no sample.
-    known = (np.asarray(n_first) > 1e-6) & (np.asarray(n_second) > 1e-6)
-    n_first, n_second = np.where(known, n_first, 1.0), np.where(known, n_second, 1.0)
-    mean_first, mean_second = sum_first / n_first, sum_second / n_second
-    total = n_first + n_second
-    within = square_first - sum_first * mean_first + square_second - sum_second * mean_second
+def _contrast(first: _Class, second: _Class, within: Array, known: Any) -> ClassContrast:
+    """From weights and means of the two classes, and the squares within them."""
+    total = first.weight + second.weight
     # n samples cannot show that less than 1/n of a column's unit variance is within the classes.
     variance = np.maximum(within / np.maximum(total - 2.0, 1.0), 1.0 / total)
-    t_squared = (mean_first - mean_second) ** 2 / (variance * (1.0 / n_first + 1.0 / n_second))
-    return ClassContrast(
-        np.where(known, np.maximum(t_squared - 1.0, 0.0), 0.0),
-        np.where(known, (mean_first + mean_second) / 2, fallback),
-    )
+    spread = 1.0 / np.maximum(first.weight, LEAST_CLASS) + 1.0 / np.maximum(second.weight, LEAST_CLASS)
+    relevance = first.mean - second.mean
+    relevance *= relevance
+    relevance /= variance * spread
+    relevance -= 1.0
+    np.maximum(relevance, 0.0, out=relevance)
+    return ClassContrast(np.where(known, relevance, 0.0), 0.5 * (first.mean + second.mean))

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from foldless.priors import PRIORS, Gaussian, Prior
+from foldless.priors import PRIORS, Gaussian, OverBackground, Prior
 from foldless.problem import History, Outcome, Solution
 from foldless.solvers import EP, GAMP, Stopping
 from foldless.solvers.base import Solver
@@ -153,7 +153,7 @@ def _from_plain_parameters(
     """Settled at plain parameters, and at those that EM finds from there as far as that goes well."""
     exact = sparse.solver == "EP"
     solver: Solver[Any] = EP() if exact else GAMP(variances=sparse.variances)  # type: ignore[arg-type]
-    problem = assembled(table, choices.channel, plain_prior(table, choices))
+    problem = assembled(table, choices.channel, plain_prior(table, choices, sparse.background))
 
     def run(purpose: str, problem: Any, stopping: Stopping, **more: Any) -> Solution:
         return recorder.solve(problem, solver, model=SPARSE, purpose=purpose, stopping=stopping, **more)
@@ -186,12 +186,16 @@ def _from_plain_parameters(
     return SparseFits(Fit.of(replace(tuned, history=history), table), plain, solver, PLAIN)
 
 
-def plain_prior(table: Table, choices: Choices) -> Prior:
+def plain_prior(table: Table, choices: Choices, background: float) -> Prior:
     """Few features expected, of about two log-odds per standard deviation; or a prior given as an object."""
     if isinstance(choices.prior, Prior):
         return choices.prior
-    inclusion = min(EXPECTED_ACTIVE / max(table.n_free, 1), 0.5)
-    return PRIORS[choices.prior](slab=Gaussian(PLAIN_SLAB_VARIANCE), inclusion=inclusion)  # type: ignore[call-arg]
+    n_free = max(table.n_free, 1)
+    sparse = PRIORS[choices.prior](
+        slab=Gaussian(PLAIN_SLAB_VARIANCE),  # type: ignore[call-arg]
+        inclusion=min(EXPECTED_ACTIVE / n_free, 0.5),
+    )
+    return OverBackground(sparse, background / n_free) if background else sparse
 
 
 # ---------------------------------------------------------------------- with exact covariances, afterwards

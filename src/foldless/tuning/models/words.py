@@ -39,7 +39,7 @@ def fit_words(
     variance = np.ones(problem.operator.shape[1])
     variance[: unit.size] = unit**2
     variance *= sparse.background / max(table.n_free, 1)
-    problem = with_prior(problem, OverBackground(plain_prior(table, choices), variance))
+    problem = with_prior(problem, OverBackground(plain_prior(table, choices, 0.0), variance))
     alone = BackgroundEP(effects=False)
     ridge = recorder.solve(
         problem, alone, model="ridge", purpose="fit", stopping=RIDGE_STOPPING, detail=recipe.name
