@@ -274,7 +274,7 @@ def test_what_follows_from_the_path(name: str) -> None:
     sparse, dense = found.sparse, found.dense
     assert sparse.prior == ("row-sparse" if many else "spike-and-slab")
     over_background = sparse.solver == "BackgroundEP"
-    assert (sparse.background > 0) == over_background
+    assert not over_background or sparse.background == BACKGROUND_OF_WORDS.score_variance
     assert sparse.credible_sets == (found.path == "exact" and not many and not over_background)
     assert sparse.judged_by_left_out == (found.path == "diagonal" and many)
     assert (sparse.fallback is not None) == (found.path == "exact" and many)

@@ -338,11 +338,12 @@ class HeldKernel(Opened):
         self.label_precision = sample_weight * sites.label_precision
         self.label_shift = sample_weight * sites.label_shift
         self.label_root = root = np.sqrt(self.label_precision)
-        matrix = root[:, np.newaxis] * self.kernel * root
+        matrix = self.kernel * root.astype(self.kernel.dtype)
+        matrix *= root[:, np.newaxis]
         matrix.flat[:: root.size + 1] += 1.0
         self.lower, self.log_determinant = _cholesky(matrix)
         before = self.held_scores + self.kernel @ self.label_shift
-        half = blas.dtrsv(self.lower, root * before, lower=1)
+        half = _half(self.lower, (root * before)[:, np.newaxis])[:, 0]
         self.residual = self.label_shift - root * _back(self.lower, half)
         # P_F, in Fortran's order as LAPACK leaves it.
         self.free_half = _half(self.lower, root[:, np.newaxis] * self.free_columns)
@@ -377,8 +378,10 @@ class HeldKernel(Opened):
     def _score_variances(self, block: Block) -> tuple[Array, Array]:
         """Variances of scores, and their precisions without their own labels."""
         kernel = self.kernel
-        inverse = lapack.dtrtri(self.lower, lower=1)[0]
-        retained = _squares(inverse) - _squares(self._explained_by(block) @ inverse)
+        invert = lapack.strtri if self.lower.dtype == np.float32 else lapack.dtrtri
+        inverse = invert(self.lower, lower=1)[0]
+        explained = _squares(self._explained_by(block).astype(inverse.dtype) @ inverse)
+        retained = np.asarray(_squares(inverse) - explained, dtype=np.float64)
         diagonal, label_precision = kernel.diagonal(), self.label_precision
         weak = label_precision * diagonal < WEAK_LABEL
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -487,7 +490,8 @@ def _cholesky(matrix: Array) -> tuple[Array, float]:
     """L of a matrix L Lᵀ, which is overwritten, and the log determinant of the matrix."""
     if matrix.size == 0:
         return matrix, 0.0
-    lower, info = lapack.dpotrf(matrix.T, lower=1, clean=1, overwrite_a=1)
+    factorise = lapack.spotrf if matrix.dtype == np.float32 else lapack.dpotrf
+    lower, info = factorise(matrix.T, lower=1, clean=1, overwrite_a=1)
     # A matrix with NaN passes LAPACK, and a pivot of infinity leaves zeros.
     if info != 0 or not np.all(np.isfinite(pivots := lower.diagonal())):
         raise NotPositiveDefinite("a pivot is not positive")
@@ -499,13 +503,14 @@ def _half(lower: Array, columns: Array, *, overwrite: bool = False) -> Array:
     if columns.size == 0:
         return columns
     # In C's order columns are the transpose of what BLAS wants, so the system is solved from the right.
-    solve = blas.strsm if columns.dtype == np.float32 else blas.dtrsm
+    solve = blas.strsm if lower.dtype == np.float32 or columns.dtype == np.float32 else blas.dtrsm
     return solve(1.0, lower, columns.T, side=1, lower=1, trans_a=1, overwrite_b=overwrite).T
 
 
 def _back(lower: Array, vector: Array) -> Array:
     """L⁻ᵀ vector."""
-    return blas.dtrsv(lower, vector, lower=1, trans=1)
+    solve = blas.strsv if lower.dtype == np.float32 else blas.dtrsv
+    return solve(lower, vector, lower=1, trans=1)
 
 
 def _inverse_of(lower: Array) -> Array:
