@@ -29,8 +29,8 @@ LEAST_ENTRIES_PER_SUM = 4
 # Entries of a block (12 MB with their places): it must survive in the last cache until the way back, and
 # every block is a round of small array operations in `row_step`.
 BLOCK_ENTRIES = 1 << 20
-# Loading numba takes longer than many sweeps over fewer entries than these.
-LEAST_ENTRIES = 1 << 16
+# Loading numba takes as long as two hundred sweeps over as many entries without it.
+LEAST_ENTRIES = 1 << 18
 
 # A pair of arrays: for products with entries, and for those with squares, which is empty if there are none.
 Both = tuple[Array, Array]

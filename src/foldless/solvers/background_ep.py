@@ -35,7 +35,7 @@ from foldless.registry import registered
 from foldless.solvers.ep import EP, EPState, state_of
 from foldless.solvers.gaussian_layer import Gaussian, HeldKernel, Opened, Positions, Scores, Sites, Tiles
 from foldless.solvers.message_passing import VAGUEST_START, AdaptiveDamping, Damping, Pace, Secants
-from foldless.solvers.sites import LARGEST_GROWTH, LEAST_CAVITY_SHARE, score_cavities
+from foldless.solvers.sites import LARGEST_GROWTH, score_cavities
 
 # Labels have spoken before effects are looked for.
 FIRST_LOOK = 3
@@ -51,6 +51,8 @@ FACTOR_DTYPE = np.dtype(np.float32)
 INCOMPLETE = 1.0
 # What labels say takes at most this share of a held weight's precision: beyond, the diagonal misleads.
 LARGEST_SHARE = 0.99
+# And of a column that never varies nothing, which must have an inverse.
+LEAST_PRECISION = 1e-12
 
 
 class HeldBackground(Tiles):
@@ -242,7 +244,7 @@ def held_cavities(
     said = share * sweep.curvatures
     with np.errstate(divide="ignore"):
         said = np.minimum(said, LARGEST_SHARE / state.background)
-    said = np.maximum(said, LEAST_CAVITY_SHARE)
+    said = np.maximum(said, LEAST_PRECISION)
     alone = said / (1.0 - state.background * said)
     return sweep.slopes / said, 1.0 / alone, alone, sweep.slopes
 

@@ -342,7 +342,7 @@ class HeldKernel(Opened):
         matrix *= root[:, np.newaxis]
         matrix.flat[:: root.size + 1] += 1.0
         self.lower, self.log_determinant = _cholesky(matrix)
-        before = self.held_scores + self.kernel @ self.label_shift
+        before = self.held_scores + self._field(self.label_shift)
         half = _half(self.lower, (root * before)[:, np.newaxis])[:, 0]
         self.residual = self.label_shift - root * _back(self.lower, half)
         # P_F, in Fortran's order as LAPACK leaves it.
@@ -356,8 +356,12 @@ class HeldKernel(Opened):
         return other
 
     def scores(self, block: Block) -> Scores:
-        mean = self.held_scores + self.kernel @ self._residual(block) + self.free_columns @ block.mean
+        mean = self.held_scores + self._field(self._residual(block)) + self.free_columns @ block.mean
         return Scores(mean, *self._score_variances(block))
+
+    def _field(self, row_values: Array) -> Array:
+        """K row_values, in the precision of K."""
+        return np.asarray(self.kernel @ row_values.astype(self.kernel.dtype, copy=False), dtype=np.float64)
 
     def closed(self, block: Block) -> Gaussian:
         """Of the free weights; held ones have been integrated."""
