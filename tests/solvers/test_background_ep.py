@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -32,7 +33,7 @@ def documents(n_documents, n_words, seed, n_true=4):
     return sparse.csr_array(counts.astype(float)), labels, true
 
 
-def problem_of(X, labels, *, background=100.0, weight=None, channel=None, as_dense=False):
+def problem_of(X, labels, *, background=50.0, weight=None, channel=None, as_dense=False):
     """Of standardised words and an intercept; the background is per occurrence."""
     n_words = X.shape[1]
     weight = np.ones(labels.size) if weight is None else weight
@@ -81,44 +82,59 @@ def test_the_background_alone_is_a_ridge_regression(as_dense):
     assert found.posterior.log_evidence == pytest.approx(expected.posterior.log_evidence, abs=0.01)
 
 
+def with_effects_of(problem, columns):
+    """The same problem, in which only these columns can have effects, for EP over all."""
+    prior, alone = problem.prior, gaussian_of(problem).prior
+    columns = np.setdiff1d(columns, [problem.operator.shape[1] - 1])
+    own = prior.base.of_columns(columns, problem.operator.shape[1])
+    return problem.but(prior=replace(alone, others=(*alone.others, (columns, own))))
+
+
+def ep_over_all(problem, found):
+    """Where the effects of active features settle with EP, from there: words that resemble each other can in
+    more than one way."""
+    state, at = found.state, found.posterior
+    own = with_effects_of(problem, state.active)
+    start = SimpleNamespace(
+        cavity_mean=at.cavity_mean,
+        cavity_var=at.cavity_var,
+        score_cavity_mean=state.score_cavity_mean,
+        score_cavity_var=state.score_cavity_var,
+    )
+    return solve(own, EP(), stopping=CLOSE, state=EP().from_state(own, start))
+
+
 @pytest.mark.parametrize("seed", range(6))
-def test_active_features_have_the_probabilities_of_ep_over_all(seed):
-    X, labels, true = documents(150, 400, seed)
+def test_active_features_have_what_ep_over_all_gives_them(seed):
+    X, labels, true = documents(150, 600, seed)
     problem = problem_of(X, labels, channel=FlippedLabels(Logistic(), 0.01))
     found = solve(problem, BackgroundEP(), stopping=CLOSE)
-    expected = solve(problem, EP(), stopping=CLOSE)
-    assert found.outcome.trustworthy and expected.outcome.trustworthy
-    assert found.state.active.size < 60
+    active = found.state.active
+    expected = ep_over_all(problem, found)
+    assert found.outcome.trustworthy
+    assert expected.outcome.trustworthy
+    assert 5 < active.size < 100
+    effects = np.setdiff1d(active, [600])
     ours, theirs = inclusion_of(found), inclusion_of(expected)
-    varies = ~problem.operator.operator.constant
-    # Those that are not active have no more than the inclusion they would need to be.
-    assert_allclose(ours[varies], theirs[varies], atol=background_ep.LEAST_INCLUSION)
-    assert np.argmax(ours * varies) == np.argmax(theirs * varies)
+    assert_allclose(ours[effects], theirs[effects], atol=2e-3)
     assert ours[true].max() > 0.5
-    assert found.loo_log_loss() == pytest.approx(expected.loo_log_loss(), abs=0.01)
+    for name in ("mean", "loo_mean", "loo_var"):
+        one, other = getattr(found.posterior, name), getattr(expected.posterior, name)
+        assert_allclose(one, other, atol=2e-3 * np.abs(other).max())
 
 
-def test_every_feature_that_could_matter_is_active():
-    X, labels, _ = documents(150, 400, seed=1)
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_not_active_is_improbable(seed):
+    X, labels, _ = documents(150, 600, seed)
     problem = problem_of(X, labels)
-    state = solve(problem, BackgroundEP(), stopping=CLOSE).state
-    tiles, sites, scores = state.tiles, state.sites, state.gaussian.scores
-    columns = problem.operator.columns(np.arange(400))
-    precision = sites.label_precision
-    # W with active weights integrated, too: their covariance is added to that of the field.
-    whole = tiles.kernel.astype(float)
-    whole += (tiles.active_columns / np.where(state.active == 400, 0.01, sites.prior_precision)) @ (
-        tiles.active_columns.T
-    )
-    inner = np.linalg.inv(whole + np.diag(1.0 / precision))
-    said = np.einsum("ij,ij->j", columns, inner @ columns)
-    slope = columns.T @ (sites.label_shift - precision * scores.mean)
-    background = state.background[:-1]
-    exact = problem.prior.inclusion_probability(
-        np.append(slope / said, 0.0), np.append(1.0 / said - background, 1.0)
-    )[:-1]
-    held = np.setdiff1d(np.flatnonzero(~problem.operator.operator.constant), state.active)
-    assert exact[held].max() < 2 * background_ep.LEAST_INCLUSION
+    found = solve(problem, BackgroundEP(), stopping=CLOSE)
+    active = found.state.active
+    expected = ep_over_all(problem, found)
+    # The cavities of EP are exact; what is asked of them is what the whole prior would.
+    at = expected.posterior
+    inclusion = problem.prior.inclusion_probability(at.cavity_mean, at.cavity_var)[:-1]
+    held = np.setdiff1d(np.flatnonzero(~problem.operator.operator.constant), active)
+    assert inclusion[held].max() < 2 * background_ep.LEAST_INCLUSION
 
 
 def test_factors_in_single_precision_change_nothing_that_counts(monkeypatch):
@@ -137,8 +153,9 @@ def test_a_weight_of_two_is_two_documents_and_of_none_is_none():
     weight = np.where(np.arange(90) < 20, 2.0, 1.0)
     weight[-10:] = 0.0
     twice = np.concatenate([np.arange(80), np.arange(20)])
-    weighted = solve(problem_of(X, labels, weight=weight), BackgroundEP(), stopping=CLOSE)
     problem = problem_of(X, labels, weight=weight)
+    # Effects may settle in more than one way.
+    weighted = solve(problem, BackgroundEP(effects=False), stopping=CLOSE)
     repeated = Problem(
         WithIntercept(problem.operator.operator.some_rows(twice)),
         labels[twice],
@@ -147,7 +164,7 @@ def test_a_weight_of_two_is_two_documents_and_of_none_is_none():
         problem.prior,
         KeptColumns(problem.kept.positions, np.ones((100, 1))),
     )
-    other = solve(repeated, BackgroundEP(), stopping=CLOSE)
+    other = solve(repeated, BackgroundEP(effects=False), stopping=CLOSE)
     scale = np.abs(other.posterior.mean).max()
     assert_allclose(weighted.posterior.mean, other.posterior.mean, atol=5e-3 * scale)
     assert np.isfinite(weighted.posterior.loo_mean).all()

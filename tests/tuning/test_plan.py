@@ -19,13 +19,13 @@ from foldless.tuning.plan import (
     N_PARTS,
     PATIENCE,
     RARE,
-    RIDGE_TOLERANCE,
     RIDGES,
     RIDGES_BY_MESSAGES,
     SEARCHED_RIDGES,
     TOLERANCE,
     TOLERANCE_OF_MANY,
     TOLERATED_EXCESS,
+    WORD_TOLERANCE,
     Budget,
     DensePlan,
     Plan,
@@ -279,7 +279,7 @@ def test_what_follows_from_the_path(name: str) -> None:
     assert sparse.judged_by_left_out == (found.path == "diagonal" and many)
     assert (sparse.fallback is not None) == (found.path == "exact" and many)
     if found.path in ("exact", "diagonal"):
-        of_two = RIDGE_TOLERANCE if over_background else TOLERANCE
+        of_two = WORD_TOLERANCE if over_background else TOLERANCE
         assert sparse.tolerance == (TOLERANCE_OF_MANY if many else of_two)
         assert sparse.patience == PATIENCE
     if found.path == "diagonal":

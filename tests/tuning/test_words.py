@@ -126,7 +126,3 @@ def test_correlated_words_have_few_effects_over_a_ridge():
     probability = model.predict_proba(X[test])[:, 1]
     loss = -np.mean(np.log(np.where(y[test] > 0, probability, 1 - probability)))
     assert abs(loss - model.loo_log_loss_) < 3 * 0.5 * np.sqrt(1 / 400 + 1 / 1600)
-    # Message passing is what there is beyond.
-    ridges = Planned().but(NEVER_EXACT, **CORRELATED).fit(X[train], y[train])
-    other = ridges.predict_proba(X[test])[:, 1]
-    assert loss < -np.mean(np.log(np.where(y[test] > 0, other, 1 - other))) + 0.01

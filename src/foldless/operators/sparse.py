@@ -127,7 +127,7 @@ class Sparse(Tiled):
         return np.asarray(self.X[rows, columns].toarray(), dtype=np.float64)
 
     def centred_gram(self, weight_var: Array, center: Array) -> NDArray[np.float64]:
-        """Over the entries that are stored; columns without a zero, whose centre may be far off, are dense."""
+        """Over stored entries; columns without a zero, whose centre may be far off, are dense."""
         var = np.where(self._complete, 0.0, weight_var)
         entries = self.X.astype(np.float64)
         scaled = entries @ sparse.diags_array(var)

@@ -1,9 +1,9 @@
 """EP of a few effects over a Gaussian background, in matrices of samples by samples.
 
 A weight is a sparse effect beside a part of a dense background, w_j = b_j + g_j with g_j ~ N(0, s_j)
-(`priors.OverBackground`). As long as b_j is all but certainly zero, the site of w_j is that of the background
-alone, and never moves. So only *active* features have sites that are learnt. All others are held and make of
-scores a Gaussian field with the fixed covariance
+(`priors.OverBackground`). Where b_j is improbable it is left out, and the site of w_j is that of the
+background, which never moves. So only *active* features have sites that are learnt. All others are held and
+make of scores a Gaussian field with the fixed covariance
 
     K = Σ_held s_j x_j x_jᵀ,
 
@@ -12,10 +12,12 @@ O(M³ + M² q) for q of them, whatever the number of features. Columns that are 
 
 **Which are active?** With ρ the slopes of the labels' sites at the scores and W the precision of labels and
 field together, what labels say of a held weight is a cavity of precision e / (1 - s e), e = x_jᵀ W x_j, about
-x_jᵀ ρ / e. All x_jᵀ ρ are one sweep, and so is e with the diagonal of W in its place, which is too large by as
-much as a column goes with the field: by a quarter for half of the words of a document, by a factor of two for
+x_jᵀ ρ / e. All x_jᵀ ρ are one sweep, and so is e with the diagonal of W in its place, which is too large as
+far as a column goes with the field: by a quarter for half of the words of a document, by a factor of two for
 few. Where half of that e would make an effect worth a glance, the feature becomes active and has its exact
-cavity from then on. A fit is complete when a look over all features finds no more of them.
+cavity from then on. A fit is complete when a look over all features finds no more of them. It is that of EP
+over all features in a model in which only the active ones can have effects; those of very many others, each
+improbable, would make scores a little vaguer, and left-out labels are predicted better without.
 
 Without effects the same solver fits the background alone, a ridge regression.
 """
@@ -35,7 +37,7 @@ from foldless.registry import registered
 from foldless.solvers.ep import EP, EPState, state_of
 from foldless.solvers.gaussian_layer import Gaussian, HeldKernel, Opened, Positions, Scores, Sites, Tiles
 from foldless.solvers.message_passing import VAGUEST_START, AdaptiveDamping, Damping, Pace, Secants
-from foldless.solvers.sites import LARGEST_GROWTH, score_cavities
+from foldless.solvers.sites import LARGEST_GROWTH, Cavities, score_cavities
 
 # Labels have spoken before effects are looked for.
 FIRST_LOOK = 3
@@ -102,7 +104,7 @@ class BackgroundEP(EP):
     # Labels of a log-concave channel need no damping under a fixed field.
     damping: Damping = field(default_factory=lambda: AdaptiveDamping(smallest=0.3))
 
-    def init(self, problem: Problem) -> BackgroundState:  # type: ignore[override]
+    def init(self, problem: Problem) -> BackgroundState:
         n_weights = problem.operator.shape[1]
         background = background_of(problem.prior, n_weights)
         active = np.zeros(0, dtype=np.intp) if problem.kept is None else problem.kept.positions
@@ -136,11 +138,10 @@ class BackgroundEP(EP):
                 complete=not self.effects,
             ),
         )
-        assert isinstance(state, BackgroundState)
-        return state
+        return _of(state)
 
     def step(self, problem: Problem, state: EPState) -> EPState:
-        assert isinstance(state, BackgroundState)
+        state = _of(state)
         if state.reduced.channel is not problem.channel:
             state = replace(state, reduced=_reduced(problem, state.active))
         if not state.complete and state.iteration >= FIRST_LOOK:
@@ -148,7 +149,8 @@ class BackgroundEP(EP):
         if not self.effects:
             # Labels alone do not circle, and leaps would lead them astray.
             state = replace(state, secants=Secants())
-        return super().step(state.reduced, state)
+        state = super().step(state.reduced, state)
+        return replace(state, score_cavities=_without_labels(problem, state))
 
     def _looked(self, problem: Problem, state: BackgroundState) -> BackgroundState:
         """With the features that should be active; complete if there were no more, and little has moved."""
@@ -163,7 +165,7 @@ class BackgroundEP(EP):
         active, background = np.append(state.active, added), state.background[added]
         reduced = _reduced(problem, active)
         # They begin where the background has them.
-        cavity_mean, cavity_var, data_precision, data_slope = held_cavities(problem, state)
+        data_precision, data_slope = held_cavities(problem, state)[2:]
         sites, now = state.sites, state.gaussian
         sites = sites._replace(
             prior_precision=np.append(sites.prior_precision, 1.0 / background),
@@ -178,15 +180,15 @@ class BackgroundEP(EP):
         )
         assert isinstance(state.tiles, HeldBackground)
         tiles = state.tiles.with_active(problem.operator.columns(added), background)
-        found = state_of(reduced, sites, gaussian, state, tiles=tiles, proposed=None, secants=Secants())
-        return replace(found, active=active, reduced=reduced)  # type: ignore[arg-type]
+        found = replace(state, tiles=tiles, proposed=None, secants=Secants(), active=active, reduced=reduced)
+        return _of(state_of(reduced, sites, gaussian, found))
 
     def _at_pace(self, state: EPState, pace: Pace) -> EPState:
         return replace(super()._at_pace(state, pace), complete=not self.effects)  # type: ignore[call-arg]
 
     def posterior(self, problem: Problem, state: EPState) -> Posterior:
         """Of all weights; cavities of those that are not active are those of the diagonal."""
-        assert isinstance(state, BackgroundState)
+        state = _of(state)
         cavity_mean, cavity_var, data_precision, data_slope = held_cavities(problem, state)
         with np.errstate(divide="ignore"):
             var = 1.0 / (data_precision + 1.0 / state.background)
@@ -194,12 +196,7 @@ class BackgroundEP(EP):
         own, at = state.active, state.weight_cavities
         mean[own], var[own] = state.gaussian.mean, state.gaussian.var
         cavity_mean[own], cavity_var[own] = at.mean, at.var
-        scores, held = state.gaussian.scores, state.tiles
-        assert isinstance(held, HeldBackground)
-        # Without its own label a score is no vaguer than the field, and active weights not much vaguer.
-        vaguest = held.kernel.diagonal() + held.active_columns**2 @ (LARGEST_GROWTH * state.gaussian.var)
-        scores = scores._replace(rest_precision=np.maximum(scores.rest_precision, 1.0 / vaguest))
-        left_out = score_cavities(scores, state.sites, problem.sample_weight, problem.loo_weight)
+        left_out = _without_labels(problem, state, problem.loo_weight)
         return Posterior(
             mean=mean,
             var=var,
@@ -247,6 +244,23 @@ def held_cavities(
     said = np.maximum(said, LEAST_PRECISION)
     alone = said / (1.0 - state.background * said)
     return sweep.slopes / said, 1.0 / alone, alone, sweep.slopes
+
+
+def _of(state: EPState) -> BackgroundState:
+    assert isinstance(state, BackgroundState)
+    return state
+
+
+def _without_labels(problem: Problem, state: EPState, lost: Array | None = None) -> Cavities:
+    """Cavities of scores: none is vaguer than the field and active weights, a little vaguer, make it.
+
+    A negative site of a word that one document has could leave its score less than nothing.
+    """
+    scores, held = state.gaussian.scores, state.tiles
+    assert isinstance(held, HeldBackground)
+    vaguest = held.kernel.diagonal() + held.active_columns**2 @ (LARGEST_GROWTH * state.gaussian.var)
+    scores = scores._replace(rest_precision=np.maximum(scores.rest_precision, 1.0 / vaguest))
+    return score_cavities(scores, state.sites, problem.sample_weight, lost)
 
 
 def _reduced(problem: Problem, active: Positions) -> Problem:
