@@ -12,6 +12,7 @@ import pytest
 from foldless import GAMPClassifier, SparseClassifier
 from foldless.datasets import make_class_means
 from foldless.tuning.plan import (
+    BACKGROUND_OF_WORDS,
     EM_ITERATIONS,
     EM_ITERATIONS_OF_MANY,
     INFORMED,
@@ -24,6 +25,7 @@ from foldless.tuning.plan import (
     TOLERANCE,
     TOLERANCE_OF_MANY,
     TOLERATED_EXCESS,
+    WORD_TOLERANCE,
     Budget,
     DensePlan,
     Plan,
@@ -31,6 +33,7 @@ from foldless.tuning.plan import (
     Recipe,
     SparsePlan,
     exact_cost,
+    kernel_cost,
     plan,
     requested,
     ridge_loo_cost,
@@ -114,7 +117,21 @@ CASES: dict[str, tuple[Facts, tuple[Any, ...], tuple[Any, ...] | None, tuple[str
         ("correlated",),
     ),
     "correlated words": (
-        facts(60, 2000, **CORRELATED, **WORDS),
+        facts(1360, 3289, **CORRELATED, **WORDS),
+        ("exact", "BackgroundEP", PLAIN, False, False),
+        ("BackgroundEP", (BACKGROUND_OF_WORDS,), True, 0),
+        (),
+        ("correlated", "mostly-zeros", "in-kernel"),
+    ),
+    "correlated words, very many of them": (
+        facts(2000, 400_000, **CORRELATED, **WORDS),
+        ("exact", "BackgroundEP", PLAIN, False, False),
+        ("BackgroundEP", (BACKGROUND_OF_WORDS,), True, 0),
+        (),
+        ("correlated", "mostly-zeros", "in-kernel"),
+    ),
+    "correlated words, fewer than documents": (
+        facts(2000, 500, **CORRELATED, **WORDS),
         ("exact", "EP", PLAIN, False, False),
         ("EP", RIDGES, True, 0),
         (),
@@ -256,11 +273,14 @@ def test_what_follows_from_the_path(name: str) -> None:
     found = plan(given)
     sparse, dense = found.sparse, found.dense
     assert sparse.prior == ("row-sparse" if many else "spike-and-slab")
-    assert sparse.credible_sets == (found.path == "exact" and not many)
+    over_background = sparse.solver == "BackgroundEP"
+    assert not over_background or sparse.background == BACKGROUND_OF_WORDS.score_variance
+    assert sparse.credible_sets == (found.path == "exact" and not many and not over_background)
     assert sparse.judged_by_left_out == (found.path == "diagonal" and many)
     assert (sparse.fallback is not None) == (found.path == "exact" and many)
     if found.path in ("exact", "diagonal"):
-        assert sparse.tolerance == (TOLERANCE_OF_MANY if many else TOLERANCE)
+        of_two = WORD_TOLERANCE if over_background else TOLERANCE
+        assert sparse.tolerance == (TOLERANCE_OF_MANY if many else of_two)
         assert sparse.patience == PATIENCE
     if found.path == "diagonal":
         assert sparse.variances == ("rank-one" if many else "per-coordinate")
@@ -269,7 +289,8 @@ def test_what_follows_from_the_path(name: str) -> None:
         assert dense.searched == many
         assert dense.if_worthwhile == (found.path == "independent words" and not many)
         # Of message passing between two classes, narrow ridges and wide ones; labels may be wrong elsewhere.
-        assert all(recipe.flip_prob == 0 for recipe in dense.recipes) == (many or dense.solver == "GAMP")
+        all_right = many or over_background or dense.solver == "GAMP"
+        assert all(recipe.flip_prob == 0 for recipe in dense.recipes) == all_right
     assert set(found.flags) <= FLAGS.keys()
 
 
@@ -332,6 +353,18 @@ def test_columns_are_words_below_a_share_of_rows() -> None:
     assert plan(replace(given, median_nonzero_fraction=RARE)).path == "independent"
     less = float(np.nextafter(RARE, 0.0))
     assert plan(replace(given, median_nonzero_fraction=less)).path == "independent words"
+
+
+def test_correlated_words_are_solved_among_samples_where_that_costs_less() -> None:
+    given = facts(1000, 5000, **CORRELATED, **WORDS)
+    cost = kernel_cost(1000)
+    assert plan(given, Budget(exact=cost)).sparse.solver == "BackgroundEP"
+    assert plan(given, Budget(exact=float(np.nextafter(cost, 0.0)))).sparse.solver == "GAMP"
+    # With few words, matrices of words by words are smaller.
+    solvers = {p: plan(facts(1000, p, **CORRELATED, **WORDS)).sparse.solver for p in (600, 700)}
+    assert [exact_cost(1000, p) >= cost for p in solvers] == [False, False]
+    assert set(solvers.values()) == {"EP"}
+    assert plan(facts(1000, 800, **CORRELATED, **WORDS)).sparse.solver == "BackgroundEP"
 
 
 def test_informed_ridges_are_for_more_features_than_samples_as_they_count() -> None:

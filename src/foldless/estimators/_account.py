@@ -20,6 +20,8 @@ SOLVERS = {
     "HyGAMP": "hybrid generalised approximate message passing (Byrne 2015)",
     "VAMP": "vector approximate message passing (Schniter et al. 2016)",
     "EP": "expectation propagation with exact covariances (Minka 2001; Hernández-Lobato et al. 2015)",
+    "BackgroundEP": "expectation propagation over a Gaussian background, in kernels of samples (Minka 2001; "
+    "Zhou et al. 2013)",
     "EdgeMessages": "belief propagation with a message on every edge",
     "kernel EP": "expectation propagation in kernels of samples (Minka 2001)",
     "Newton": "Newton's method",
@@ -33,6 +35,7 @@ VARIANTS = {
 PRIORS = {
     "SpikeAndSlab": "a spike-and-slab prior on the weights",
     "RowSparse": "a spike-and-slab prior by which a feature matters for all classes or for none",
+    "OverBackground": "a spike-and-slab prior over a Gaussian background on the weights",
     "Gaussian": "a Gaussian prior on the weights",
     "Laplace": "a Laplace prior on the weights",
     "ElasticNet": "an elastic-net prior on the weights",

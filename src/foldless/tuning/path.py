@@ -27,6 +27,7 @@ from foldless.tuning.models.sparse import (
     fit_sparse,
     patient,
 )
+from foldless.tuning.models.words import fit_words
 from foldless.tuning.plan import (
     CLEAR_STANDARD_ERRORS,
     FIRST_RIDGE,
@@ -121,7 +122,9 @@ class _Path:
 
     def run(self) -> tuple[SparseFits, list[Model]]:
         """The sparse model, and dense ones beside it."""
-        sparse = self.plan.sparse
+        sparse, dense = self.plan.sparse, self.plan.dense
+        if sparse.solver == "BackgroundEP" and dense is not None and self.unit is not None:
+            return fit_words(self.table, sparse, dense, self.unit, self.choices, self.recorder, self.warm)
         # Which dense models are worth fitting to all rows, some of them decide every time.
         if sparse.search_rows and (self.warm is None or self.plan.dense is not None):
             found = self._from_some_rows()

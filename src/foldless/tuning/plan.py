@@ -8,6 +8,8 @@ data: it is kept with the fit, saved with the model, and printed by reports.
     independent                 sparse by GAMP, polished by EP          sparse by GAMP; EP if samples
                                                                         outnumber features
     independent, mostly zeros   sparse by GAMP, ridges if worth it      sparse by GAMP, ridges
+    correlated words            sparse over a ridge per occurrence,     as below
+                                if samples are few enough
     correlated, affordable      sparse by EP, informed ridges (ridges   sparse by EP, ridges
                                 of words, or if samples outnumber
                                 features)
@@ -37,8 +39,9 @@ BACKGROUND_SCORE_VARIANCE = 20.0
 # An iteration that has not found a smaller change for so long will not settle.
 PATIENCE = 60
 # Relative change at which a sparse model has settled; of several classes, whose sites circle about their
-# fixed point for as long again before they come nearer; and of ridges by messages, which are only averaged.
-TOLERANCE, TOLERANCE_OF_MANY, RIDGE_TOLERANCE = 1e-3, 5e-3, 1e-2
+# fixed point for as long again before they come nearer; of ridges by messages, which are only averaged; of
+# words over a background, where words that go together change places long after scores have settled.
+TOLERANCE, TOLERANCE_OF_MANY, RIDGE_TOLERANCE, WORD_TOLERANCE = 1e-3, 5e-3, 1e-2, 2e-2
 RIDGE_MAX_ITER = 200
 # EM goes on for so many iterations from plain parameters: near its start the evidence is flat.
 EM_ITERATIONS, EM_ITERATIONS_OF_MANY = 40, 20
@@ -88,6 +91,9 @@ INFORMED = (
 # The second is fitted first where the others may not be worth it: they are not if it has no share.
 RIDGES_BY_MESSAGES = (Recipe(1.0), Recipe(10.0), Recipe(100.0), Recipe(1000.0))
 FIRST_RIDGE = RIDGES_BY_MESSAGES[1]
+# The background of correlated words. An average of narrower and wider ones predicts no better than one of 30
+# to 100 with more or less of its certainty. Over wider ones effects are missed, over narrower they circle.
+BACKGROUND_OF_WORDS = Recipe(50.0)
 SEARCHED_RIDGES = tuple(Recipe(variance) for variance in SEARCHED_VARIANCES)
 
 
@@ -125,7 +131,7 @@ class SparsePlan:
     """The model that selects features."""
 
     prior: str
-    solver: str  # "GAMP", "EP", ...
+    solver: str  # "GAMP", "EP", "BackgroundEP", ...
     # Where fits start: "class means" (blended with them, tuned) or "plain parameters" (labels alone). Where
     # there are two, the first that settles is taken, or the one that predicts left-out labels better.
     starts: tuple[str, ...] = ("class means",)
@@ -152,7 +158,7 @@ class SparsePlan:
 class DensePlan:
     """The models that only predict, beside the sparse one."""
 
-    solver: str  # "kernel EP", "EP", "GAMP", "Newton"
+    solver: str  # "kernel EP", "EP", "BackgroundEP", "GAMP", "Newton"
     recipes: tuple[Recipe, ...]
     searched: bool = False  # only the best recipe and its neighbours are kept
     per_occurrence: bool = False  # one size of weights per occurrence instead of per standard deviation
@@ -188,6 +194,11 @@ def exact_cost(n_samples: int, n_features: int, n_scores: int = 1) -> float:
     """Operations of one iteration with exact covariances."""
     small, large = sorted((n_samples, n_features))
     return float(small) ** 2 * (large + small) * n_scores
+
+
+def kernel_cost(n_samples: int) -> float:
+    """Operations of one iteration in matrices of samples by samples."""
+    return float(n_samples) ** 3
 
 
 def ridge_loo_cost(n_samples: int, n_coordinates: int, n_classes: int) -> float:
@@ -247,11 +258,19 @@ class _Planning:
         self.generative_weight = generative_weight
         self.many = facts.n_classes > 2
         self.cost = exact_cost(facts.n_samples, facts.n_features, facts.n_classes if self.many else 1)
-        self.wide = facts.n_features > facts.total_weight
-        self.exact_budget = budget.exact_over_background if self.wide else budget.exact
-        self.affordable = self.cost <= self.exact_budget
         self.correlated = facts.spectral_excess > TOLERATED_EXCESS
+        self.wide = facts.n_features > facts.total_weight
         self.words = facts.n_free > 0 and facts.median_nonzero_fraction < RARE
+        # The kernel of words is one product over the non-zeros, and stays as it is; iterations are few.
+        self.in_kernel = (
+            self.words
+            and self.correlated
+            and not self.many
+            and kernel_cost(facts.n_samples) <= min(self.cost, budget.exact)
+        )
+        few_iterations = self.wide and not (self.many or self.words)
+        self.exact_budget = budget.exact_over_background if few_iterations else budget.exact
+        self.affordable = self.in_kernel or self.cost <= self.exact_budget
         self.groups_asked, self.groups = groups, groups and self.affordable
         self.reasons: list[Reason] = []
         self.flags: list[str] = []
@@ -320,6 +339,13 @@ class _Planning:
                 f"Exact covariances would cost {self.cost:.1g} operations an iteration, more than "
                 f"{self.exact_budget:.1g}.",
             )
+        if self.in_kernel:
+            self._because(
+                "in-kernel",
+                "Few words are fitted over a background of all of them, whose covariance between samples is "
+                f"made once: {kernel_cost(facts.n_samples):.1g} operations an iteration, whatever the number "
+                "of words.",
+            )
         if self.groups:
             self._because("groups", "Groups of samples are left out as a whole, from exact covariances.")
         elif self.groups_asked:
@@ -381,6 +407,15 @@ class _Planning:
         )
 
     def _exact_sparse(self) -> SparsePlan:
+        if self.in_kernel:
+            return SparsePlan(
+                self._prior,
+                "BackgroundEP",
+                starts=("plain parameters",),
+                background=BACKGROUND_OF_WORDS.score_variance,
+                tolerance=WORD_TOLERANCE,
+                patience=PATIENCE,
+            )
         message_passing = self._diagonal_sparse() if self.many and not self.groups else None
         if self.wide:
             return replace(self._over_background(), fallback=message_passing)
@@ -421,6 +456,8 @@ class _Planning:
     def _exact_dense(self) -> DensePlan:
         if self.many:
             return DensePlan("Newton", SEARCHED_RIDGES, searched=True, per_occurrence=self.words)
+        if self.in_kernel:
+            return DensePlan("BackgroundEP", (BACKGROUND_OF_WORDS,), per_occurrence=True)
         if self.words:
             # Informed priors follow class means, which of a rare word are those of a document or two.
             return DensePlan("EP", RIDGES, per_occurrence=True)
