@@ -23,7 +23,6 @@ from foldless.tuning.record import DIAGONAL_COVARIANCES, FELL_BACK, Recorder
 from foldless.tuning.survey import survey
 from reference.planned import INDEPENDENT, NEVER_EXACT, Planned, table_of
 
-
 RECIPES = (Recipe(1.0), Recipe(10.0), Recipe(100.0))
 
 

@@ -25,8 +25,9 @@ starts from the fit of all.
 more. A small set of samples can be left out by one Newton step without it, by conjugate gradients; those of a
 set hardly miss each other, and equations of all sets are solved together.
 
-**Along the own score.** Of tens of thousands of samples that is too much again. But a label pulls mostly at the score of its class, against all others: along  u = e_y - 1/D.
-With the weights of all other directions held, the curvature there is  h = weight π_y (1 - π_y) D / (D - 1) and
+**Along the own score.** Of tens of thousands of samples that is too much again. But a label pulls mostly at
+the score of its class, against all others: along  u = e_y - 1/D.  With the weights of all other directions
+held, the curvature there is  h = weight π_y (1 - π_y) D / (D - 1) and
 
     v = D / (D - 1) bᵀ (I + Bᵀ diag(h) B)⁻¹ b,    q = v / (1 - v π_y (1 - π_y))
 
@@ -57,7 +58,7 @@ ROUGH_TOLERANCE = 1e-4
 MAX_ITER = 60
 # A factor is made anew after so many iterations of conjugate gradients, which cost about as much as it.
 STALE = 12
-# Sets that all samples are left out in, and of these the ones that show by how much the own score falls short.
+# Sets that all samples are left out in, and how many of them show by how much the own score falls short.
 SETS, PROBE_SETS = 32, 16
 # Rows that are sure about a class have no say in the scores of that class: this share of all curvature.
 NEGLIGIBLE = 0.001
@@ -239,7 +240,9 @@ def log_odds_variances(basis: Array, sample_weight: Array, fitted: RidgeFit) -> 
     return 2.0 * np.asarray(np.einsum("ij,ij->j", np.tril(half), half))
 
 
-def _of_classes(own: NDArray[np.intp], share: Array, n_classes: int) -> Iterator[tuple[Array, Array]]:
+def _of_classes(
+    own: NDArray[np.intp], share: Array, n_classes: int
+) -> Iterator[tuple[NDArray[np.intp], Array]]:
     """The rows of each class, and the curvature of all rows along its score. Two classes have one."""
     if n_classes == 2:
         yield np.arange(own.size), share[:, 0] * share[:, 1]

@@ -444,7 +444,7 @@ class _Planning:
             return IN_SETS
         self._because(
             "along-own-scores",
-            "Samples are left out of ridges along the scores of their own classes; those of half of them that "
-            "are left out along all scores put the others right.",
+            "Samples are left out of ridges along the scores of their own classes; half of them, left out "
+            "along all scores, put the others right.",
         )
         return ALONG_OWN
