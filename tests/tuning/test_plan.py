@@ -14,6 +14,7 @@ from foldless.datasets import make_class_means
 from foldless.tuning.plan import (
     ALONG_OWN,
     BACKGROUND_OF_WORDS,
+    BACKGROUND_SCORE_VARIANCE,
     EM_ITERATIONS,
     EM_ITERATIONS_OF_MANY,
     IN_SETS,
@@ -122,14 +123,14 @@ CASES: dict[str, tuple[Facts, tuple[Any, ...], tuple[Any, ...] | None, tuple[str
     "correlated words": (
         facts(1360, 3289, **CORRELATED, **WORDS),
         ("exact", "BackgroundEP", PLAIN, False, False),
-        ("BackgroundEP", (BACKGROUND_OF_WORDS,), True, 0),
+        ("BackgroundEP", (BACKGROUND_OF_WORDS,), True, ONE_BY_ONE),
         (),
         ("correlated", "mostly-zeros", "in-kernel"),
     ),
     "correlated words, very many of them": (
         facts(2000, 400_000, **CORRELATED, **WORDS),
         ("exact", "BackgroundEP", PLAIN, False, False),
-        ("BackgroundEP", (BACKGROUND_OF_WORDS,), True, 0),
+        ("BackgroundEP", (BACKGROUND_OF_WORDS,), True, ONE_BY_ONE),
         (),
         ("correlated", "mostly-zeros", "in-kernel"),
     ),
@@ -283,13 +284,21 @@ def test_what_follows_from_the_path(name: str) -> None:
     found = plan(given)
     sparse, dense = found.sparse, found.dense
     assert sparse.prior == ("row-sparse" if many else "spike-and-slab")
-    over_background = sparse.solver == "BackgroundEP"
-    assert not over_background or sparse.background == BACKGROUND_OF_WORDS.score_variance
-    assert sparse.credible_sets == (found.path == "exact" and not many and not over_background)
+    of_words = sparse.solver == "BackgroundEP"
+    wide = found.path == "exact" and given.n_features > given.total_weight
+    background = BACKGROUND_OF_WORDS.score_variance if of_words else BACKGROUND_SCORE_VARIANCE * wide
+    assert sparse.background == background
+    assert sparse.credible_sets == (found.path == "exact" and not many and not of_words)
     assert sparse.judged_by_left_out == (found.path == "diagonal" and many)
-    assert (sparse.fallback is not None) == (found.path == "exact" and many)
+    if many:
+        assert (sparse.fallback is not None) == (found.path == "exact")
+    else:
+        # What stands over a background has nothing to fall back on, and what is too large cannot.
+        may = not background and given.n_free > 0 and not found.because("too-large")
+        assert (sparse.fallback is not None) == may
+        assert not may or sparse.fallback.background == BACKGROUND_SCORE_VARIANCE
     if found.path in ("exact", "diagonal"):
-        of_two = WORD_TOLERANCE if over_background else TOLERANCE
+        of_two = WORD_TOLERANCE if of_words else TOLERANCE
         assert sparse.tolerance == (TOLERANCE_OF_MANY if many else of_two)
         assert sparse.patience == PATIENCE
     if found.path == "diagonal":
@@ -299,7 +308,7 @@ def test_what_follows_from_the_path(name: str) -> None:
         assert dense.searched == (many or dense.solver == "Newton")
         assert dense.if_worthwhile == (found.path == "independent words" and not many)
         # Of message passing between two classes, narrow ridges and wide ones; labels may be wrong elsewhere.
-        all_right = many or over_background or dense.solver in ("GAMP", "Newton")
+        all_right = many or of_words or dense.solver in ("GAMP", "Newton")
         assert all(recipe.flip_prob == 0 for recipe in dense.recipes) == all_right
     assert set(found.flags) <= FLAGS.keys()
 
@@ -314,13 +323,19 @@ def test_where_exact_covariances_of_several_classes_do_not_settle_message_passin
 
 # What each budget decides, and what it costs there.
 BUDGETS = [
-    ("exact", facts(60, 2000, **CORRELATED), exact_cost(60, 2000), lambda p: p.path == "exact"),
+    ("exact", facts(2000, 60, **CORRELATED), exact_cost(2000, 60), lambda p: p.path == "exact"),
+    (
+        "exact_over_background",
+        facts(60, 2000, **CORRELATED),
+        exact_cost(60, 2000),
+        lambda p: p.path == "exact",
+    ),
     ("polish", facts(60, 2000), exact_cost(60, 2000), lambda p: p.sparse.polish),
     ("integrate", facts(60, 2000), exact_cost(60, 2000), lambda p: p.sparse.integrate),
     (
         "tune_many",
-        facts(60, 2000, 4, **CORRELATED),
-        exact_cost(60, 2000, 4),
+        facts(2000, 60, 4, **CORRELATED),
+        exact_cost(2000, 60, 4),
         lambda p: p.sparse.em_iterations == EM_ITERATIONS_OF_MANY,
     ),
     (
@@ -417,7 +432,7 @@ def test_groups_are_left_out_where_exact_covariances_can_be_afforded(n_classes: 
     found = plan(given, groups=True)
     assert (found.path, found.left_out, found.flags) == ("exact", "groups", ())
     assert found.because("groups")
-    found = plan(given, Budget(exact=0.0), groups=True)
+    found = plan(given, Budget(exact=0.0, exact_over_background=0.0), groups=True)
     assert (found.path, found.left_out) == ("independent", "samples")
     assert "groups-not-left-out" in found.flags
     assert found.because("groups") is None
@@ -494,7 +509,7 @@ def test_a_plan_is_a_value() -> None:
 
 
 def test_recipes_have_codes_and_names() -> None:
-    assert [recipe.code for recipe in INFORMED[::2]] == ["ridge", "informed", "strongly-informed"]
+    assert [recipe.code for recipe in INFORMED] == ["ridge", "informed", "strongly-informed"]
     names = [recipe.name for recipe in (*RIDGES, *INFORMED)]
     assert len(set(names)) == len(names)
     assert Recipe(10.0, 0.1).name == "ridge, score variance 10, labels may be wrong"

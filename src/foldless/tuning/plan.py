@@ -441,7 +441,7 @@ class _Planning:
             tolerance=TOLERANCE_OF_MANY if self.many else TOLERANCE,
             patience=PATIENCE,
             credible_sets=not self.many,
-            fallback=message_passing if self.many else self._over_background(),
+            fallback=self._over_background() if self._may_fall_back else message_passing,
         )
 
     def _diagonal_sparse(self) -> SparsePlan:
@@ -475,10 +475,10 @@ class _Planning:
         if self.wide:
             return DensePlan("kernel EP", INFORMED)
         if self.cost > self.budget.ridge_ep:
+            shape = f"{self.facts.n_samples} samples of {self.facts.n_features} features"
             self._because(
                 "one-curvature",
-                f"With {self.facts.n_samples} samples of {self.facts.n_features} features a ridge is its mode and the "
-                "curvature there, from which samples are left out.",
+                f"With {shape} a ridge is its mode and the curvature there, from which samples are left out.",
             )
             return self._newton_ridges()
         return DensePlan("EP", RIDGES)
