@@ -73,7 +73,8 @@ class HeldBackground(Tiles):
 
     def with_active(self, columns: Array, background: Array) -> HeldBackground:
         """More active columns, whose background is no longer held."""
-        kernel = self.kernel - ((columns * background) @ columns.T).astype(self.kernel.dtype)
+        scaled = (columns * np.sqrt(background)).astype(self.kernel.dtype)
+        kernel = self.kernel - scaled @ scaled.T
         return HeldBackground(kernel, np.hstack([self.active_columns, columns]))
 
 
@@ -144,23 +145,23 @@ class BackgroundEP(EP):
         state = _of(state)
         if state.reduced.channel is not problem.channel:
             state = replace(state, reduced=_reduced(problem, state.active))
-        if not state.complete and state.iteration >= FIRST_LOOK:
-            state = self._looked(problem, state)
         if not self.effects:
             # Labels alone do not circle, and leaps would lead them astray.
             state = replace(state, secants=Secants())
+        elif state.iteration >= FIRST_LOOK:
+            state = self._looked(problem, state)
         state = super().step(state.reduced, state)
         return replace(state, score_cavities=_without_labels(problem, state))
 
     def _looked(self, problem: Problem, state: BackgroundState) -> BackgroundState:
-        """With the features that should be active; complete if there were no more, and little has moved."""
+        """With the features that should be active; complete if there were no more."""
         mean, var = held_cavities(problem, state, SHARE_OF_DIAGONAL)[:2]
         inclusion = problem.prior.inclusion_probability(mean, var)  # type: ignore[attr-defined]
         inclusion[state.active] = 0.0
         inclusion[state.background == 0] = 0.0
         wanted = np.flatnonzero(inclusion >= LEAST_INCLUSION)
         if wanted.size == 0:
-            return replace(state, complete=state.pace.change < INCOMPLETE)
+            return replace(state, complete=True)
         added = np.sort(wanted[np.argsort(-inclusion[wanted], kind="stable")[:MOST_ADDED]])
         active, background = np.append(state.active, added), state.background[added]
         reduced = _reduced(problem, active)
@@ -180,8 +181,8 @@ class BackgroundEP(EP):
         )
         assert isinstance(state.tiles, HeldBackground)
         tiles = state.tiles.with_active(problem.operator.columns(added), background)
-        found = replace(state, tiles=tiles, proposed=None, secants=Secants(), active=active, reduced=reduced)
-        return _of(state_of(reduced, sites, gaussian, found))
+        found = replace(state, tiles=tiles, active=active, reduced=reduced, complete=False)
+        return _of(state_of(reduced, sites, gaussian, found, proposed=None, secants=Secants()))
 
     def _at_pace(self, state: EPState, pace: Pace) -> EPState:
         return replace(super()._at_pace(state, pace), complete=not self.effects)  # type: ignore[call-arg]
@@ -232,7 +233,7 @@ def held_cavities(
     scores, weight = state.gaussian.scores, problem.sample_weight
     precision = weight * state.sites.label_precision
     slope = weight * state.sites.label_shift - precision * scores.mean
-    diagonal = precision * scores.rest_precision * scores.var
+    diagonal = precision * _rest_precision(state) * scores.var
     n_weights = problem.operator.shape[1]
     sweep = problem.operator.sweep(
         np.zeros(n_weights), np.ones(n_weights), lambda rows, s, v: (slope[rows], diagonal[rows])
@@ -256,11 +257,16 @@ def _without_labels(problem: Problem, state: EPState, lost: Array | None = None)
 
     A negative site of a word that one document has could leave its score less than nothing.
     """
-    scores, held = state.gaussian.scores, state.tiles
+    scores = state.gaussian.scores._replace(rest_precision=_rest_precision(state))
+    return score_cavities(scores, state.sites, problem.sample_weight, lost)
+
+
+def _rest_precision(state: EPState) -> Array:
+    """Of scores without any of their labels."""
+    held = state.tiles
     assert isinstance(held, HeldBackground)
     vaguest = held.kernel.diagonal() + held.active_columns**2 @ (LARGEST_GROWTH * state.gaussian.var)
-    scores = scores._replace(rest_precision=np.maximum(scores.rest_precision, 1.0 / vaguest))
-    return score_cavities(scores, state.sites, problem.sample_weight, lost)
+    return np.maximum(state.gaussian.scores.rest_precision, 1.0 / vaguest)
 
 
 def _reduced(problem: Problem, active: Positions) -> Problem:

@@ -326,8 +326,9 @@ class HeldKernel(Opened):
         self.label_precision = sample_weight * sites.label_precision
         self.label_shift = sample_weight * sites.label_shift
         self.label_root = root = np.sqrt(self.label_precision)
-        matrix = self.kernel * root.astype(self.kernel.dtype)
-        matrix *= root[:, np.newaxis]
+        scale = root.astype(self.kernel.dtype, copy=False)
+        matrix = self.kernel * scale
+        matrix *= scale[:, np.newaxis]
         matrix.flat[:: root.size + 1] += 1.0
         self.lower, self.log_determinant = _cholesky(matrix)
         before = self.held_scores + self._field(self.label_shift)
