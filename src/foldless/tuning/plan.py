@@ -91,6 +91,9 @@ INFORMED = (
     Recipe(INFORMED_VARIANCE, exponent=1),
     Recipe(INFORMED_VARIANCE, 0.1, exponent=2),
 )
+# Of large tables, whose kernel is made once: informed ones would need another for each, and for what is left
+# out.
+RIDGES_OF_ONE_KERNEL = (Recipe(10.0), Recipe(100.0), Recipe(1000.0))
 # The second is fitted first where the others may not be worth it: they are not if it has no share.
 RIDGES_BY_MESSAGES = (Recipe(1.0), Recipe(10.0), Recipe(100.0), Recipe(1000.0))
 FIRST_RIDGE = RIDGES_BY_MESSAGES[1]
@@ -107,6 +110,8 @@ class Budget:
     exact: float = 1e10  # exact covariances: about half a second
     # Likewise over a background, where a dozen iterations do: two seconds of the caller's single precision.
     exact_over_background: float = 1e11
+    # Up to here all features are visited in every iteration, and by informed ridges; a tenth of a second.
+    every_feature: float = 5e8
     polish: float = 2e8  # message passing finished with exact covariances: ten milliseconds
     integrate: float = 5e7  # the fit repeated at neighbours of its parameters: three
     tune_many: float = 2e8  # EM of several classes: about a second in all
@@ -282,6 +287,7 @@ class _Planning:
         few_iterations = self.wide and not (self.many or self.words)
         self.exact_budget = budget.exact_over_background if few_iterations else budget.exact
         self.affordable = self.in_kernel or self.cost <= self.exact_budget
+        self.large = few_iterations and self.cost > budget.every_feature
         self.groups_asked, self.groups = groups, groups and self.affordable
         self.reasons: list[Reason] = []
         self.flags: list[str] = []
@@ -357,6 +363,12 @@ class _Planning:
                 f"made once: {kernel_cost(facts.n_samples):.1g} operations an iteration, whatever the number "
                 "of words.",
             )
+        if self.large and self.affordable and self.correlated:
+            self._because(
+                "few-looks",
+                "Features that are hardly in are visited at every third iteration only, and ridges share the "
+                "covariance that all features make between samples.",
+            )
         if self.groups:
             self._because("groups", "Groups of samples are left out as a whole, from exact covariances.")
         elif self.groups_asked:
@@ -409,7 +421,7 @@ class _Planning:
         """Sparse effects over a dense background, at plain parameters: EM would follow a few cavities."""
         return SparsePlan(
             self._prior,
-            "EP",
+            "BackgroundEP" if self.large else "EP",
             starts=("plain parameters",),
             background=BACKGROUND_SCORE_VARIANCE,
             tolerance=TOLERANCE_OF_MANY if self.many else TOLERANCE,
@@ -473,7 +485,7 @@ class _Planning:
             # Informed priors follow class means, which of a rare word are those of a document or two.
             return DensePlan("EP", RIDGES, per_occurrence=True)
         if self.wide:
-            return DensePlan("kernel EP", INFORMED)
+            return DensePlan("kernel EP", RIDGES_OF_ONE_KERNEL if self.large else INFORMED)
         if self.cost > self.budget.ridge_ep:
             shape = f"{self.facts.n_samples} samples of {self.facts.n_features} features"
             self._because(

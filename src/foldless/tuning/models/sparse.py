@@ -17,7 +17,7 @@ import numpy as np
 
 from foldless.priors import PRIORS, Gaussian, OverBackground, Prior
 from foldless.problem import History, Outcome, Solution
-from foldless.solvers import EP, GAMP, Stopping
+from foldless.solvers import EP, GAMP, BackgroundEP, Stopping
 from foldless.solvers.base import Solver
 from foldless.tuning.em import EM, tunable_names
 from foldless.tuning.fit import SPARSE, Choices, Fit, fit_some_rows, fit_tuned
@@ -151,8 +151,10 @@ def _from_plain_parameters(
     table: Table, sparse: SparsePlan, choices: Choices, recorder: Recorder, purpose: str
 ) -> SparseFits:
     """Settled at plain parameters, and at those that EM finds from there as far as that goes well."""
-    exact = sparse.solver == "EP"
-    solver: Solver[Any] = EP() if exact else GAMP(variances=sparse.variances)  # type: ignore[arg-type]
+    exact = sparse.solver != "GAMP"
+    solver: Solver[Any] = GAMP(variances=sparse.variances)  # type: ignore[arg-type]
+    if exact:
+        solver = EP() if sparse.solver == "EP" else BackgroundEP(exact_looks=True)
     problem = assembled(table, choices.channel, plain_prior(table, choices, sparse.background))
 
     def run(purpose: str, problem: Any, stopping: Stopping, **more: Any) -> Solution:
