@@ -71,7 +71,7 @@ def test_the_integral_is_right_for_every_spread():
     """E[σ(z)] for z ~ N(m, s²) by ONNX, against the channel's own, from no spread to a hundred."""
     onnx = pytest.importorskip("onnx")
     onnxruntime = pytest.importorskip("onnxruntime")
-    graph = _Graph()
+    graph = _Graph(onnx)
     proba = _positive(graph, Logistic(), "mean", "var")
     make, double = onnx.helper.make_tensor_value_info, onnx.TensorProto.DOUBLE
     made = onnx.helper.make_graph(

@@ -19,7 +19,7 @@ from sklearn.base import clone
 
 import foldless
 from foldless.estimators import SparseClassifier
-from foldless.estimators._summary import summary_of
+from foldless.estimators._summary import Summary, summary_of
 from foldless.io.extras import needs
 from foldless.io.h5ad import table_of_anndata
 from foldless.io.table import Roles
@@ -76,64 +76,52 @@ def classify(
     fitted.fit(table.X, table.labels(), **options)
     fitted.feature_names_in_ = np.array(table.feature_names, dtype=object)
 
-    n_beside = len(table.feature_names) - adata.n_vars  # covariates of obs stand before the genes
-    _write_var(adata, fitted, key, n_beside)
-    _write_obs(adata, fitted, key)
-    adata.uns[key] = _summary(fitted, table.covariates, table.covariate_positions, target, groups, layer)
+    found = summary_of(fitted)
+    _write_var(adata.var, found, key, len(table.feature_names) - adata.n_vars)
+    _write_obs(adata.obs, found, key)
+    given = {"target": target, "groups": groups or "", "layer": layer or ""}
+    adata.uns[key] = given | _facts(fitted, found)
+    if table.covariates:
+        adata.uns[key]["covariates"] = np.array(table.covariates, dtype=object)
+        adata.uns[key]["covariate_weights"] = found.weights[:, list(table.covariate_positions)]
     return fitted
 
 
-def _write_var(adata: Any, model: Any, key: str, n_beside: int) -> None:
-    found = summary_of(model)
-    coef = found.weights
-    largest = np.argmax(np.abs(coef), axis=0)
-    genes = np.arange(n_beside, coef.shape[1])
-    adata.var[f"{key}_weight"] = coef[largest[genes], genes]
+def _write_var(var: Any, found: Summary, key: str, n_beside: int) -> None:
+    """Covariates of obs, `n_beside` of them, stand before the genes."""
+    largest = np.argmax(np.abs(found.weights), axis=0)
+    genes = np.arange(n_beside, largest.size)
+    var[f"{key}_weight"] = found.weights[largest[genes], genes]
     if found.weight_std is not None:
-        adata.var[f"{key}_weight_sd"] = found.weight_std[largest[genes], genes]
+        var[f"{key}_weight_sd"] = found.weight_std[largest[genes], genes]
     if found.inclusion is not None:
-        adata.var[f"{key}_inclusion_probability"] = found.inclusion[genes]
+        var[f"{key}_inclusion_probability"] = found.inclusion[genes]
     if found.selects:
-        selected = np.zeros(coef.shape[1], dtype=bool)
+        selected = np.zeros(largest.size, dtype=bool)
         selected[[*found.selected(), *found.kept]] = True
-        adata.var[f"{key}_selected"] = selected[genes]
+        var[f"{key}_selected"] = selected[genes]
 
 
-def _write_obs(adata: Any, model: Any, key: str) -> None:
-    found = summary_of(model)
+def _write_obs(obs: Any, found: Summary, key: str) -> None:
     if found.loo is not None:
-        adata.obs[f"{key}_loo_predicted"] = found.classes[np.argmax(found.loo.proba, axis=1)]
-        adata.obs[f"{key}_loo_probability"] = found.loo.proba.max(axis=1)
+        obs[f"{key}_loo_predicted"] = found.classes[np.argmax(found.loo.proba, axis=1)]
+        obs[f"{key}_loo_probability"] = found.loo.proba.max(axis=1)
     if found.mislabel_probability is not None:
-        adata.obs[f"{key}_mislabel_probability"] = found.mislabel_probability
+        obs[f"{key}_mislabel_probability"] = found.mislabel_probability
 
 
-def _summary(
-    model: Any,
-    covariates: Sequence[str],
-    positions: Sequence[int],
-    target: str,
-    groups: str | None,
-    layer: str | None,
-) -> dict[str, Any]:
-    """What .h5ad can hold: texts, numbers, arrays of them, and dictionaries."""
-    summary = summary_of(model)
-    found: dict[str, Any] = {
+def _facts(model: Any, found: Summary) -> dict[str, Any]:
+    """What .h5ad can hold: texts, numbers, and arrays of them."""
+    facts: dict[str, Any] = {
         "foldless": foldless.__version__,
         "model": repr(model),
-        "target": target,
-        "groups": groups or "",
-        "layer": layer or "",
         "classes": model.classes_.astype(str).astype(object),
         "intercept": np.asarray(model.intercept_),
-        "method": " ".join(sentence.text for sentence in summary.method),
-        "flags": np.array([flag.text for flag in summary.flags], dtype=object),
+        "method": " ".join(sentence.text for sentence in found.method),
+        "flags": np.array([flag.text for flag in found.flags], dtype=object),
     }
-    if summary.loo is not None:
-        found["loo_error"], found["loo_log_loss"] = summary.loo.error, summary.loo.log_loss
-    if summary.outcome is not None:
-        found["outcome"] = str(summary.outcome)
-    if covariates:
-        found["covariates"] = np.array(covariates, dtype=object)
-        found["covariate_weights"] = summary.weights[:, list(positions)]
-    return found
+    if found.loo is not None:
+        facts |= {"loo_error": found.loo.error, "loo_log_loss": found.loo.log_loss}
+    if found.outcome is not None:
+        facts["outcome"] = str(found.outcome)
+    return facts

@@ -123,8 +123,7 @@ def run(console: Console, folder: Path, *, seed: int = 0, fdr: float = 0.1) -> S
 def fit(console: Console, data: Simulated, fdr: float) -> Study:
     labels = np.array(CLASSES)[(data.y > 0).astype(np.intp)]
     model = SparseClassifier(fdr=fdr)
-    progress = Progress(console)
-    model._on_iteration = progress
+    model._on_iteration = progress = Progress(console)
     start = time.perf_counter()
     with progress.status, warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # `tell` says how the fit ended
@@ -195,51 +194,46 @@ def selection_table(study: Study) -> Table:
 
 def promise_table(study: Study) -> Table:
     """What the one fit says of itself, beside what is so."""
-    model, data, names = study.model, study.data, study.names
-    selected, is_marker = study.selected, study.is_marker
+    model, data, selected = study.model, study.data, study.selected
     missed = np.setdiff1d(data.active, selected)
-    n_false = int((~is_marker[selected]).sum())
+    found = f"{data.active.size - missed.size} of {data.active.size}"
+    if missed.size:
+        found += "; missed: " + ", ".join(printable(study.names[j]) for j in missed[:N_MISSED_SHOWN])
+        found += f" and {missed.size - N_MISSED_SHOWN} more" if missed.size > N_MISSED_SHOWN else ""
+    rows = {"Markers found": found}
+    if selected.size:
+        n_false = int((~study.is_marker[selected]).sum())
+        expected = float(1 - model.inclusion_probability_[selected].mean())
+        rows["False among selected"] = (
+            f"{n_false} of {selected.size}, {percent(n_false / selected.size)}; the model expects "
+            f"{percent(expected)}, the limit asked for is {percent(model.fdr)} on average"
+        )
     loo_deviation = np.sqrt(model.loo_error_ * (1 - model.loo_error_) / data.y.size)
-    suspected = np.flatnonzero(model.mislabel_probability_ > 0.5)
-    n_right = int(study.is_mislabelled[suspected].sum())
-
+    rows["Leave-one-out error"] = (
+        f"{percent(model.loo_error_)} of the recorded labels, from the same one fit "
+        f"(standard error {percent(loo_deviation)})"
+    )
+    rows["True error"] = (
+        f"{percent(study.error_as_recorded)} on new labels recorded as carelessly, "
+        f"{percent(study.error)} on right ones; with all markers known it would be {percent(BAYES_ERROR)}"
+    )
+    wrong = model.mislabel_probability_
+    rows["Labels suspected"] = (
+        f"{np.count_nonzero(wrong > 0.5)} with a probability above 0.5 of being wrong; "
+        f"{np.count_nonzero(study.is_mislabelled & (wrong > 0.5))} of them are, of {data.mislabelled.size} "
+        "wrong labels in all"
+    )
+    order = np.argsort(-wrong, kind="stable")[:N_SUSPECTS_SHOWN]
+    samples = ", ".join(f"{i}*" if study.is_mislabelled[i] else f"{i}" for i in order)
+    rows["Most suspicious"] = (
+        f"samples {samples}; probabilities from {wrong[order[0]]:.2f} to {wrong[order[-1]]:.2f}, "
+        "* is wrong indeed"
+    )
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="bold")
     table.add_column()
-    found = f"{data.active.size - missed.size} of {data.active.size}"
-    if missed.size:
-        found += "; missed: " + ", ".join(printable(names[j]) for j in missed[:N_MISSED_SHOWN])
-        found += f" and {missed.size - N_MISSED_SHOWN} more" if missed.size > N_MISSED_SHOWN else ""
-    table.add_row("Markers found", Text(found))
-    if selected.size:
-        expected = float(1 - model.inclusion_probability_[selected].mean())
-        table.add_row(
-            "False among selected",
-            f"{n_false} of {selected.size}, {percent(n_false / selected.size)}; the model expects "
-            f"{percent(expected)}, the limit asked for is {percent(model.fdr)} on average",
-        )
-    table.add_row(
-        "Leave-one-out error",
-        f"{percent(model.loo_error_)} of the recorded labels, from the same one fit "
-        f"(standard error {percent(loo_deviation)})",
-    )
-    table.add_row(
-        "True error",
-        f"{percent(study.error_as_recorded)} on new labels recorded as carelessly, "
-        f"{percent(study.error)} on right ones; with all markers known it would be {percent(BAYES_ERROR)}",
-    )
-    table.add_row(
-        "Labels suspected",
-        f"{suspected.size} with a probability above 0.5 of being wrong; {n_right} of them are, of "
-        f"{data.mislabelled.size} wrong labels in all",
-    )
-    order = np.argsort(-model.mislabel_probability_, kind="stable")[:N_SUSPECTS_SHOWN]
-    samples = ", ".join(f"{i}*" if study.is_mislabelled[i] else f"{i}" for i in order)
-    highest, lowest = (float(model.mislabel_probability_[i]) for i in order[[0, -1]])
-    table.add_row(
-        "Most suspicious",
-        f"samples {samples}; probabilities from {highest:.2f} to {lowest:.2f}, * is wrong indeed",
-    )
+    for name, text in rows.items():
+        table.add_row(name, Text(text))
     table.add_row()
     return table
 

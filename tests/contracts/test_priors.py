@@ -27,6 +27,7 @@ from foldless.priors import (
     GaussianMixture,
     HyperPrior,
     Laplace,
+    OverBackground,
     Prior,
     Ridged,
     SpikeAndSlab,
@@ -69,6 +70,9 @@ ELEMENTARY: dict[str, Prior] = {
     "ridged-mixture": Ridged(GaussianMixture(), precision=7.0),
     "ridged-ridged": Ridged(Ridged(SpikeAndSlab(), precision=1.0), precision=2.0),
     "with-screened-out": WithScreenedOut(SpikeAndSlab(Gaussian(2.0), 0.2), NOBODY, NOBODY, NOBODY),
+    "gaussian-over-background": OverBackground(Gaussian(mean=1.0), variance=0.5),
+    "spike-over-background": OverBackground(SpikeAndSlab(Gaussian(4.0), 0.01), variance=0.002),
+    "spike-over-wide-background": OverBackground(SpikeAndSlab(Gaussian(0.5, mean=2.0), 0.3), variance=3.0),
     "spike-ridged": SpikeAndSlab(Ridged(Laplace(), precision=2.0), inclusion=0.3),
 }
 BLOCKED: dict[str, Prior] = {
@@ -76,6 +80,7 @@ BLOCKED: dict[str, Prior] = {
     "blocks-three": Blocks(
         Laplace(), others=((np.array([0, 2]), Gaussian(variance=100.0)), (slice(-2, None), ElasticNet()))
     ),
+    "blocks-over-background": Blocks(OverBackground(SpikeAndSlab(), variance=0.1), others=(INTERCEPT,)),
     "ridged-blocks": Ridged(Blocks(SpikeAndSlab(Laplace()), others=(INTERCEPT,)), precision=2.0),
 }
 EVERY_PRIOR = ELEMENTARY | BLOCKED
@@ -99,6 +104,18 @@ def prior_of_column(prior: Prior, column: int, n_columns: int) -> Prior:
     if isinstance(prior, Ridged):
         return Ridged(prior_of_column(prior.base, column, n_columns), prior.precision)
     return prior
+
+
+def convolved(prior: OverBackground) -> Prior:
+    """A Gaussian, or a spike with a Gaussian slab, over a background, as the mixture it is."""
+    match prior.base:
+        case Gaussian(variance, mean):
+            return Gaussian(variance + prior.variance, mean)
+        case SpikeAndSlab(Gaussian(variance, mean), inclusion):
+            return GaussianMixture(
+                (1 - inclusion, inclusion), (prior.variance, variance + prior.variance), (0.0, mean)
+            )
+    raise NotImplementedError(prior)
 
 
 @cache
@@ -131,6 +148,8 @@ def log_density(prior: Any, w: np.ndarray) -> tuple[float, np.ndarray]:
             return (1 - prior.inclusion) + prior.inclusion * spike, slab + np.log(prior.inclusion)
         case WithScreenedOut():
             return log_density(prior.base, w)
+        case OverBackground():
+            return log_density(convolved(prior), w)
         case Ridged():
             spike, rest = log_density(prior.base, w)
             return spike, rest - 0.5 * prior.precision * w**2
@@ -195,6 +214,8 @@ def raw_moments(prior: Any, r: Any, tau: Any, precision: Any = 0) -> list[Any]:
             return [i0 + (1 - p) * cavity, i1, i2]
         case WithScreenedOut():
             return raw_moments(prior.base, r, tau, precision)
+        case OverBackground():
+            return raw_moments(convolved(prior), r, tau, precision)
         case Ridged():
             return raw_moments(prior.base, r, tau, mp.mpf(precision) + mp.mpf(prior.precision))
     raise NotImplementedError(prior)
@@ -369,8 +390,12 @@ def test_inclusion_is_the_mass_outside_the_spike(prior: Any) -> None:
     inclusion = prior.inclusion_probability(r, tau)
     log_z = prior.tilted(r, tau).log_z
     for k, (x, evidence) in enumerate(zip(r, log_z, strict=True)):
-        spike = log_density(prior_of_column(prior, k, r.size), np.array([1.0]))[0]
-        at_zero = spike * np.exp(-0.5 * x**2 / tau - evidence) / np.sqrt(2 * np.pi * tau)
+        own, width = prior_of_column(prior, k, r.size), tau
+        if isinstance(own, OverBackground):
+            # The spike is that of the part beyond the background, which is seen through it.
+            own, width = own.base, tau + own.variance
+        spike = log_density(own, np.array([1.0]))[0]
+        at_zero = spike * np.exp(-0.5 * x**2 / width - evidence) / np.sqrt(2 * np.pi * width)
         assert_allclose(inclusion[k], 1.0 - at_zero, rtol=1e-12, atol=1e-14)
 
 

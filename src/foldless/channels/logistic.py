@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar, Self
 
 import numpy as np
@@ -64,10 +65,9 @@ class Logistic(ScaleLearner, MarginChannel):
             )
 
     def proximal(self, cavity_mean: Array, cavity_var: Array, labels: Array) -> Response:
-        def of_margin(margin: Array, var: Array) -> Response:
-            return _power_proximal(margin, var, self.scale, power=1.0)
-
-        return through_margin(of_margin, labels, cavity_mean, cavity_var)
+        return through_margin(
+            partial(_power_proximal, scale=self.scale, power=1.0), labels, cavity_mean, cavity_var
+        )
 
     def _log_scale(self) -> float:
         return float(np.log(self.scale))
@@ -126,19 +126,12 @@ class Blended(ScaleLearner):
 
     def respond(self, cavity_mean: Array, cavity_var: Array, labels: Array) -> Response:
         """A linear factor e^(tz) moves a Gaussian: E[f(z) e^(tz)] = e^(t p + t² v/2) E[f] at mean p + t v."""
-
-        def of_log_odds(mean: Array, var: Array) -> Response:
-            return sigmoid_power_response(mean, var, self._power)
-
-        def of_margin(margin: Array, var: Array) -> Response:
-            return _in_log_odds(of_log_odds, margin, var, self.base.scale)
-
+        of_log_odds = partial(sigmoid_power_response, power=self._power)
+        of_margin = partial(_in_log_odds, of_log_odds, scale=self.base.scale)
         return self._shifted(of_margin, cavity_mean, cavity_var, labels)
 
     def proximal(self, cavity_mean: Array, cavity_var: Array, labels: Array) -> Response:
-        def of_margin(margin: Array, var: Array) -> Response:
-            return _power_proximal(margin, var, self.base.scale, self._power)
-
+        of_margin = partial(_power_proximal, scale=self.base.scale, power=self._power)
         return self._shifted(of_margin, cavity_mean, cavity_var, labels)
 
     def at_score(self, score: Array, labels: Array) -> Response:

@@ -195,9 +195,8 @@ class Multinomial(Channel):
 
     def proximal(self, cavity_mean: Array, cavity_var: Array, labels: Array) -> Response:
         mean, var, classes = self._read(cavity_mean, cavity_var, labels)
-        if self.maximiser == "component-wise":
-            return cast(_component_wise(mean, var, classes), score_dtype(cavity_mean))
-        return cast(softmax_proximal(mean, var, classes), score_dtype(cavity_mean))
+        maximised = _component_wise if self.maximiser == "component-wise" else softmax_proximal
+        return cast(maximised(mean, var, classes), score_dtype(cavity_mean))
 
     def at_score(self, score: Array, labels: Array) -> Response:
         z = np.asarray(score, dtype=np.float64)

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from foldless.channels import Channel, FlippedLabels
 from foldless.component import Component
-from foldless.estimators._summary import Parameter, Sentence
+from foldless.estimators._summary import Parameter, Sentence, said
 from foldless.priors import Prior
+from foldless.solvers.multinomial_ridge import SETS
 from foldless.tuning.em import without_base
 from foldless.tuning.models.sparse import CLASS_MEANS, PLAIN
-from foldless.tuning.plan import Plan
+from foldless.tuning.plan import ALONG_OWN, IN_SETS, ONE_BY_ONE, Plan
 from foldless.tuning.portfolio import ModelShare
 from foldless.tuning.record import Record, Run
 
@@ -116,19 +117,15 @@ class Account:
     n_classes: int
 
     def sentences(self) -> tuple[Sentence, ...]:
-        return tuple(
-            sentence
-            for of in (
-                self._model,
-                self._reasons,
-                self._solved,
-                self._blended,
-                self._learnt,
-                self._refined,
-                self._dense,
-                self._averaged,
-            )
-            for sentence in of()
+        return (
+            *self._model(),
+            *(said(reason.text, ("reason", reason.code)) for reason in self.plan.reasons),
+            *self._solved(),
+            *self._blended(),
+            *self._learnt(),
+            *self._refined(),
+            *self._dense(),
+            *self._averaged(),
         )
 
     @property
@@ -148,54 +145,41 @@ class Account:
 
     def _model(self) -> Iterator[Sentence]:
         prior, channel = type(self.prior).__name__, component_name(self.channel)
-        flips = isinstance(self.channel, FlippedLabels)
-        plain = component_name(self.channel.base if isinstance(self.channel, FlippedLabels) else self.channel)
+        plain = channel.removeprefix("FlippedLabels(").removesuffix(")")
         likelihood = LIKELIHOODS.get(plain, f"the likelihood {plain}")
-        likelihood += " in which a share of labels may be wrong" if flips else ""
+        likelihood += " in which a share of labels may be wrong" if plain != channel else ""
         which = "model" if self.plan.dense is None else "sparse model"
-        yield Sentence(
-            f"The {which} has {PRIORS.get(prior, f'the prior {prior}')} and {likelihood}.",
-            (("prior", prior), ("channel", channel)),
-        )
-
-    def _reasons(self) -> Iterator[Sentence]:
-        for reason in self.plan.reasons:
-            yield Sentence(reason.text, (("reason", reason.code),))
+        text = f"The {which} has {PRIORS.get(prior, f'the prior {prior}')} and {likelihood}."
+        yield said(text, ("prior", prior), ("channel", channel))
 
     def _solved(self) -> Iterator[Sentence]:
         if self._for("sample"):
-            yield Sentence(
-                "Some of the rows were fitted first, and all of them from there.", (("some rows", "used"),)
+            yield said(
+                "Some of the rows were fitted first, and all of them from there.", ("some rows", "used")
             )
         elif self.record.of("sparse", "sample"):
-            yield Sentence(
-                "A fit of some of the rows did not hold for others, and was not used.",
-                (("some rows", "rejected"),),
-            )
+            text = "A fit of some of the rows did not hold for others, and was not used."
+            yield said(text, ("some rows", "rejected"))
         answer = self._answer
         rejected = [run for run in self.record.of("sparse", "fit", "fallback") if not run.used]
-        words = self._words(answer.solver)
+        words, solved = self._words(answer.solver), ("solver", answer.solver)
         other = next((run for run in rejected if run.solver != answer.solver), None)
         if other is None:
-            yield Sentence(f"The model was solved by {words}.", (("solver", answer.solver),))
+            yield said(f"The model was solved by {words}.", solved)
         else:
-            claims = (("did not settle", other.solver), ("solver", answer.solver))
-            other_words = self._words(other.solver)
+            tried = self._words(other.solver)
+            text = f"The model was solved by {words}; {tried} was tried and did not settle either."
             if other.purpose == "fit":
-                said = f"The model did not settle by {other_words}, and was solved by {words} instead."
-            else:
-                said = f"The model was solved by {words}; {other_words} was tried and did not settle either."
-            yield Sentence(said, claims)
+                text = f"The model did not settle by {tried}, and was solved by {words} instead."
+            yield said(text, ("did not settle", other.solver), solved)
         alike = [run for run in rejected if run.solver == answer.solver]
         # One of them may be a fit of all rows that began at some of them.
         if len(alike) > bool(self.record.of("sparse", "sample")):
             start = PLAIN if any(run.detail == PLAIN for run in self._used) else CLASS_MEANS
-            text = f"Of fits from {CLASS_MEANS} and from {PLAIN} the one from {start} was taken: "
-            if all(run.outcome.trustworthy for run in alike):
-                text += "it predicts left-out labels better."
-            else:
-                text += "the other did not settle."
-            yield Sentence(text, (("start", start),))
+            settled = all(run.outcome.trustworthy for run in alike)
+            why = "it predicts left-out labels better" if settled else "the other did not settle"
+            text = f"Of fits from {CLASS_MEANS} and from {PLAIN} the one from {start} was taken: {why}."
+            yield said(text, ("start", start))
 
     def _blended(self) -> Iterator[Sentence]:
         weight, compared = self.generative_weight, self.n_weights_tried > 1 or bool(self._for("search"))
@@ -204,64 +188,54 @@ class Account:
         claims = (("generative weight", weight), ("weights compared", compared))
         if weight:
             how = "chosen by leave-one-out log loss" if compared else "as asked for"
-            yield Sentence(
+            yield said(
                 "The likelihood was blended with one of the features given the class, with the generative "
                 f"weight {weight:g}, {how}.",
-                claims,
+                *claims,
             )
         elif compared:
-            yield Sentence(
+            yield said(
                 "Blends of the likelihood with one of the features given the class were tried and do not "
                 "predict left-out labels better (generative weight 0).",
-                claims,
+                *claims,
             )
 
     def _learnt(self) -> Iterator[Sentence]:
         names = sorted({without_base(name) for name in self.record.learnt})
         if names:
             plural = "was" if len(names) == 1 else "were"
-            yield Sentence(
-                f"Learnt by {TUNINGS[self.plan.sparse.tuning]} {plural}: "
-                f"{'; '.join(meaning(name) for name in names)}.",
-                (*(("learnt", name) for name in names), ("learnt by", self.plan.sparse.tuning)),
-            )
+            words = "; ".join(meaning(name) for name in names)
+            claims = (*(("learnt", name) for name in names), ("learnt by", self.plan.sparse.tuning))
+            yield said(f"Learnt by {TUNINGS[self.plan.sparse.tuning]} {plural}: {words}.", *claims)
             return
         if self.generative_weight is None:
             return
-        tried = [run for run in self.record.of("sparse", "tune") if not run.used]
-        sparse = self.plan.sparse
-        why = "."
+        tried = any(not run.used for run in self.record.of("sparse", "tune"))
+        why = ""
         if tried:
-            why = ": expectation maximisation from there did not settle at a larger evidence."
-        elif sparse.em_iterations:
+            why = ": expectation maximisation from there did not settle at a larger evidence"
+        elif self.plan.sparse.em_iterations:
             settled = self._answer.outcome.trustworthy
-            why = ": there was nothing to learn them from." if settled else ": the fit there did not settle."
+            why = ": there was nothing to learn them from" if settled else ": the fit there did not settle"
         values = "those it began with" if self.plan.path == "requested" else "left at plain values"
-        yield Sentence(
-            f"Parameters of the prior and the likelihood were {values}{why}",
-            (("learnt", None), ("tuning tried", bool(tried))),
-        )
+        text = f"Parameters of the prior and the likelihood were {values}{why}."
+        yield said(text, ("learnt", None), ("tuning tried", tried))
 
     def _refined(self) -> Iterator[Sentence]:
         exact = self._words("EP")
         for run in self.record.of("sparse", "polish"):
             if run.used:
-                yield Sentence(
-                    f"From there it was finished by {exact}, at the same parameters.",
-                    (("polished", run.solver),),
-                )
+                text = f"From there it was finished by {exact}, at the same parameters."
+                yield said(text, ("polished", run.solver))
             else:
-                yield Sentence(
-                    f"Finishing it by {exact} was tried and did not settle.",
-                    (("did not settle", run.solver),),
-                )
+                text = f"Finishing it by {exact} was tried and did not settle."
+                yield said(text, ("did not settle", run.solver))
         around = [run for run in self._for("integrate") if run.outcome.trustworthy]
         if around:
-            yield Sentence(
+            text = (
                 f"The posterior was integrated over these parameters and {len(around)} neighbours of them, "
-                "weighted by their evidence.",
-                (("integrated", len(around)),),
             )
+            yield said(text + "weighted by their evidence.", ("integrated", len(around)))
 
     def _dense(self) -> Iterator[Sentence]:
         dense, runs = self.plan.dense, [run for run in self.record.all if run.model in DENSE and run.used]
@@ -271,43 +245,36 @@ class Account:
         fitted = {(run.model, run.detail) for run in runs}
         settled = {(run.model, run.detail) for run in runs if run.outcome.trustworthy}
         lost = f"; {len(fitted) - len(settled)} of them did not settle" if fitted != settled else ""
-        yield Sentence(
+        yield said(
             f"Beside it stand {len(fitted)} models with Gaussian priors on all weights, fitted by "
             f"{self._words(runs[0].solver)}: {', and '.join(DENSE[code] for code in codes)}{lost}.",
-            (
-                *(("dense", code) for code in codes),
-                ("dense solver", runs[0].solver),
-                ("dense fits", len(fitted)),
-                ("dense settled", len(settled)),
-            ),
+            *(("dense", code) for code in codes),
+            ("dense solver", runs[0].solver),
+            ("dense fits", len(fitted)),
+            ("dense settled", len(settled)),
         )
         if dense.per_occurrence:
-            yield Sentence(
-                "Prior variances of their weights are in proportion to how often a feature is not zero.",
-                (("per occurrence", True),),
-            )
+            text = "Prior variances of their weights are in proportion to how often a feature is not zero."
+            yield said(text, ("per occurrence", True))
 
     def _averaged(self) -> Iterator[Sentence]:
         if self.plan.dense is None:
-            yield Sentence("Classes are predicted by this model alone.", (("averaged", 1),))
+            yield said("Classes are predicted by this model alone.", ("averaged", 1))
             return
         weight = sum(model.weight for model in self.models if model.code == "sparse")
-        yield Sentence(
+        yield said(
             f"Features are selected by the sparse model. Classes are predicted by an average over "
             f"{len(self.models)} models, class frequencies among them, weighted by stacking of what they "
             f"predict for left-out labels (Yao et al. 2018); the sparse one has {100 * weight:.0f} % of the "
             "weight.",
-            (("averaged", len(self.models)), ("weight of the sparse model", round(weight, 2))),
+            ("averaged", len(self.models)),
+            ("weight of the sparse model", round(weight, 2)),
         )
         if self._for("tune") and weight:
-            yield Sentence(
-                "There it stands with the plain parameters, which do not depend on the labels.",
-                (("average at", "plain"),),
-            )
+            text = "There it stands with the plain parameters, which do not depend on the labels."
+            yield said(text, ("average at", "plain"))
         elif self._for("polish") and weight:
-            yield Sentence(
-                "There it stands as message passing has left it.", (("average at", "message passing"),)
-            )
+            yield said("There it stands as message passing has left it.", ("average at", "message passing"))
 
 
 def planned(plan: Plan) -> tuple[str, ...]:
@@ -333,7 +300,15 @@ def planned(plan: Plan) -> tuple[str, ...]:
 
 
 CAVITIES = "read off the cavity distributions of the same fit (Opper and Winther 2000)"
-FROM_CAVITIES = Sentence(f"leave-one-out, {CAVITIES}", (("left out", "samples"), ("left out by", "cavities")))
+FROM_CAVITIES = said(f"leave-one-out, {CAVITIES}", ("left out", "samples"), ("left out by", "cavities"))
+# How samples are left out of ridges by Newton's method.
+RIDGES_LEFT_OUT = {
+    "groups": "by refits without each group",
+    ONE_BY_ONE: "by taking out a sample's own quadratic",
+    IN_SETS: f"by a Newton step without a {SETS}th of the samples at a time",
+    ALONG_OWN: "by taking out a sample's own quadratic along the score of its class, with the factor that "
+    "Newton steps without half of the samples show",
+}
 
 
 def left_out_words(plan: Plan) -> Sentence:
@@ -342,12 +317,10 @@ def left_out_words(plan: Plan) -> Sentence:
     one = "leaving out one group at a time" if of == "groups" else "leave-one-out"
     how, claims = f"{one}, {CAVITIES}", [("left out", of), ("left out by", "cavities")]
     if dense is not None and dense.solver == "Newton":
-        parts = f"{dense.n_parts} parts of the samples in turn" if dense.n_parts else "each group"
-        one_by_one = of == "samples" and not dense.n_parts
-        how += " and, of ridges, "
-        how += "by taking out a sample's own quadratic" if one_by_one else f"by refits without {parts}"
-        claims.append(("ridges left out", f"{dense.n_parts} parts" if dense.n_parts else of))
+        by = "groups" if of == "groups" else dense.left_out
+        how += f" and, of ridges, {RIDGES_LEFT_OUT[by]}"
+        claims.append(("ridges left out", by))
     elif dense is not None and dense.solver == "kernel EP":
         how += ", the variances of informed ridges being made without what is left out"
         claims.append(("informed without", of))
-    return Sentence(how, tuple(claims))
+    return said(how, *claims)

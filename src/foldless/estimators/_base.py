@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.feature_selection import SelectorMixin
 from sklearn.utils import check_consistent_length, check_scalar, column_or_1d
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from foldless.beliefs import Array
 from foldless.channels import Channel, FlippedLabels
 from foldless.estimators._account import Account, component_name, left_out_words, parameters
 from foldless.estimators._checkpoint import checkpointed
-from foldless.estimators._notebook import NotebookSummary
 from foldless.estimators._reading import new_data, sample_weights, training_data
-from foldless.estimators._saving import Saved
-from foldless.estimators._summary import STANDARDISED, LeaveOneOut, Sentence, Summary, basics
+from foldless.estimators._scikit_learn import SelectingClassifier
+from foldless.estimators._summary import STANDARDISED, Sentence, Summary, basics
 from foldless.estimators._threads import bounded_threads, one_blas_thread
 from foldless.operators import Standardized
 from foldless.problem import Iteration, Outcome
@@ -38,7 +33,7 @@ from foldless.tuning.models.sparse import PLAIN
 from foldless.tuning.path import Result
 from foldless.tuning.plan import Budget, Plan
 from foldless.tuning.portfolio import Average
-from foldless.tuning.record import Record, Recorder
+from foldless.tuning.record import UNSETTLED, Record, Recorder
 from foldless.tuning.table import Layout, LeftOut, Table
 
 TWO_CLASSES_ONLY = {
@@ -47,14 +42,21 @@ TWO_CLASSES_ONLY = {
 }
 
 
-class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, BaseEstimator):
+@dataclass(eq=False, repr=False, kw_only=True)
+class CommonParameters:
+    """Of all classifiers by message passing."""
+
+    class_weight: dict[Any, float] | str | None = None
+    fdr: float = 0.1
+    tol: float = 1e-4
+    max_iter: int = 1000
+    verbose: int = 0
+
+
+class MessagePassingClassifier(CommonParameters, SelectingClassifier):
     """Reading, fitting, predicting and selecting; a subclass chooses what is fitted."""
 
     always_keep: Sequence[str] | Sequence[int] | None
-    class_weight: dict[Any, float] | str | None
-    fdr: float
-    tol: float
-    verbose: int
     # For estimators that leave it to their users, parameters.
     n_jobs: int | None = None
     checkpoint: str | Path | None = None
@@ -63,6 +65,8 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
     _on_iteration: Watch | None = None
     # What a fit may cost; not a parameter, since it is about machines and not about models.
     _budget = Budget()
+    # Whether there is a blend of the likelihood with class means to tell of.
+    _can_blend = True
     _average: Average
 
     @abstractmethod
@@ -78,11 +82,7 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
         return Layout(n_features, always_keep)
 
     def fit(
-        self,
-        X: Any,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-        groups: ArrayLike | None = None,
+        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
     ) -> Self:
         """Fit to data of two or more classes.
 
@@ -102,7 +102,8 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
         """
         check_scalar(self.fdr, "fdr", Real, min_val=0.0, max_val=1.0)
         operator, targets = training_data(self, X, y)
-        classes, labels = self._encoded(targets)
+        classes, code = self._encoded(targets)
+        labels = 2.0 * code - 1.0 if classes.size == 2 else code + 1.0
         choices = self._choices(classes.size)
         weight, left_out, given_weight = sample_weights(targets, sample_weight, self.class_weight, classes)
         group = None if groups is None else checked_groups(groups, targets)
@@ -123,7 +124,11 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
             result = self._fit_table(table, choices, Recorder(self._watch()))
             self._publish(result, given_weight)
             # An interrupt is raised while the journal is open: it is kept, to resume from.
-            self._warn(result.sparse.outcome)
+            if self.outcome_ is Outcome.INTERRUPTED:
+                name = type(self).__name__
+                raise KeyboardInterrupt(f"{name} was interrupted; it holds the state reached by then.")
+        if not self.outcome_.trustworthy:
+            self._warn()
         return self
 
     def decision_function(self, X: Any) -> NDArray[Any]:
@@ -141,26 +146,15 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
                 found = np.diff(log_proba)[:, 0] if two else log_proba - log_proba.mean(axis=1, keepdims=True)
         return found.astype(self.coef_.dtype, copy=False)
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """The most probable class of each sample."""
-        decision = self.decision_function(X)
-        return self.classes_[
-            (decision > 0).astype(np.intp) if decision.ndim == 1 else decision.argmax(axis=1)
-        ]
-
     def predict_proba(self, X: Any) -> NDArray[Any]:
         """Class probabilities, integrated over the posterior of the weights and averaged over models.
 
         If label noise is part of the model, these are probabilities of the label as it would be recorded.
         """
-        return np.exp(self._log_proba(X)).astype(self.coef_.dtype, copy=False)
-
-    def predict_log_proba(self, X: Any) -> NDArray[Any]:
-        """Logarithms of the class probabilities, exact far out where the probabilities round to zero."""
-        return self._log_proba(X).astype(self.coef_.dtype, copy=False)
+        return super().predict_proba(X)
 
     def get_support(self, fdr: float | None = None, *, indices: bool = False) -> NDArray[Any]:
-        """The features selected at a false discovery rate.
+        """The features selected at a false discovery rate; none by a fit that did not settle (`flags_`).
 
         Parameters
         ----------
@@ -175,32 +169,12 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
         mask = np.zeros(self.inclusion_probability_.size, dtype=bool)
         # What is kept by decree is no discovery: it must not make room for false ones.
         free = np.setdiff1d(np.arange(mask.size), self._always_kept)
-        mask[free] = select(self.inclusion_probability_[free], self.fdr if fdr is None else fdr)
+        if not any(flag.code == UNSETTLED.code for flag in self.flags_):
+            mask[free] = select(self.inclusion_probability_[free], self.fdr if fdr is None else fdr)
         mask[self._always_kept] = True
         return np.flatnonzero(mask) if indices else mask
 
-    def _get_support_mask(self) -> NDArray[np.bool_]:
-        return self.get_support()
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.classifier_tags.multi_class = True
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags
-
     # ------------------------------------------------------------------ from data to the engine
-
-    def _encoded(self, y: NDArray[Any]) -> tuple[NDArray[Any], Array]:
-        """The classes, and labels: -1 and +1 of two classes, 1 to D of more."""
-        check_classification_targets(y)
-        classes, code = np.unique(y, return_inverse=True)
-        if classes.size == 1:
-            raise ValueError(
-                f"{type(self).__name__} needs samples of two classes, but y contains only one class, "
-                f"{classes[0]!r}. Check that the label column is the right one."
-            )
-        return classes, 2.0 * code - 1.0 if classes.size == 2 else code + 1.0
 
     def _kept_positions(self, n_features: int) -> tuple[int, ...]:
         """Positions of the columns named, or numbered, in `always_keep`."""
@@ -211,8 +185,6 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
                 f"always_keep must be a list of columns; got the string {self.always_keep!r}. "
                 f"Write always_keep=[{self.always_keep!r}]."
             )
-        positions = []
-        names = list(getattr(self, "feature_names_in_", []))
         chosen = np.asarray(self.always_keep)
         if chosen.dtype == bool:
             if chosen.shape != (n_features,):
@@ -221,16 +193,14 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
                     f"got shape {chosen.shape}."
                 )
             return tuple(np.flatnonzero(chosen).tolist())
+        names, positions = list(getattr(self, "feature_names_in_", [])), []
         for column in self.always_keep:
-            if isinstance(column, str):
-                if column not in names:
-                    have = (
-                        f"The columns are {names[:10]}{'...' if len(names) > 10 else ''}."
-                        if names
-                        else ("X has no column names: pass a data frame, or give positions.")
-                    )
-                    raise ValueError(f"always_keep names {column!r}, which is not a column of X. {have}")
+            if isinstance(column, str) and column in names:
                 positions.append(names.index(column))
+            elif isinstance(column, str):
+                have = f"The columns are {names[:10]}{'...' if len(names) > 10 else ''}."
+                have = have if names else "X has no column names: pass a data frame, or give positions."
+                raise ValueError(f"always_keep names {column!r}, which is not a column of X. {have}")
             elif isinstance(column, Integral) and -n_features <= int(column) < n_features:
                 positions.append(int(column) % n_features)
             else:
@@ -276,12 +246,7 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
         self.models_, self.flags_ = list(portfolio.models), list(result.flags)
         self.n_iter_ = result.record.n_iter
 
-        share = given_weight / given_weight.sum()
-        log_proba = portfolio.loo_log_proba
-        self.loo_proba_ = np.exp(log_proba).astype(dtype)
-        # Shares add up to one but for rounding.
-        self.loo_error_ = min(float(share @ (log_proba.argmax(axis=1) != table.codes)), 1.0)
-        self.loo_log_loss_ = -float(share @ table.log_density(log_proba))
+        self._publish_left_out(portfolio.loo_log_proba, table.codes, given_weight, dtype)
         self.__dict__.pop("mislabel_probability_", None)  # of an earlier fit
         if portfolio.mislabel_probability is not None:
             self.mislabel_probability_ = portfolio.mislabel_probability.astype(dtype)
@@ -311,36 +276,29 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
             self.models_,
             self.prior_,
             self.channel_,
-            self.generative_weight_,
+            self.generative_weight_ if self._can_blend else None,
             len(self.generative_path_),
             self.classes_.size,
         ).sentences()
 
     def _summary(self) -> Summary:
         plan, taken = self.plan_, self.generative_weight_
-        how = left_out_words(plan)
         alone = "" if plan.dense is None else " of the sparse model"
         return Summary(
             **basics(self),
             method=self._account(),
             columns=STANDARDISED,
-            weight_std=np.asarray(self.coef_std_, dtype=np.float64),
             scale=self._scale,
             inclusion=np.asarray(self.inclusion_probability_, dtype=np.float64),
             select=self.get_support,
             fdr=self.fdr,
             kept=self._always_kept,
-            loo=LeaveOneOut(
-                self.loo_proba_.astype(np.float64), self.loo_error_, self.loo_log_loss_, how, plan.left_out
-            ),
+            loo=self._left_out(left_out_words(plan), plan.left_out),
             # Only of models that allow for wrong labels.
             mislabel_probability=vars(self).get("mislabel_probability_"),
-            outcome=self.outcome_,
-            n_iter=self.n_iter_,
             history=self.history_,
             tolerance=max(float(self.tol), planned_tolerance(plan, self.record_)),
             flags=tuple(self.flags_),
-            class_weight=self.class_weight,
             plan=plan,
             record=self.record_,
             models=tuple(self.models_),
@@ -354,14 +312,6 @@ class MessagePassingClassifier(Saved, NotebookSummary, ClassifierMixin, Selector
             if np.isfinite(self.log_evidence_)
             else (),
         )
-
-    def _warn(self, outcome: Outcome) -> None:
-        name = type(self).__name__
-        if outcome is Outcome.INTERRUPTED:
-            raise KeyboardInterrupt(f"{name} was interrupted; it holds the state reached by then.")
-        if not outcome.trustworthy:
-            text = f"{name}: {outcome} after {self.n_iter_} iterations. {outcome.advice}"
-            warnings.warn(text, ConvergenceWarning, stacklevel=3)
 
     def _standardized(self, X: Any) -> Standardized:
         """New samples in the units of the fit."""
@@ -397,11 +347,9 @@ def checked_stopping(tol: float, max_iter: int) -> Stopping:
 
 def checked_generative_weight(weight: float | str, channel: Channel) -> float | None:
     """None for 'auto', else a number that the channel allows."""
-    if isinstance(weight, bool):
-        raise ValueError(f"generative_weight must be 'auto' or a number from 0 to 1; got {weight}.")
+    if isinstance(weight, bool) or (isinstance(weight, str) and weight != "auto"):
+        raise ValueError(f"generative_weight must be 'auto' or a number from 0 to 1; got {weight!r}.")
     if isinstance(weight, str):
-        if weight != "auto":
-            raise ValueError(f"generative_weight must be 'auto' or a number from 0 to 1; got {weight!r}.")
         return None
     check_scalar(weight, "generative_weight", Real, min_val=0.0, max_val=1.0)
     if weight > 0 and not can_blend(channel):

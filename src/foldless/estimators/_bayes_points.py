@@ -2,96 +2,128 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import ConvergenceWarning
+from numpy.typing import NDArray
+from scipy.special import log_softmax, ndtr
 from sklearn.utils import check_random_state, check_scalar
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
 
 from foldless.beliefs import Array
-from foldless.estimators._binary_points import OneAgainstRest, coupled
+from foldless.channels import Channel
 from foldless.estimators._kernel_basis import Basis, FourierBasis, GramBasis, Kernel
-from foldless.estimators._notebook import NotebookSummary
-from foldless.estimators._reading import STORAGE, sample_weights
-from foldless.estimators._saving import Saved
-from foldless.estimators._summary import AS_THEY_ARE, STANDARDISED, KernelBasis, Sentence, Summary, basics
-from foldless.estimators._threads import one_blas_thread
-from foldless.operators import Dense, Standardized, Storage, operator_from
+from foldless.estimators._reading import SampleWeights
+from foldless.estimators._scikit_learn import ProbabilisticClassifier
+from foldless.estimators._summary import (
+    AS_THEY_ARE,
+    STANDARDISED,
+    KernelBasis,
+    Sentence,
+    Summary,
+    basics,
+    said,
+)
+from foldless.operators import Dense, Operator, Standardized, Storage, operator_from
 from foldless.problem import Iteration, Outcome
+from foldless.registry import registered
 from foldless.solvers.knapsack import Histograms, Sweep
 
 # How far apart the quartiles of a unit Gaussian are.
 GAUSSIAN_QUARTILES = 1.3489795
 
+
+@dataclass(frozen=True, eq=False)
+class BinaryPoint(ABC):
+    """Independent weights, by means and variances, and what makes log-odds of their scores."""
+
+    mean: Array
+    var: Array
+    intercept: float
+    intercept_var: float
+
+    def scores(self, columns: Operator) -> tuple[Array, Array]:
+        """Means and variances of the scores."""
+        mean = columns.scores(self.mean) + self.intercept
+        return mean, columns.score_variances(self.var) + self.intercept_var
+
+    @abstractmethod
+    def log_odds(self, columns: Operator) -> Array: ...
+
+
+@registered("bayes-point/knapsack")
+@dataclass(frozen=True, eq=False)
+class KnapsackPoint(BinaryPoint):
+    """Means of max-marginals; log-odds are proportional to scores."""
+
+    log_odds_scale: float
+
+    def log_odds(self, columns: Operator) -> Array:
+        return self.log_odds_scale * (columns.scores(self.mean) + self.intercept)
+
+
+@registered("bayes-point/ep")
+@dataclass(frozen=True, eq=False)
+class EPPoint(BinaryPoint):
+    """A Gaussian posterior; log-odds are integrated over the scores' distribution."""
+
+    variance_scale: float  # covariances are left out; this makes up for them on average
+    channel: Channel
+
+    def scores(self, columns: Operator) -> tuple[Array, Array]:
+        mean, var = super().scores(columns)
+        return mean, self.variance_scale * var
+
+    def log_odds(self, columns: Operator) -> Array:
+        return self.channel.predictive().log_odds(*self.scores(columns))
+
+
+class OneAgainstRest(NamedTuple):
+    """The fit of one class against all others."""
+
+    point: BinaryPoint
+    marginals: Histograms
+    outcome: Outcome
+    n_iter: int
+    attributes: dict[str, Any]  # of the estimator, by name
+    loo_log_odds: Array | None = None  # of the training samples, without themselves
+
+
 # From columns, labels ±1, weights of samples and how much of these leaves with a sample.
 BinaryFit = Callable[[Standardized, Array, Array, Array], OneAgainstRest]
 
 
-class BayesPointBase(Saved, NotebookSummary, ClassifierMixin, BaseEstimator, ABC):
+@dataclass(eq=False, repr=False, kw_only=True)
+class BayesPointBase(ProbabilisticClassifier):
     """A linear classifier on columns or kernels, averaged over its posterior; a subclass has the fit."""
 
-    kernel: Kernel | None
-    gamma: float | None
-    degree: float
-    coef0: float
-    n_components: int | None
-    random_features: bool
-    standardize: bool | Literal["robust"]
-    class_weight: dict[Any, float] | str | None
-    tol: float
-    random_state: Any
-    verbose: int
+    kernel: Kernel | None = None
+    gamma: float | None = None
+    degree: float = 3
+    coef0: float = 1
+    n_components: int | None = None
+    random_features: bool = False
+    standardize: bool | Literal["robust"] = True
+    class_weight: dict[Any, float] | str | None = None
+    tol: float = 1e-4
+    random_state: Any = 0
+    verbose: int = 0
 
     @abstractmethod
     def _binary_fit(self) -> BinaryFit:
         """The fit of one class against the rest; parameters that are not allowed are refused here."""
 
-    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Fit to data of two classes or more.
-
-        Parameters
-        ----------
-        X : array, data frame or sparse matrix of shape (n_samples, n_features)
-            Any units: columns are centred and scaled inside.
-        y : array of shape (n_samples,)
-        sample_weight : array of shape (n_samples,), optional
-            How often each sample counts: weight 2 is the same as the row twice.
-        """
-        self._check_column_parameters()
-        fit_one = self._binary_fit()
-        X, targets = validate_data(self, X, y, ensure_min_samples=2, **STORAGE)
-        check_classification_targets(targets)
-        self.classes_, code = np.unique(targets, return_inverse=True)
-        if self.classes_.size == 1:
-            raise ValueError(
-                f"{type(self).__name__} needs samples of two classes or more, but y contains only one class, "
-                f"{self.classes_[0]!r}. Check that the label column is the right one."
-            )
-        weight, left_out, counts = sample_weights(targets, sample_weight, self.class_weight, self.classes_)
-        with one_blas_thread():
-            columns = self._fitted_columns(X, weight)
-            positives = [1] if self.classes_.size == 2 else range(self.classes_.size)
-            fits = [fit_one(columns, np.where(code == k, 1.0, -1.0), weight, left_out) for k in positives]
+    def _fit(self, X: Any, code: NDArray[np.intp], weights: SampleWeights) -> str:
+        fit_one, columns = self._binary_fit(), self._fitted_columns(X, weights.counted)
+        positives = [1] if self.classes_.size == 2 else range(self.classes_.size)
+        fits = [fit_one(columns, np.where(code == k, 1.0, -1.0), *weights[:2]) for k in positives]
         self._publish(fits, columns, X.dtype)
         if log_odds := [fit.loo_log_odds for fit in fits if fit.loo_log_odds is not None]:
-            self._publish_leave_one_out(coupled(np.column_stack(log_odds)), counts, code, X.dtype)
-        if not (self.outcome_.trustworthy or self.outcome_ is Outcome.EARLY):
-            warnings.warn(
-                f"{type(self).__name__}: {self.outcome_} after {self.n_iter_} iterations. "
-                f"{self.outcome_.advice}",
-                ConvergenceWarning,
-                stacklevel=2,
-            )
-        return self
+            self._publish_left_out(coupled(np.column_stack(log_odds)), code, weights.given, X.dtype)
+        return ""
 
     def decision_function(self, X: Any) -> NDArray[Any]:
         """Scores of the Bayes point, positive for ``classes_[1]``; of several classes, log-odds of each."""
@@ -100,24 +132,13 @@ class BayesPointBase(Saved, NotebookSummary, ClassifierMixin, BaseEstimator, ABC
         scores = self._points[0].scores(columns)[0] if two else self._log_odds(columns)
         return scores.astype(self.coef_.dtype, copy=False)
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """The class of each sample."""
-        scores = self.decision_function(X)
-        if self.classes_.size == 2:
-            return self.classes_[(scores > 0).astype(np.intp)]
-        return self.classes_[np.argmax(scores, axis=1)]
-
     def predict_proba(self, X: Any) -> NDArray[Any]:
         """Class probabilities.
 
         Several classes: given independent votes of every class against the rest, the probability that k
         alone is voted for.
         """
-        return np.exp(self._log_proba(X)).astype(self.coef_.dtype, copy=False)
-
-    def predict_log_proba(self, X: Any) -> NDArray[Any]:
-        """Logarithms of the class probabilities, exact far out where the probabilities round to zero."""
-        return self._log_proba(X).astype(self.coef_.dtype, copy=False)
+        return super().predict_proba(X)
 
     def vote_margin(self, X: Any) -> NDArray[Any]:
         """How clear the vote of all classifiers is: the share for a class minus that against it.
@@ -134,14 +155,10 @@ class BayesPointBase(Saved, NotebookSummary, ClassifierMixin, BaseEstimator, ABC
         margins = margins.astype(self.coef_.dtype, copy=False)
         return margins[:, 0] if self.classes_.size == 2 else margins
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
-
     # ------------------------------------------------------------------ columns
 
-    def _check_column_parameters(self) -> None:
+    def _check_parameters(self) -> None:
+        self._binary_fit()
         check_scalar(self.tol, "tol", Real, min_val=0.0)
         if self.n_components is not None:
             check_scalar(self.n_components, "n_components", Integral, min_val=1)
@@ -178,9 +195,7 @@ class BayesPointBase(Saved, NotebookSummary, ClassifierMixin, BaseEstimator, ABC
         return _as_they_are(Dense(self._basis.columns(samples)))
 
     def _new_columns(self, X: Any) -> Standardized:
-        check_is_fitted(self)
-        X = validate_data(self, X, reset=False, **STORAGE)
-        standardized = Standardized(operator_from(X), self._center, self._scale)
+        standardized = Standardized(operator_from(self._new_data(X)), self._center, self._scale)
         if self._basis is None:
             return standardized
         return _as_they_are(Dense(self._basis.columns(dense(standardized))))
@@ -203,14 +218,6 @@ class BayesPointBase(Saved, NotebookSummary, ClassifierMixin, BaseEstimator, ABC
             values = [fit.attributes[name] for fit in fits]
             setattr(self, name, values if len(fits) > 1 else values[0])
 
-    def _publish_leave_one_out(self, log_proba: Array, counts: Array, code: Any, dtype: Any) -> None:
-        share = counts / counts.sum()
-        wrong = np.argmax(log_proba, axis=1) != code
-        # Shares add up to one but for rounding.
-        self.loo_error_ = min(float(share @ wrong), 1.0)
-        self.loo_log_loss_ = -float(share @ log_proba[np.arange(code.size), code])
-        self.loo_proba_ = np.exp(log_proba).astype(dtype)
-
     # ------------------------------------------------------------------ the summary
 
     @abstractmethod
@@ -225,25 +232,21 @@ class BayesPointBase(Saved, NotebookSummary, ClassifierMixin, BaseEstimator, ABC
         if len(self._points) == 1:
             return ()
         text = "Every class has a Bayes point of its own, against the rest."
-        return (Sentence(text, (("against the rest", len(self._points)),)),)
+        return (said(text, ("against the rest", len(self._points))),)
 
     def _summary(self) -> Summary:
-        robust = Sentence(
-            "Columns were centred at their medians and scaled by their quartiles.", (("columns", "robust"),)
-        )
         columns = STANDARDISED if self.standardize else AS_THEY_ARE
+        if self.standardize == "robust":
+            text = "Columns were centred at their medians and scaled by their quartiles."
+            columns = said(text, ("columns", "robust"))
         name = "rbf, by random Fourier features" if self.random_features else self.kernel
         return Summary(
             **basics(self),
             method=self._account(),
-            columns=robust if self.standardize == "robust" else columns,
-            weight_std=np.asarray(self.coef_std_, dtype=np.float64),
+            columns=columns,
             scale=self._scale if self.standardize and self._basis is None else None,
             kernel=None if self._basis is None else KernelBasis(name),
             selects=False,
-            outcome=self.outcome_,
-            n_iter=self.n_iter_,
-            class_weight=self.class_weight,
         )
 
     def _log_odds(self, columns: Standardized) -> Array:
@@ -286,3 +289,14 @@ def _as_they_are(operator: Storage, constant: NDArray[np.bool_] | None = None) -
     """Columns whose lengths mean something, in the place of standardised ones."""
     n_columns = operator.shape[1]
     return Standardized(operator, np.zeros(n_columns), np.ones(n_columns), constant)
+
+
+def coupled(log_odds: Array) -> Array:
+    """Log probabilities of the classes from log-odds of each against the rest, one column if there are two.
+
+    If every class votes for itself independently with probability p_k, the probability that k alone does is
+    p_k Π_{j≠k} (1 - p_j); given that one alone does, that is a softmax of the log-odds.
+    """
+    if log_odds.shape[1] == 1:
+        log_odds = np.column_stack([-log_odds / 2, log_odds / 2])
+    return np.asarray(log_softmax(log_odds, axis=1))

@@ -110,8 +110,8 @@ class _Writer:
         match value:
             case None | bool() | str():
                 return str(value) if isinstance(value, np.str_) else value
-            case np.generic():
-                return self._scalar(value, where)
+            case np.generic() if value.dtype.kind in STORED_KINDS:
+                return {"$": "scalar", "dtype": value.dtype.name, "value": self.plain(value.item(), where)}
             case int():
                 return int(value)
             case float():
@@ -119,12 +119,8 @@ class _Writer:
             case np.ndarray():
                 return self._array(value, where)
             case dict():
-                return {
-                    "$": "dict",
-                    "items": [
-                        [self.plain(k, where), self.plain(v, f"{where}[{k!r}]")] for k, v in value.items()
-                    ],
-                }
+                items = [[self.plain(k, where), self.plain(v, f"{where}[{k!r}]")] for k, v in value.items()]
+                return {"$": "dict", "items": items}
             case list():
                 return [self.plain(item, where) for item in value]
             case set() | frozenset():
@@ -137,11 +133,6 @@ class _Writer:
             raise TypeError(_nameless(value, where))
         names = () if isinstance(value, Enum) else _field_names(type(value))
         return {"$": name} | {field: self.plain(getattr(value, field), f"{where}.{field}") for field in names}
-
-    def _scalar(self, value: np.generic, where: str) -> Any:
-        if value.dtype.kind not in STORED_KINDS:
-            raise TypeError(f"{where} is {_described(value)}, which cannot be written as data.")
-        return {"$": "scalar", "dtype": value.dtype.name, "value": self.plain(value.item(), where)}
 
     def _array(self, value: NDArray[Any], where: str) -> Any:
         if value.dtype.kind in "OU":
@@ -160,8 +151,7 @@ class _Writer:
         return {"$": "array", "name": name, "order": "F" if fortran else "C"}
 
     def _sparse(self, value: Any, where: str) -> Any:
-        if value.format not in ("csr", "csc"):
-            value = value.tocsr()
+        value = value if value.format in ("csr", "csc") else value.tocsr()
         return {
             "$": "sparse",
             "format": value.format,
@@ -268,13 +258,8 @@ class _Reader:
 
     def _sparse(self, plain: dict[str, Any], where: str) -> Any:
         parts = tuple(self.value(plain[part], where) for part in ("data", "indices", "indptr"))
-        kinds = {
-            ("csr", True): sp.csr_matrix,
-            ("csr", False): sp.csr_array,
-            ("csc", True): sp.csc_matrix,
-            ("csc", False): sp.csc_array,
-        }
-        matrix = kinds[plain["format"], bool(plain["matrix"])](parts, shape=tuple(plain["shape"]))
+        classes = {"csr": (sp.csr_array, sp.csr_matrix), "csc": (sp.csc_array, sp.csc_matrix)}
+        matrix = classes[plain["format"]][bool(plain["matrix"])](parts, shape=tuple(plain["shape"]))
         # Indices beyond the matrix would be read from memory that is not ours.
         matrix.check_format(full_check=True)
         return matrix

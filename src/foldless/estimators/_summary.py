@@ -29,19 +29,19 @@ class Sentence(NamedTuple):
     claims: tuple[tuple[str, Any], ...]
 
 
-STANDARDISED = Sentence(
+def said(text: str, *claims: tuple[str, Any]) -> Sentence:
+    return Sentence(text, claims)
+
+
+STANDARDISED = said(
     "Columns were centred and scaled to unit variance inside the fit, without a copy; predictions do not "
     "depend on their units.",
-    (("columns", "standardised"),),
+    ("columns", "standardised"),
 )
-AS_THEY_ARE = Sentence(
-    "Columns were used as they are, without centring or scaling.", (("columns", "as they are"),)
+BASIS_STANDARDISED = said(
+    "Basis functions were centred and scaled to unit variance inside the fit.", ("columns", "standardised")
 )
-
-
-BASIS_STANDARDISED = Sentence(
-    "Basis functions were centred and scaled to unit variance inside the fit.", (("columns", "standardised"),)
-)
+AS_THEY_ARE = said("Columns were used as they are, without centring or scaling.", ("columns", "as they are"))
 
 
 class LeaveOneOut(NamedTuple):
@@ -134,12 +134,18 @@ def summary_of(model: Any) -> Summary:
 
 
 def basics(model: Any) -> dict[str, Any]:
-    """What every estimator has."""
+    """What every estimator has, or may have."""
+    found = vars(model)
+    std = found.get("coef_std_")
     return {
         "described": " ".join(repr(model).split()),
         "classes": model.classes_,
         "n_features": int(model.n_features_in_),
         # scikit-learn sets it where columns have names.
-        "feature_names": vars(model).get("feature_names_in_"),
+        "feature_names": found.get("feature_names_in_"),
         "weights": np.atleast_2d(np.asarray(model.coef_, dtype=np.float64)),
+        "weight_std": None if std is None else np.asarray(std, dtype=np.float64),
+        "outcome": found.get("outcome_"),
+        "n_iter": found.get("n_iter_"),
+        "class_weight": found.get("class_weight"),
     }

@@ -27,6 +27,9 @@ class WarmStart:
 
     def _warmly(self, table: Table, recorder: Recorder, fit: Callable[..., Result]) -> Result:
         """The result of `fit`, which is given where the last fit of the same data ended, if there was one."""
+        if not self.warm_start:
+            self._warm = None  # of an earlier fit
+            return fit()
         known, warm = fingerprint(self, table), None
         if self._warm is not None and self._warm[0] == known:
             # What was learnt then is behind this answer, too. What refines an answer is done anew.

@@ -6,6 +6,7 @@ Small and correct rather than fast. What scikit-learn has (SVM, LDA, liblinear) 
 from __future__ import annotations
 
 import warnings
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real
 from typing import Any, Self
 
@@ -14,7 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import brentq
 from scipy.special import expit, log_expit
-from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_scalar
 from sklearn.utils.multiclass import check_classification_targets
@@ -22,9 +22,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from foldless.beliefs import Array
 from foldless.estimators._kernel_basis import Kernel, kernel_matrix
-from foldless.estimators._notebook import NotebookSummary
-from foldless.estimators._saving import Saved
-from foldless.estimators._summary import AS_THEY_ARE, STANDARDISED, KernelBasis, Sentence, Summary, basics
+from foldless.estimators._scikit_learn import Classifier
+from foldless.estimators._summary import AS_THEY_ARE, STANDARDISED, KernelBasis, Summary, basics, said
 from foldless.estimators._threads import one_blas_thread
 from foldless.estimators.smlr import SMLRClassifier
 from foldless.registry import registered
@@ -67,8 +66,8 @@ class SBMLRClassifier(SMLRClassifier):
         )
 
 
-class _Binary(Saved, NotebookSummary, ClassifierMixin, BaseEstimator):
-    """Labels of two classes as -1 and +1, and decisions back to labels."""
+class _Binary(Classifier):
+    """Labels of two classes as -1 and +1."""
 
     def _checked(self, X: Any, y: ArrayLike) -> tuple[Array, Array]:
         X, targets = validate_data(self, X, y, ensure_min_samples=2, dtype=np.float64)
@@ -82,14 +81,6 @@ class _Binary(Saved, NotebookSummary, ClassifierMixin, BaseEstimator):
             )
         return X, np.where(code == 1, 1.0, -1.0)
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """The class on whose side each sample lies."""
-        positive = self.decision_function(X) > 0
-        return self.classes_[positive.astype(np.intp)]
-
-    def decision_function(self, X: Any) -> Array:
-        raise NotImplementedError
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
@@ -97,6 +88,7 @@ class _Binary(Saved, NotebookSummary, ClassifierMixin, BaseEstimator):
 
 
 @registered("estimator/one-bit-cs")
+@dataclass(eq=False, repr=False)
 class OneBitCS(_Binary):
     """One-bit compressed sensing by convex programming [Plan, Vershynin 2013].
 
@@ -110,8 +102,8 @@ class OneBitCS(_Binary):
         s: how many features matter.
     """
 
-    def __init__(self, *, sparsity: float = 10) -> None:
-        self.sparsity = sparsity
+    _: KW_ONLY
+    sparsity: float = 10
 
     def fit(self, X: Any, y: ArrayLike) -> Self:
         """Fit to data of two classes; columns are standardised."""
@@ -125,10 +117,10 @@ class OneBitCS(_Binary):
         return self
 
     def _summary(self) -> Summary:
-        method = Sentence(
+        method = said(
             "Weights are those of one-bit compressed sensing by convex programming (Plan and Vershynin "
             f"2013), for an expected number of {self.sparsity:g} features.",
-            (("one-bit", float(self.sparsity)),),
+            ("one-bit", float(self.sparsity)),
         )
         return Summary(**basics(self), method=(method,), columns=STANDARDISED, selects=False)
 
@@ -170,6 +162,7 @@ def one_bit_weights(correlation: Array, sparsity: float) -> Array:
 
 
 @registered("estimator/rvm")
+@dataclass(eq=False, repr=False)
 class RVMClassifier(_Binary):
     """Relevance vector machine for two classes [Tipping 2001].
 
@@ -195,20 +188,12 @@ class RVMClassifier(_Binary):
     basis_, basis_indices_ : the relevance vectors and their positions, with a kernel
     """
 
-    def __init__(
-        self,
-        *,
-        kernel: Kernel | None = "rbf",
-        gamma: float | None = None,
-        fit_intercept: bool = True,
-        tol: float = 1e-3,
-        max_iter: int = 500,
-    ) -> None:
-        self.kernel = kernel
-        self.gamma = gamma
-        self.fit_intercept = fit_intercept
-        self.tol = tol
-        self.max_iter = max_iter
+    _: KW_ONLY
+    kernel: Kernel | None = "rbf"
+    gamma: float | None = None
+    fit_intercept: bool = True
+    tol: float = 1e-3
+    max_iter: int = 500
 
     def fit(self, X: Any, y: ArrayLike) -> Self:
         """Fit to data of two classes."""
@@ -245,10 +230,11 @@ class RVMClassifier(_Binary):
 
     def _summary(self) -> Summary:
         on = "features" if self.kernel is None else "kernels around the training samples"
-        method = Sentence(
+        method = said(
             f"A relevance vector machine on {on} was fitted (Tipping 2001): their weights have Gaussian "
             "priors whose precisions were learnt by maximising the evidence.",
-            (("relevance", self.n_kept_), ("kernel", self.kernel is not None)),
+            ("relevance", self.n_kept_),
+            ("kernel", self.kernel is not None),
         )
         return Summary(
             **basics(self),
@@ -256,7 +242,6 @@ class RVMClassifier(_Binary):
             columns=AS_THEY_ARE,
             kernel=None if self.kernel is None else KernelBasis(self.kernel, self.basis_indices_),
             selects=False,
-            n_iter=self.n_iter_,
         )
 
     def decision_function(self, X: Any) -> Array:

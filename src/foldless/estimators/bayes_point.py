@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real
 from typing import Any, Literal
 
@@ -10,10 +11,8 @@ from numpy.typing import NDArray
 from sklearn.utils import check_scalar
 
 from foldless.beliefs import Array
-from foldless.estimators._bayes_points import BayesPointBase, BinaryFit, dense
-from foldless.estimators._binary_points import KnapsackPoint, OneAgainstRest
-from foldless.estimators._kernel_basis import Kernel
-from foldless.estimators._summary import Sentence
+from foldless.estimators._bayes_points import BayesPointBase, BinaryFit, KnapsackPoint, OneAgainstRest, dense
+from foldless.estimators._summary import Sentence, said
 from foldless.operators import Standardized
 from foldless.registry import registered
 from foldless.solvers.knapsack import ENGINES, PRIORS, Histograms, LogPrior, Machine
@@ -25,6 +24,7 @@ MOST_BYTES = 4e9
 
 
 @registered("estimator/bayes-point")
+@dataclass(eq=False, repr=False)
 class BayesPointClassifier(BayesPointBase):
     """The Bayes point of the 0-1 loss, by messages over knapsack problems [Potetz 2011].
 
@@ -110,52 +110,17 @@ class BayesPointClassifier(BayesPointBase):
     True
     """
 
-    def __init__(
-        self,
-        prior: str | LogPrior = "l2",
-        *,
-        violation_cost: float | str = "auto",
-        beta: float | str = "auto",
-        n_sweeps: int | str = "auto",
-        n_bins: int = 128,
-        weight_range: float = 4.0,
-        messages: Literal["linear", "exact"] = "linear",
-        outer_every: int | None = None,
-        engine: Literal["auto", "numba", "numpy"] = "auto",
-        n_folds: int = 5,
-        kernel: Kernel | None = None,
-        gamma: float | None = None,
-        degree: float = 3,
-        coef0: float = 1,
-        n_components: int | None = None,
-        random_features: bool = False,
-        standardize: bool | Literal["robust"] = True,
-        class_weight: dict[Any, float] | str | None = None,
-        tol: float = 1e-4,
-        random_state: Any = 0,
-        verbose: int = 0,
-    ) -> None:
-        self.prior = prior
-        self.violation_cost = violation_cost
-        self.beta = beta
-        self.n_sweeps = n_sweeps
-        self.n_bins = n_bins
-        self.weight_range = weight_range
-        self.messages = messages
-        self.outer_every = outer_every
-        self.engine = engine
-        self.n_folds = n_folds
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.n_components = n_components
-        self.random_features = random_features
-        self.standardize = standardize
-        self.class_weight = class_weight
-        self.tol = tol
-        self.random_state = random_state
-        self.verbose = verbose
+    prior: str | LogPrior = "l2"
+    _: KW_ONLY
+    violation_cost: float | str = "auto"
+    beta: float | str = "auto"
+    n_sweeps: int | str = "auto"
+    n_bins: int = 128
+    weight_range: float = 4.0
+    messages: Literal["linear", "exact"] = "linear"
+    outer_every: int | None = None
+    engine: Literal["auto", "numba", "numpy"] = "auto"
+    n_folds: int = 5
 
     def _binary_fit(self) -> BinaryFit:
         machine, choices = self._checked_machine(), self._checked_choices()
@@ -171,9 +136,8 @@ class BayesPointClassifier(BayesPointBase):
         return fit
 
     def _checked_machine(self) -> Machine:
-        for name, known in (("messages", ("linear", "exact")), ("engine", ENGINES)):
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name} must be one of {list(known)}; got {getattr(self, name)!r}.")
+        self._check_one_of("messages", ("linear", "exact"))
+        self._check_one_of("engine", ENGINES)
         if not callable(self.prior) and self.prior not in PRIORS:
             raise ValueError(
                 f"prior must be one of {list(PRIORS)} or a function from weights to log densities; got "
@@ -215,27 +179,29 @@ class BayesPointClassifier(BayesPointBase):
         return (value,)
 
     def _account(self) -> tuple[Sentence, ...]:
-        point = Sentence(
+        point = said(
             f"The Bayes point of the 0-1 loss on {self._on} was found by messages over knapsack problems "
             "(Potetz 2011).",
-            (("knapsacks", True), ("kernel", self._basis is not None)),
+            ("knapsacks", True),
+            ("kernel", self._basis is not None),
         )
-        several = len(self._points) > 1
-        settings = self.settings_ if several else [self.settings_]
+        settings = self.settings_ if len(self._points) > 1 else [self.settings_]
         if np.all(np.isfinite(self.cv_error_)):
-            said = Sentence(
-                f"It is an average over {sum(map(len, settings))} settings of cost, power and sweeps, "
-                f"weighted by errors on samples left out by {self.n_folds} folds.",
-                (("folds", self.n_folds), ("settings", sum(map(len, settings)))),
+            n_settings = sum(map(len, settings))
+            found = said(
+                f"It is an average over {n_settings} settings of cost, power and sweeps, weighted by errors "
+                f"on samples left out by {self.n_folds} folds.",
+                ("folds", self.n_folds),
+                ("settings", n_settings),
             )
         else:
             first = settings[0][0]
-            said = Sentence(
+            found = said(
                 f"A violation costs {first.cost:g}, max-marginals are taken to the power {first.beta:g}, and "
                 f"every weight was visited {first.n_sweeps} times: nothing of that was compared.",
-                (("settings", len(settings)),),
+                ("settings", len(settings)),
             )
-        return (point, *self._each_class(), said)
+        return (point, *self._each_class(), found)
 
     def _check_size(self, shape: tuple[int, int]) -> None:
         n_samples, n_columns = shape

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,7 @@ from sklearn.base import clone
 
 from foldless.beliefs import Array
 from foldless.channels import FlippedLabels, Logistic, Multinomial
-from foldless.estimators._base import (
-    MessagePassingClassifier,
-    checked_generative_weight,
-    checked_stopping,
-)
+from foldless.estimators._base import MessagePassingClassifier, checked_generative_weight, checked_stopping
 from foldless.estimators._reading import sample_weights, training_data
 from foldless.estimators._summary import Summary
 from foldless.estimators._warm import WarmStart
@@ -40,6 +36,7 @@ SOLVER = GAMP()
 
 
 @registered("estimator/sparse")
+@dataclass(eq=False, repr=False)
 class SparseClassifier(WarmStart, MessagePassingClassifier):
     """Find the few features that decide a class, and classify with them.
 
@@ -117,30 +114,12 @@ class SparseClassifier(WarmStart, MessagePassingClassifier):
     True
     """
 
-    def __init__(
-        self,
-        *,
-        always_keep: Sequence[str] | Sequence[int] | None = None,
-        class_weight: dict[Any, float] | str | None = None,
-        fdr: float = 0.1,
-        generative_weight: float | str = "auto",
-        tol: float = 1e-4,
-        max_iter: int = 1000,
-        warm_start: bool = False,
-        verbose: int = 0,
-        n_jobs: int | None = None,
-        checkpoint: str | Path | None = None,
-    ) -> None:
-        self.always_keep = always_keep
-        self.class_weight = class_weight
-        self.fdr = fdr
-        self.generative_weight = generative_weight
-        self.tol = tol
-        self.max_iter = max_iter
-        self.warm_start = warm_start
-        self.verbose = verbose
-        self.n_jobs = n_jobs
-        self.checkpoint = checkpoint
+    _: KW_ONLY
+    always_keep: Sequence[str] | Sequence[int] | None = None
+    generative_weight: float | str = "auto"
+    warm_start: bool = False
+    n_jobs: int | None = None
+    checkpoint: str | Path | None = None
 
     def _choices(self, n_classes: int) -> Choices:
         channel = FlippedLabels(Logistic()) if n_classes == 2 else Multinomial(n_classes)
@@ -158,10 +137,10 @@ class SparseClassifier(WarmStart, MessagePassingClassifier):
         """What `fit` would do with these data, and why: `Plan.reasons`. Nothing is fitted."""
         reader = clone(self)  # reading leaves attributes behind
         operator, targets = training_data(reader, X, y)
-        classes, _ = reader._encoded(targets)
+        classes, code = reader._encoded(targets)
         weight, *_ = sample_weights(targets, sample_weight, self.class_weight, classes)
         standardized, kept = Standardized.fit(operator, weight), reader._kept_positions(operator.shape[1])
-        found = survey(standardized, np.searchsorted(classes, targets), weight, classes.size, kept)
+        found = survey(standardized, code, weight, classes.size, kept)
         return self._planned(found, reader._choices(classes.size), groups is not None)
 
     def _planned(self, found: Survey, choices: Choices, groups: bool) -> Plan:
@@ -177,10 +156,7 @@ class SparseClassifier(WarmStart, MessagePassingClassifier):
             table = replace(table, left_out=table.left_out.singly())
         fractions = found.nonzero_fraction
         fit = partial(fit_table, table, planned, choices, recorder, nonzero_fraction=fractions)
-        if self.warm_start:
-            return self._warmly(table, recorder, fit)
-        self._warm = None  # of an earlier fit
-        return fit()
+        return self._warmly(table, recorder, fit)
 
     def _summary(self) -> Summary:
         return replace(super()._summary(), credible_sets=vars(self).get("credible_sets_"))

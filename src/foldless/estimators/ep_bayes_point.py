@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from sklearn.utils import check_scalar
 
 from foldless.beliefs import Array
 from foldless.channels import Channel, channel_from
-from foldless.estimators._account import (
-    FROM_CAVITIES,
-    SOLVERS,
-    TUNINGS,
-    component_name,
-    meaning,
-    parameters,
-)
-from foldless.estimators._bayes_points import BayesPointBase, BinaryFit
-from foldless.estimators._binary_points import EPPoint, OneAgainstRest
-from foldless.estimators._kernel_basis import Kernel
-from foldless.estimators._summary import LeaveOneOut, Sentence, Summary
+from foldless.estimators._account import FROM_CAVITIES, SOLVERS, TUNINGS, component_name, meaning, parameters
+from foldless.estimators._bayes_points import BayesPointBase, BinaryFit, EPPoint, OneAgainstRest
+from foldless.estimators._summary import Sentence, Summary
 from foldless.operators import Standardized
 from foldless.problem import History
 from foldless.registry import registered
@@ -37,6 +28,7 @@ N_BINS = 128
 
 
 @registered("estimator/ep-bayes-point")
+@dataclass(eq=False, repr=False)
 class EPBayesPointClassifier(BayesPointBase):
     """The Bayes point machine by expectation propagation [Minka 2001].
 
@@ -81,36 +73,9 @@ class EPBayesPointClassifier(BayesPointBase):
     True
     """
 
-    def __init__(
-        self,
-        channel: str | Channel = "auto",
-        *,
-        kernel: Kernel | None = None,
-        gamma: float | None = None,
-        degree: float = 3,
-        coef0: float = 1,
-        n_components: int | None = None,
-        random_features: bool = False,
-        standardize: bool | Literal["robust"] = True,
-        class_weight: dict[Any, float] | str | None = None,
-        tol: float = 1e-4,
-        max_iter: int = 500,
-        random_state: Any = 0,
-        verbose: int = 0,
-    ) -> None:
-        self.channel = channel
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.n_components = n_components
-        self.random_features = random_features
-        self.standardize = standardize
-        self.class_weight = class_weight
-        self.tol = tol
-        self.max_iter = max_iter
-        self.random_state = random_state
-        self.verbose = verbose
+    channel: str | Channel = "auto"
+    _: KW_ONLY
+    max_iter: int = 500
 
     def _binary_fit(self) -> BinaryFit:
         check_scalar(self.max_iter, "max_iter", Integral, min_val=1)
@@ -151,10 +116,7 @@ class EPBayesPointClassifier(BayesPointBase):
         return list(attribute) if len(self._points) > 1 else [attribute]
 
     def _summary(self) -> Summary:
-        loo = LeaveOneOut(
-            self.loo_proba_.astype(np.float64), self.loo_error_, self.loo_log_loss_, FROM_CAVITIES
-        )
-        found = replace(super()._summary(), loo=loo)
+        found = replace(super()._summary(), loo=self._left_out(FROM_CAVITIES))
         if len(self._points) > 1:
             return found
         return replace(

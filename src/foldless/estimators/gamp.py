@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,7 @@ from foldless.channels import (
     Pinned,
     channel_from,
 )
-from foldless.estimators._base import (
-    MessagePassingClassifier,
-    checked_generative_weight,
-    checked_stopping,
-)
+from foldless.estimators._base import MessagePassingClassifier, checked_generative_weight, checked_stopping
 from foldless.estimators._warm import WarmStart
 from foldless.priors import (
     NO_HYPER_PRIOR,
@@ -48,9 +45,11 @@ from foldless.tuning.table import Layout, Table
 
 SOLVERS = ("gamp", "ep", "vamp", "hygamp")
 TUNINGS = ("em", "sure")
+MADE_BY_THE_ESTIMATOR = (Blended, BlendedMultinomial, Pinned)
 
 
 @registered("estimator/gamp")
+@dataclass(eq=False, repr=False)
 class GAMPClassifier(WarmStart, MessagePassingClassifier):
     """Classification by approximate message passing, two classes or more.
 
@@ -147,59 +146,29 @@ class GAMPClassifier(WarmStart, MessagePassingClassifier):
     True
     """
 
-    def __init__(
-        self,
-        prior: str | Prior = "auto",
-        channel: str | Channel = "logistic",
-        *,
-        solver: str | Solver[Any] = "gamp",
-        rule: Rule = "sum-product",
-        generative_weight: float | str = "auto",
-        tune: bool | Sequence[str] = True,
-        tuning: str = "em",
-        hyper_prior: HyperPrior | str | None = "weak",
-        variances: Variances = "rank-one",
-        damping: float | str | Damping = "adaptive",
-        mean_removal: bool = False,
-        always_keep: Sequence[str] | Sequence[int] | None = None,
-        fit_intercept: bool = True,
-        class_weight: dict[Any, float] | str | None = None,
-        fdr: float = 0.1,
-        tol: float = 1e-4,
-        max_iter: int = 1000,
-        warm_start: bool = False,
-        verbose: int = 0,
-        n_jobs: int | None = None,
-        checkpoint: str | Path | None = None,
-    ) -> None:
-        self.prior = prior
-        self.channel = channel
-        self.solver = solver
-        self.rule = rule
-        self.generative_weight = generative_weight
-        self.tune = tune
-        self.tuning = tuning
-        self.hyper_prior = hyper_prior
-        self.variances = variances
-        self.damping = damping
-        self.mean_removal = mean_removal
-        self.always_keep = always_keep
-        self.fit_intercept = fit_intercept
-        self.class_weight = class_weight
-        self.fdr = fdr
-        self.tol = tol
-        self.max_iter = max_iter
-        self.warm_start = warm_start
-        self.verbose = verbose
-        self.n_jobs = n_jobs
-        self.checkpoint = checkpoint
+    prior: str | Prior = "auto"
+    channel: str | Channel = "logistic"
+    _: KW_ONLY
+    solver: str | Solver[Any] = "gamp"
+    rule: Rule = "sum-product"
+    generative_weight: float | str = "auto"
+    tune: bool | Sequence[str] = True
+    tuning: str = "em"
+    hyper_prior: HyperPrior | str | None = "weak"
+    variances: Variances = "rank-one"
+    damping: float | str | Damping = "adaptive"
+    mean_removal: bool = False
+    always_keep: Sequence[str] | Sequence[int] | None = None
+    fit_intercept: bool = True
+    warm_start: bool = False
+    n_jobs: int | None = None
+    checkpoint: str | Path | None = None
 
     def _choices(self, n_classes: int) -> Choices:
         channel = self._channel(n_classes)
         prior = self._prior(n_classes)
         solver = self._solver(n_classes)
-        if self.tuning not in TUNINGS:
-            raise ValueError(f"tuning must be one of {TUNINGS}; got {self.tuning!r}.")
+        self._check_one_of("tuning", TUNINGS)
         weight = checked_generative_weight(self.generative_weight, channel)
         if not isinstance(solver, GAMP):
             if weight:
@@ -303,21 +272,15 @@ class GAMPClassifier(WarmStart, MessagePassingClassifier):
             groups=table.left_out.group is not None,
             budget=self._budget,
         )
-        fit = partial(fit_table, table, plan, choices, recorder)
-        if self.warm_start:
-            return self._warmly(table, recorder, fit)
-        self._warm = None  # of an earlier fit
-        return fit()
+        return self._warmly(table, recorder, partial(fit_table, table, plan, choices, recorder))
 
 
 def _plain_channel(channel: Channel) -> Channel:
     """A channel that is not blended yet: its ridge would be missing."""
     inner = channel
-    while (base := getattr(inner, "base", None)) is not None:
-        if isinstance(inner, Blended | BlendedMultinomial | Pinned):
-            break
-        inner = base
-    if isinstance(inner, Blended | BlendedMultinomial | Pinned):
+    while not isinstance(inner, MADE_BY_THE_ESTIMATOR) and hasattr(inner, "base"):
+        inner = inner.base
+    if isinstance(inner, MADE_BY_THE_ESTIMATOR):
         raise ValueError(
             f"{type(inner).__name__} is made by the estimator itself, together with what belongs to it. "
             "Pass a Logistic channel and generative_weight=..., or mean_removal=True, instead."

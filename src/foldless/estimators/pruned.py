@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Real
 from typing import Any, Literal
 
@@ -13,9 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from foldless.beliefs import Array
 from foldless.channels import Channel, channel_from
-from foldless.estimators._account import Account
 from foldless.estimators._base import MessagePassingClassifier, checked_stopping
-from foldless.estimators._summary import Sentence, Summary
+from foldless.estimators._summary import Sentence, Summary, said
 from foldless.operators.whitened import WHITENINGS, Whiten
 from foldless.priors import NO_HYPER_PRIOR, Pruned, SupportsInclusion
 from foldless.problem import Solution
@@ -47,6 +46,7 @@ TUNINGS = ("grid", "continuous")
 
 
 @registered("estimator/pruned")
+@dataclass(eq=False, repr=False)
 class PrunedBayesClassifier(MessagePassingClassifier):
     """A Bayes classifier that keeps a fixed share of the features [Uda, Kabashima 2005].
 
@@ -121,41 +121,19 @@ class PrunedBayesClassifier(MessagePassingClassifier):
     """
 
     always_keep = None  # every feature may be pruned
+    _can_blend = False
 
-    def __init__(
-        self,
-        density: float | Iterable[float] | str = "loo",
-        noise: float | Iterable[float] | str = "loo",
-        *,
-        channel: str | Channel = "step",
-        tuning: str = "grid",
-        whiten: Whiten | None = None,
-        standardize: bool = True,
-        messages: Messages = "per-node",
-        variances: Variances = "rank-one",
-        damping: float | str | Damping = "adaptive",
-        fit_intercept: bool = True,
-        class_weight: dict[Any, float] | str | None = None,
-        fdr: float = 0.1,
-        tol: float = 1e-4,
-        max_iter: int = 1000,
-        verbose: int = 0,
-    ) -> None:
-        self.density = density
-        self.noise = noise
-        self.channel = channel
-        self.tuning = tuning
-        self.whiten = whiten
-        self.standardize = standardize
-        self.messages = messages
-        self.variances = variances
-        self.damping = damping
-        self.fit_intercept = fit_intercept
-        self.class_weight = class_weight
-        self.fdr = fdr
-        self.tol = tol
-        self.max_iter = max_iter
-        self.verbose = verbose
+    density: float | Iterable[float] | str = "loo"
+    noise: float | Iterable[float] | str = "loo"
+    _: KW_ONLY
+    channel: str | Channel = "step"
+    tuning: str = "grid"
+    whiten: Whiten | None = None
+    standardize: bool = True
+    messages: Messages = "per-node"
+    variances: Variances = "rank-one"
+    damping: float | str | Damping = "adaptive"
+    fit_intercept: bool = True
 
     def _choices(self, n_classes: int) -> Choices:
         if n_classes > 2:
@@ -190,8 +168,7 @@ class PrunedBayesClassifier(MessagePassingClassifier):
 
     def _search(self, n_features: int | None) -> Search:
         """What to choose from; of the paper's densities those that are at least one of the features."""
-        if self.tuning not in TUNINGS:
-            raise ValueError(f"tuning must be one of {TUNINGS}; got {self.tuning!r}.")
+        self._check_one_of("tuning", TUNINGS)
         continuous = self.tuning == "continuous"
         densities: tuple[float, ...] = COARSE_DENSITIES if continuous else DENSITIES
         if n_features is not None:
@@ -246,28 +223,22 @@ class PrunedBayesClassifier(MessagePassingClassifier):
         return np.ones(found.table.shape[1])
 
     def _account(self) -> tuple[Sentence, ...]:
-        account = Account(
-            self.plan_, self.record_, self.models_, self.prior_, self.channel_, None, 0, self.classes_.size
-        )
         pair, n = f"Density {self.density_:.4g} and noise {self.noise_:.4g}", len(self.tried_)
         by = "log loss" if self._search(None).continuous else "error"
         chosen = f"are those of {n} pairs with the smallest leave-one-out {by}, which is therefore optimistic"
-        said = [Sentence(f"{pair} {chosen if n > 1 else 'were given'}.", (("pairs", n),))]
-        if self.whiten is not None:
-            text = f"Samples were whitened first, and {self.whiten} are what is switched on and off."
-            said.append(Sentence(text, (("whitened", self.whiten),)))
-        return (*account.sentences(), *said)
+        account = (*super()._account(), said(f"{pair} {chosen if n > 1 else 'were given'}.", ("pairs", n)))
+        if self.whiten is None:
+            return account
+        text = f"Samples were whitened first, and {self.whiten} are what is switched on and off."
+        return (*account, said(text, ("whitened", self.whiten)))
 
     def _summary(self) -> Summary:
         # In the paper's units a sample has unit length; without `standardize` columns share one scale.
         n_varying = max(int(np.count_nonzero(np.any(self.coef_std_ != 0, axis=0))), 1)
-        centred = Sentence(
-            "Columns were centred inside the fit, and all of them divided by one number.",
-            (("columns", "centred"),),
-        )
         found = super()._summary()
         if not self.standardize:
-            return replace(found, scale=None, columns=centred)
+            text = "Columns were centred inside the fit, and all of them divided by one number."
+            return replace(found, scale=None, columns=said(text, ("columns", "centred")))
         return replace(found, scale=self._scale / np.sqrt(n_varying))
 
     def decision_function(self, X: Any) -> NDArray[Any]:

@@ -2,40 +2,33 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.sparse import issparse
 from scipy.special import log_softmax, softmax
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.feature_selection import SelectorMixin
 from sklearn.utils import check_scalar
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from foldless.beliefs import Array
 from foldless.estimators._kernel_basis import Kernel, kernel_matrix
-from foldless.estimators._notebook import NotebookSummary
-from foldless.estimators._reading import STORAGE, sample_weights
-from foldless.estimators._saving import Saved
+from foldless.estimators._reading import SampleWeights
+from foldless.estimators._scikit_learn import SelectingClassifier
 from foldless.estimators._summary import (
     AS_THEY_ARE,
     BASIS_STANDARDISED,
     STANDARDISED,
     KernelBasis,
-    LeaveOneOut,
     Sentence,
     Summary,
     basics,
+    said,
 )
-from foldless.estimators._threads import one_blas_thread
 from foldless.operators import Operator, Standardized, operator_from
-from foldless.problem import Outcome
 from foldless.registry import registered
 from foldless.solvers.smlr import ALGORITHMS, L1, PENALTIES, Labels, Regression, RegressionFit, Stop
 from foldless.solvers.smlr.newton_loo import NewtonLOO, scored
@@ -68,7 +61,8 @@ BOUND_DELTA = 0.05
 
 
 @registered("estimator/smlr")
-class SMLRClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, BaseEstimator):
+@dataclass(eq=False, repr=False)
+class SMLRClassifier(SelectingClassifier):
     """Sparse multinomial logistic regression [Krishnapuram, Carin, Figueiredo, Hartemink 2005].
 
     The classifier that minimises log loss plus a penalty, for any number of classes, on the features
@@ -138,134 +132,56 @@ class SMLRClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, Bas
     True
     """
 
-    def __init__(
-        self,
-        *,
-        penalty: Literal["l1", "l2", "group", "none"] = "l1",
-        rate: float | str = "auto",
-        tuning: Literal["alo", "bayes", "bound", "cv"] = "alo",
-        kernel: Kernel | None = None,
-        gamma: float | None = None,
-        degree: float = 3,
-        coef0: float = 1,
-        algorithm: str = "auto",
-        standardize: bool = True,
-        fit_intercept: bool = True,
-        reference_class: Any = None,
-        class_weight: dict[Any, float] | str | None = None,
-        n_rates: int = 50,
-        n_folds: int = 10,
-        tol: float = 1e-6,
-        max_iter: int = 10_000,
-    ) -> None:
-        self.penalty = penalty
-        self.rate = rate
-        self.tuning = tuning
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.algorithm = algorithm
-        self.standardize = standardize
-        self.fit_intercept = fit_intercept
-        self.reference_class = reference_class
-        self.class_weight = class_weight
-        self.n_rates = n_rates
-        self.n_folds = n_folds
-        self.tol = tol
-        self.max_iter = max_iter
-
-    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Fit to data of two classes or more.
-
-        Parameters
-        ----------
-        X : array, data frame or sparse matrix of shape (n_samples, n_features)
-        y : array of shape (n_samples,)
-        sample_weight : array of shape (n_samples,), optional
-            How often each sample counts: weight 2 is the same as the row twice.
-        """
-        self._check_choices()
-        X, targets = validate_data(self, X, y, ensure_min_samples=2, **STORAGE)
-        check_classification_targets(targets)
-        self.classes_, code = np.unique(targets, return_inverse=True)
-        if self.classes_.size == 1:
-            raise ValueError(
-                f"SMLRClassifier needs samples of two classes or more, but y contains only one class, "
-                f"{self.classes_[0]!r}. Check that the label column is the right one."
-            )
-        weight, left_out, label_weight = sample_weights(
-            targets, sample_weight, self.class_weight, self.classes_
-        )
-        labels = Labels.of(code, self.classes_.size, weight, self._reference())
-        with one_blas_thread():
-            basis = self._fitted_basis(X, weight, label_weight)
-            self._fit_basis(basis, labels, left_out, label_weight)
-        if self.outcome_ is not Outcome.CONVERGED:
-            warnings.warn(
-                f"SMLRClassifier: {self.outcome_} after {self.n_iter_} iterations, with a duality gap of "
-                f"{self.duality_gap_:.1e}. {self.outcome_.advice}",
-                ConvergenceWarning,
-                stacklevel=2,
-            )
-        return self
+    _: KW_ONLY
+    penalty: Literal["l1", "l2", "group", "none"] = "l1"
+    rate: float | str = "auto"
+    tuning: Literal["alo", "bayes", "bound", "cv"] = "alo"
+    kernel: Kernel | None = None
+    gamma: float | None = None
+    degree: float = 3
+    coef0: float = 1
+    algorithm: str = "auto"
+    standardize: bool = True
+    fit_intercept: bool = True
+    reference_class: Any = None
+    class_weight: dict[Any, float] | str | None = None
+    n_rates: int = 50
+    n_folds: int = 10
+    tol: float = 1e-6
+    max_iter: int = 10_000
 
     def decision_function(self, X: Any) -> NDArray[Any]:
         """Scores: for two classes the log-odds of ``classes_[1]``, else one score per class."""
         scores = self._class_scores(X)
         return scores[:, 1] - scores[:, 0] if self.classes_.size == 2 else scores
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """The most probable class of each sample."""
-        likeliest = np.argmax(self._class_scores(X), axis=1)
-        return self.classes_[likeliest]
-
     def predict_proba(self, X: Any) -> NDArray[Any]:
         """Class probabilities."""
         return softmax(self._class_scores(X), axis=1)
 
-    def predict_log_proba(self, X: Any) -> NDArray[Any]:
-        """Logarithms of the class probabilities, exact far out where the probabilities round to zero."""
-        return log_softmax(self._class_scores(X), axis=1)
-
     def get_support(self, indices: bool = False) -> NDArray[Any]:
         """The features that the classifier uses; with a kernel all of them (see `basis_indices_`)."""
         check_is_fitted(self)
-        mask = (
-            np.any(self.coef_ != 0, axis=0)
-            if self.kernel is None
-            else np.ones(self.n_features_in_, dtype=bool)
-        )
+        kernel = self.kernel is not None
+        mask = np.ones(self.n_features_in_, dtype=bool) if kernel else np.any(self.coef_ != 0, axis=0)
         return np.flatnonzero(mask) if indices else mask
-
-    def _get_support_mask(self) -> NDArray[np.bool_]:
-        return self.get_support()
 
     def penalised_basis(self, X: Any) -> tuple[Operator, Array, float]:
         """For two classes: the columns as the penalty sees them, their weights, and the intercept.
 
         Of a kernel, only the kept basis functions; the others have weight zero and are forgotten.
         """
-        check_is_fitted(self)
-        X = validate_data(self, X, reset=False, **STORAGE)
-        return self._operator(X), self._weights_inside[:, 0], float(self._intercept_inside[0])
+        return self._operator(self._new_data(X)), self._weights_inside[:, 0], float(self._intercept_inside[0])
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags
+    def _log_proba(self, X: Any) -> Array:
+        return log_softmax(self._class_scores(X), axis=1)
 
     # ------------------------------------------------------------------ choices
 
-    def _check_choices(self) -> None:
-        for name, known in (
-            ("penalty", tuple(PENALTIES)),
-            ("tuning", TUNINGS),
-            ("algorithm", tuple(ALGORITHMS)),
-        ):
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name} must be one of {list(known)}; got {getattr(self, name)!r}.")
+    def _check_parameters(self) -> None:
+        self._check_one_of("penalty", PENALTIES)
+        self._check_one_of("tuning", TUNINGS)
+        self._check_one_of("algorithm", ALGORITHMS)
         if isinstance(self.rate, str):
             if self.rate != "auto":
                 raise ValueError(f"rate must be 'auto' or a positive number; got {self.rate!r}.")
@@ -296,10 +212,8 @@ class SMLRClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, Bas
     def _fitted_basis(self, X: Any, weight: Array, count: Array) -> Operator:
         """The columns that carry weights, standardised by the training samples."""
         operator = operator_from(X)
-        # An earlier fit may have had a kernel.
         for name in ("basis_", "basis_indices_"):
-            if hasattr(self, name):
-                delattr(self, name)
+            self.__dict__.pop(name, None)  # of an earlier fit
         if self.kernel is not None:
             self._kernel_gamma = self._default_gamma(operator, count)
             # A row that is there twice, or not at all, is no reason for another basis function.
@@ -307,7 +221,8 @@ class SMLRClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, Bas
             self.basis_ = X[self.basis_indices_]
             operator = operator_from(self._kernel(X, self.basis_))
         if not self.standardize:
-            self._center, self._scale = _nothing_done(operator.shape[1])
+            self._center: Array = np.zeros(operator.shape[1])
+            self._scale: Array = np.ones(operator.shape[1])
             return operator
         standardized = Standardized.fit(operator, weight)
         self._center, self._scale = standardized.center, standardized.scale
@@ -333,8 +248,7 @@ class SMLRClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, Bas
 
     def _class_scores(self, X: Any) -> NDArray[Any]:
         """One score per class; that of a class without weights is zero."""
-        check_is_fitted(self)
-        X = validate_data(self, X, reset=False, **STORAGE)
+        X = self._new_data(X)
         scores = np.zeros((X.shape[0], self.classes_.size))
         inside: Array = np.tile(self._intercept_inside, (X.shape[0], 1))
         if self._weights_inside.shape[0]:
@@ -344,7 +258,10 @@ class SMLRClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, Bas
 
     # ------------------------------------------------------------------ the fit
 
-    def _fit_basis(self, basis: Operator, labels: Labels, left_out: Array, label_weight: Array) -> None:
+    def _fit(self, X: Any, code: NDArray[np.intp], weights: SampleWeights) -> str:
+        sample_weight, left_out, label_weight = weights
+        labels = Labels.of(code, self.classes_.size, sample_weight, self._reference())
+        basis = self._fitted_basis(X, sample_weight, label_weight)
         kind = PENALTIES[self.penalty]
         n_rows, n_columns = basis.shape
         reduced = None if kind.sparse or n_columns <= n_rows else row_space(basis)
@@ -356,9 +273,9 @@ class SMLRClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, Bas
         loo = tuned.loo or NewtonLOO(problem, left_out, label_weight).of(penalty, fitted)
         # Whatever the rate was chosen for, errors are reported as errors.
         loo = scored(loo.log_proba, labels.code, label_weight)
-        weights = fitted.coef(problem.operator.shape[1])
+        inside = fitted.coef(problem.operator.shape[1])
         if reduced is not None:
-            weights = basis.adjoint(reduced.back @ weights)
+            inside = basis.adjoint(reduced.back @ inside)
 
         self.rate_ = fitted.rate
         self.rate_path_ = list(zip(tuned.rates.tolist(), tuned.criterion.tolist(), strict=True))
@@ -367,7 +284,8 @@ class SMLRClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, Bas
         self.n_iter_ = max(tuned.n_iter, 1)
         self.loo_proba_ = np.exp(loo.log_proba).astype(basis.dtype)
         self.loo_log_loss_, self.loo_error_ = loo.log_loss, loo.error
-        self._publish_weights(weights, fitted.intercept, labels, basis.dtype)
+        self._publish_weights(inside, fitted.intercept, labels, basis.dtype)
+        return f", with a duality gap of {self.duality_gap_:.1e}"
 
     def _publish_weights(self, weights: Array, intercept: Array, labels: Labels, dtype: Any) -> None:
         if self.kernel is not None:
@@ -413,20 +331,15 @@ class SMLRClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, Bas
     def _summary(self) -> Summary:
         kernel = None if self.kernel is None else KernelBasis(self.kernel, self.basis_indices_)
         columns = STANDARDISED if kernel is None else BASIS_STANDARDISED
-        how = Sentence(
-            "approximate leave-one-out (Rad and Maleki 2020)",
-            (("left out", "samples"), ("left out by", "approximation")),
-        )
+        text = "approximate leave-one-out (Rad and Maleki 2020)"
+        how = said(text, ("left out", "samples"), ("left out by", "approximation"))
         return Summary(
             **basics(self),
             method=self._account(),
             columns=columns if self.standardize else AS_THEY_ARE,
             scale=self._scale if self.standardize else None,
             kernel=kernel,
-            loo=LeaveOneOut(self.loo_proba_.astype(np.float64), self.loo_error_, self.loo_log_loss_, how),
-            outcome=self.outcome_,
-            n_iter=self.n_iter_,
-            class_weight=self.class_weight,
+            loo=self._left_out(how),
             measures=(
                 *(() if self.penalty == "none" else (("rate of the penalty", f"{self.rate_:.4g}"),)),
                 ("duality gap", f"{self.duality_gap_:.1e}"),
@@ -436,14 +349,16 @@ class SMLRClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, Bas
 
     def _account(self) -> tuple[Sentence, ...]:
         on = "features" if self.kernel is None else "kernels around the training samples"
-        model = Sentence(
+        model = said(
             f"Multinomial logistic regression with {PENALTY_WORDS[self.penalty]} on the weights of {on} "
             f"(Krishnapuram et al. 2005) was fitted to a duality gap of {self.duality_gap_:.1e} by "
             f"{ALGORITHM_WORDS[self.algorithm]}.",
-            (("penalty", self.penalty), ("kernel", self.kernel is not None), ("algorithm", self.algorithm)),
+            ("penalty", self.penalty),
+            ("kernel", self.kernel is not None),
+            ("algorithm", self.algorithm),
         )
         rate, n = f"The rate of the penalty is {self.rate_:.4g}", len(self.rate_path_)
-        said = {
+        text = {
             "none": "There is no penalty: the fit is maximum likelihood.",
             "given": f"{rate}, given beforehand.",
             "bayes": f"{rate}: it was integrated out (Cawley et al. 2007), in {n} rounds.",
@@ -453,7 +368,7 @@ class SMLRClassifier(Saved, NotebookSummary, ClassifierMixin, SelectorMixin, Bas
             "cv": f"{rate}: of {n} rates it has the smallest {self.n_folds}-fold cross-validated log loss.",
         }[self._rate_by]
         folds = (("folds", self.n_folds),) if self._rate_by == "cv" else ()
-        return model, Sentence(said, (("rate by", self._rate_by), ("rates", n), *folds))
+        return model, said(text, ("rate by", self._rate_by), ("rates", n), *folds)
 
     def _bound_criterion(self, problem: Regression) -> Callable[[RegressionFit], float]:
         """The PAC-Bayes bound of a fit, with a union bound over the path."""
@@ -489,8 +404,3 @@ def _distinct_rows(X: Any, among: NDArray[np.intp]) -> NDArray[np.intp]:
             key = rows[i].tobytes()
         first.setdefault(key, i)
     return np.array(list(first.values()), dtype=np.intp)
-
-
-def _nothing_done(n_columns: int) -> tuple[Array, Array]:
-    """Centre and scale of columns that are taken as they are."""
-    return np.zeros(n_columns), np.ones(n_columns)

@@ -28,11 +28,8 @@ def write_coefficients(model: Any, path: str | Path) -> Path:
     names = getattr(model, "feature_names_in_", None)
     features = [str(n) for n in names] if names is not None else [str(j + 1) for j in range(coef.shape[1])]
     columns: list[tuple[str, Any]] = [("feature", [INTERCEPT, *features])]
-    for row, level, label in zip(coef, intercept, _labels(model, len(coef)), strict=True):
+    labels = [f"coefficient:{label}" for label in model.classes_] if len(coef) > 1 else ["coefficient"]
+    for row, level, label in zip(coef, intercept, labels, strict=True):
         columns.append((label, [level, *row]))
     write_tsv(path, columns, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
     return path
-
-
-def _labels(model: Any, n_rows: int) -> list[str]:
-    return ["coefficient"] if n_rows == 1 else [f"coefficient:{label}" for label in model.classes_]

@@ -50,7 +50,7 @@ def to_onnx(model: Any) -> Any:
     with needs("onnx", "onnx", "to export models to ONNX"):
         import onnx
     check_is_fitted(model)
-    graph = _Graph()
+    graph = _Graph(onnx)
     if isinstance(model, SMLRClassifier):
         proba = _softmax_of_scores(graph, model)
     elif _has_known_scores(model):
@@ -82,39 +82,32 @@ def _has_known_scores(model: Any) -> bool:
 class _Graph:
     """Nodes and constants of a graph that is being built; operations return the name of their result."""
 
-    def __init__(self) -> None:
+    def __init__(self, onnx: Any) -> None:
+        self.onnx = onnx
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
 
     def op(self, kind: str, *inputs: str, **attributes: Any) -> str:
-        import onnx
-
         name = f"{kind.lower()}_{len(self.nodes)}"
-        self.nodes.append(onnx.helper.make_node(kind, list(inputs), [name], **attributes))
+        self.nodes.append(self.onnx.helper.make_node(kind, list(inputs), [name], **attributes))
         return name
 
     def const(self, value: Any, dtype: Any = np.float64) -> str:
-        import onnx
-
         name = f"constant_{len(self.constants)}"
-        self.constants.append(onnx.numpy_helper.from_array(np.array(value, dtype=dtype), name))
+        self.constants.append(self.onnx.numpy_helper.from_array(np.array(value, dtype=dtype), name))
         return name
 
     def normal_cdf(self, x: str) -> str:
-        import onnx
-
-        narrow = self.op("Cast", self.op("Mul", x, self.const(np.sqrt(0.5))), to=onnx.TensorProto.FLOAT)
-        error = self.op("Cast", self.op("Erf", narrow), to=onnx.TensorProto.DOUBLE)
+        narrow = self.op("Cast", self.op("Mul", x, self.const(np.sqrt(0.5))), to=self.onnx.TensorProto.FLOAT)
+        error = self.op("Cast", self.op("Erf", narrow), to=self.onnx.TensorProto.DOUBLE)
         return self.op("Mul", self.op("Add", error, self.const(1.0)), self.const(0.5))
 
     def finished(self, n_features: int, classes: Any, label: str, proba: str) -> Any:
-        import onnx
-
-        make, types = onnx.helper.make_tensor_value_info, onnx.TensorProto
-        self.nodes.append(onnx.helper.make_node("Identity", [label], ["label"]))
-        self.nodes.append(onnx.helper.make_node("Identity", [proba], ["probabilities"]))
+        make, types = self.onnx.helper.make_tensor_value_info, self.onnx.TensorProto
+        self.nodes.append(self.onnx.helper.make_node("Identity", [label], ["label"]))
+        self.nodes.append(self.onnx.helper.make_node("Identity", [proba], ["probabilities"]))
         kind = types.INT64 if classes.dtype.kind in "iu" else types.STRING
-        return onnx.helper.make_graph(
+        return self.onnx.helper.make_graph(
             self.nodes,
             "foldless",
             [make("X", types.DOUBLE, [None, int(n_features)])],

@@ -13,13 +13,14 @@ this prior and the channel `Step` *is* the O(NM) algorithm of the paper, equatio
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import exp, isfinite, log, log1p, sqrt
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import expit, logit
+from scipy.special import expit
 
 from foldless.beliefs import Array, Tilted
 from foldless.component import require_positive
@@ -306,43 +307,34 @@ class _Balance:
 
     def _bracketed(self) -> tuple[float, float]:
         """Nested root finding; slow, and sure."""
-        highest = self._self_consistent(float(self.square.max()))
-        # The second constraint is exceeded where all A are at most 1/v, and where the smallest A vanishes.
-        lowest = 1.0 / self.variance - float(self.offset.max())
-        top = log(highest)
-        bottom = log(lowest) if lowest > 0.0 else top - 1.0
-        while self._power_at(bottom) < 0.0:
-            bottom -= 2.0 * (top - bottom)
-        while self._power_at(top) > 0.0:  # only by rounding: this end was derived
-            top += 1e-3 * (1.0 + abs(top))
-        log_excess = (
-            bottom
-            if bottom >= top
-            else float(brentq(self._power_at, bottom, top, xtol=BRACKET_TOLERANCE, rtol=BRACKET_TOLERANCE))
-        )
-        return self._odds_at(exp(log_excess)), exp(log_excess)
 
-    def _power_at(self, log_excess: float) -> float:
-        excess = exp(log_excess)
-        return self._residuals(self._odds_at(excess), excess).power
+        def missing_power(log_excess: float) -> float:
+            excess = exp(log_excess)
+            return -self._residuals(self._odds_at(excess), excess).power
+
+        log_excess = _root(missing_power, self._start()[1])
+        return self._odds_at(exp(log_excess)), exp(log_excess)
 
     def _odds_at(self, excess: float) -> float:
         """λ that meets the first constraint, given the excess."""
         precision = excess + self.offset
         base = _log_odds(0.0, self.square / precision, precision)
-        low = float(logit(self.density)) - float(base.max())
-        high = float(logit(self.density)) - float(base.min())
-        if high <= low:
-            return low
+        return _root(
+            lambda log_odds: _dot(self.share, expit(log_odds + base)) - self.density, -float(base.max())
+        )
 
-        def gap(log_odds: float) -> float:
-            return _dot(self.share, expit(log_odds + base)) - self.density
 
-        if gap(low) >= 0.0:
-            return low
-        if gap(high) <= 0.0:
-            return high
-        return float(brentq(gap, low, high, xtol=BRACKET_TOLERANCE, rtol=BRACKET_TOLERANCE))
+def _root(rising: Callable[[float], float], guess: float) -> float:
+    """Where a rising function is zero, between ends that move away from a guess."""
+    low = high = guess
+    width = 1.0
+    while rising(low) > 0.0:
+        low, width = low - width, 2.0 * width
+    while rising(high) < 0.0:
+        high, width = high + width, 2.0 * width
+    if low == high:
+        return guess
+    return float(brentq(rising, low, high, xtol=BRACKET_TOLERANCE, rtol=BRACKET_TOLERANCE))
 
 
 def _dot(a: Array, b: Array) -> float:

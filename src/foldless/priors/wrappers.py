@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self, cast
+from typing import Any, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ from foldless.priors.base import (
 from foldless.registry import registered
 
 Columns = slice | Sequence[int] | NDArray[np.integer[Any]]
+Answer = TypeVar("Answer", Tilted, TiltedRows)
 
 # Screened-out weights are counted in bins of their cavities' means. Within a bin of width h standard
 # deviations the Bayes factor of a slab, at most exp(z²/2), is off by (1 + z²) h²/24 at second order: 1e-4 at
@@ -108,16 +109,14 @@ class Blocks(HoldsArrays):
         """Each prior's answer on its own columns."""
         if self.joint:
             return self.constrained(cavity_mean, cavity_var).tilted(cavity_mean, cavity_var)
-        return self._scatter(
-            self.base.tilted, [prior.tilted for _, prior in self.others], cavity_mean, cavity_var
-        )
+        return self._scatter("tilted", cavity_mean, cavity_var)
 
     @property
     def proximal(self) -> Denoiser:
         """Max-sum, if all priors have it."""
-        inner = proximal_of(self.base, self)
-        others = [proximal_of(prior, self) for _, prior in self.others]
-        return lambda cavity_mean, cavity_var: self._scatter(inner, others, cavity_mean, cavity_var)
+        for prior in self._priors:
+            proximal_of(prior, self)
+        return partial(self._scatter, "proximal")
 
     @property
     def tilted_rows(self) -> Callable[[Array, Array], TiltedRows]:
@@ -129,18 +128,16 @@ class Blocks(HoldsArrays):
         return self._of_rows("proximal_rows")
 
     def _of_rows(self, rule: str) -> Callable[[Array, Array], TiltedRows]:
-        for prior in (self.base, *(prior for _, prior in self.others)):
+        for prior in self._priors:
             if not hasattr(prior, rule):
                 raise AttributeError(f"{type(prior).__name__} has no {rule}.")
-        return partial(self._scatter_rows, rule)
+        return lambda shift, precision: self._overwritten(
+            getattr(self.base, rule)(shift, precision), rule, shift, precision
+        )
 
-    def _scatter_rows(self, rule: str, shift: Array, precision: Array) -> TiltedRows:
-        answer: TiltedRows = getattr(self.base, rule)(shift, precision)
-        for columns, prior in self.others:
-            part = getattr(prior, rule)(shift[columns], precision[columns])
-            for values, of_columns in zip(answer, part, strict=True):
-                values[columns] = of_columns
-        return answer
+    @property
+    def _priors(self) -> tuple[Prior, ...]:
+        return (self.base, *(prior for _, prior in self.others))
 
     def inclusion_probability(self, cavity_mean: Array, cavity_var: Array) -> Array:
         """Posterior probability that the weight is not exactly zero; one where a prior has no spike."""
@@ -190,17 +187,19 @@ class Blocks(HoldsArrays):
             )
         return replace(self, base=base, others=tuple(others))
 
-    def _scatter(
-        self, base_rule: Denoiser, other_rules: list[Denoiser], cavity_mean: Array, cavity_var: Array
-    ) -> Tilted:
+    def _scatter(self, rule: str, cavity_mean: Array, cavity_var: Array) -> Tilted:
         r, tau = as_cavity(cavity_mean, cavity_var)
-        # The base answers for all columns and the others overwrite theirs, which are few: cheaper than
-        # gathering the rest, and a base with one parameter per column keeps its alignment.
         tau = np.broadcast_to(tau, r.shape)
-        answer = base_rule(r, self._of_base(tau))
-        for (columns, _), rule in zip(self.others, other_rules, strict=True):
-            for values, part in zip(answer, rule(r[columns], tau[columns]), strict=True):
-                values[columns] = part
+        return self._overwritten(getattr(self.base, rule)(r, self._of_base(tau)), rule, r, tau)
+
+    def _overwritten(self, answer: Answer, rule: str, *cavity: Array) -> Answer:
+        """The base answers for all columns and the others overwrite theirs, which are few: cheaper than
+        gathering the rest, and a base with one parameter per column keeps its alignment.
+        """
+        for columns, prior in self.others:
+            part = getattr(prior, rule)(*(values[columns] for values in cavity))
+            for values, own in zip(answer, part, strict=True):
+                values[columns] = own
         return answer
 
     def _of_base(self, cavity_var: Array) -> Array:

@@ -37,7 +37,16 @@ from foldless.tuning.plan import (
     Recipe,
 )
 from foldless.tuning.portfolio import Portfolio, alone, stacked
-from foldless.tuning.record import FELL_BACK, FLAGS, NOT_SPARSE, Flag, Record, Recorder
+from foldless.tuning.record import (
+    FELL_BACK,
+    FELL_BACK_ON_BACKGROUND,
+    FLAGS,
+    NOT_SPARSE,
+    UNSETTLED,
+    Flag,
+    Record,
+    Recorder,
+)
 from foldless.tuning.rows import parts_of
 from foldless.tuning.table import Table
 
@@ -79,7 +88,11 @@ def fit_table(
     record = recorder.record()
     flags = [FLAGS[code] for code in plan.flags]
     if any(run.purpose == "fallback" for run in record.used("sparse")):
-        flags.append(FELL_BACK)
+        fallback = plan.sparse.fallback
+        assert fallback is not None
+        flags.append(FELL_BACK_ON_BACKGROUND if fallback.background else FELL_BACK)
+    if plan.path != "requested" and sparse.outcome in (Outcome.STALLED, Outcome.DIVERGED):
+        flags.append(UNSETTLED)
     if portfolio.dense_lead > CLEAR_STANDARD_ERRORS:
         flags.append(NOT_SPARSE)
     return Result(sparse, portfolio, plan, record, tuple(flags), fits)
