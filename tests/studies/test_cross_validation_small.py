@@ -96,4 +96,5 @@ def test_tables_have_the_shapes_they_are_named_for():
     assert np.unique(y).size == 10
     X, y = TABLES["genes 120 x 12 000"].make(None, 0.5)
     variances = np.linalg.svd(X - X.mean(axis=0), compute_uv=False) ** 2
-    assert variances[9] > 3 * variances[10]  # ten factors
+    # Ten factors: no drop from one variance to the next is as deep as that after the tenth.
+    assert np.argmax(variances[:30] / variances[1:31]) == 9

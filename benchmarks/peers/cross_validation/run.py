@@ -31,6 +31,7 @@ from benchmarks.studies._real_data import add_data_option
 from benchmarks.studies._resumable import stored_rows
 
 HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
 KEY = ("table", "method", "revision")
 COLUMNS = [*KEY, "samples", "features", "classes", "cpu_seconds", "fits", "pace", "load", "outcome", "models"]
 N_VALUES, N_FOLDS = 10, 5
@@ -179,9 +180,13 @@ def write(folder: Path, rows: dict[Any, dict[str, Any]]) -> None:
 
 
 def commit() -> str:
-    asked = ["git", "describe", "--always", "--dirty=+"]
-    found = subprocess.run(asked, cwd=HERE, capture_output=True, text=True, check=False)
-    return found.stdout.strip() or "unknown"
+    """The last commit of the package itself, with + if it has been changed since."""
+
+    def git(*words: str) -> str:
+        asked = ["git", *words, "--", "src"]
+        return subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+
+    return (git("log", "-1", "--format=%h") or "unknown") + ("+" if git("status", "--porcelain") else "")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Correlated matrices, real and simulated, with labels of a few features that are known.
 
 A run of a design has 3, 6 or 12 true features, and scores of standard deviation 2 or 3; every six runs have
-each of these once. True effects are of one size with random signs in half of the runs, and normal in the other
-half, where some of them are too small for anyone to find.
+each of these once. True effects are of one size with random signs in half of the runs, and normal in the
+other half, where some of them are too small for anyone to find.
 """
 
 from __future__ import annotations
