@@ -26,7 +26,7 @@ FILES = tuple(f"{name}.npz" for name in REAL)
 SETTINGS = tuple(itertools.product((3, 6, 12), (2.0, 3.0)))
 N_SAMPLES, N_FEATURES = 150, 1500
 # Labels of nearly one class alone are drawn again.
-RAREST_CLASS = 0.15
+RAREST_CLASS, MOST_DRAWS = 0.15, 100
 
 
 class Task(NamedTuple):
@@ -83,7 +83,8 @@ def task(design: str, run: int, folder: Path | None, share: float = 1.0) -> Task
         X = real_matrix(design, folder)
     else:
         X = SIMULATED.get(design, ten_factors)(rng, max(int(share * N_SAMPLES), 50), int(share * N_FEATURES))
-    X = X[:, X.std(axis=0) > 0]
+    # Not the standard deviation, which rounding leaves above zero for constant columns.
+    X = X[:, np.ptp(X, axis=0) > 0]
     n_active, score_sd = SETTINGS[run % len(SETTINGS)]
     # Both kinds occur among the first six runs, and every setting has both in twelve.
     effects = ("equal", "normal")[(run + run // len(SETTINGS)) % 2]
@@ -94,10 +95,11 @@ def task(design: str, run: int, folder: Path | None, share: float = 1.0) -> Task
     chance = expit(score_sd * scores / scores.std())
     active = np.zeros(X.shape[1], dtype=bool)
     active[chosen] = True
-    while True:
+    for _ in range(MOST_DRAWS):
         y = np.where(rng.random(chance.size) < chance, 1, -1)
         if min(np.mean(y == 1), np.mean(y == -1)) >= RAREST_CLASS:
             return Task(X, y, active, score_sd, effects)
+    raise RuntimeError(f"{design}, run {run}: no draw of labels has both classes")
 
 
 def real_matrix(name: str, folder: Path) -> Array:
