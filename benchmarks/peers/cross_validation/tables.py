@@ -115,6 +115,23 @@ def words(n_documents: int, n_words: int) -> Callable[..., tuple[Any, NDArray[An
     return make
 
 
+def topics(n_documents: int, n_words: int) -> Callable[..., tuple[Any, NDArray[Any]]]:
+    """Documents of 150 words of one of eight topics, which correlate words as real text does.
+
+    Half of the topics are one class, and one label in twenty is wrong.
+    """
+
+    def make(_: Path | None, share: float) -> tuple[Any, NDArray[Any]]:
+        n, p = max(int(share * n_documents), 60), int(share * n_words)
+        rng = np.random.default_rng(0)
+        frequency = np.exp(2.0 * rng.standard_normal((8, p))) / np.arange(1, p + 1)
+        topic = rng.integers(8, size=n)
+        y = (topic + (rng.random(n) < 0.05)) % 2
+        return _documents(rng, frequency, topic, 150), y
+
+    return make
+
+
 def pixels(n_samples: int, n_classes: int) -> Callable[..., tuple[Any, NDArray[Any]]]:
     """Handwritten digits of scikit-learn, drawn with return, enlarged to 28 x 28, each with noise of its own.
 
@@ -158,6 +175,7 @@ TABLES: dict[str, Table] = {
     "rcv1_small": Table(TEXT, words_on_file("rcv1_small")),
     "news_relathe": Table(TEXT, words_on_file("news_relathe")),
     "words 210 x 20 000": Table(TEXT, words(210, 20_000)),
+    "topics 210 x 20 000": Table(TEXT, topics(210, 20_000)),
     "usps": Table(LONG, as_published("usps")),
     "pixels 3500 x 784, 2 classes": Table(LONG, pixels(3500, 2)),
     "pixels 3500 x 784, 10 classes": Table(LONG, pixels(3500, 10)),
