@@ -126,7 +126,7 @@ def _designs(results: pd.DataFrame) -> str:
                 design,
                 who,
                 len(group),
-                f"{1 - group.settled.mean():.2f}",
+                common.mean_only(1 - group.settled, 2),
                 worst,
                 _over(bins.promised, bins.count) if bins and sure else "",
                 _over(bins.true, bins.count) if bins and sure else "",
@@ -191,9 +191,9 @@ def _bars(results: pd.DataFrame) -> str:
         for rate in RATES:
             kept = [false_share(part, rate).mean() <= rate + RATE_BAR for part in by_design]
             rates.append(f"{false_share(group, rate).mean():.3f}; {sum(kept)} of {len(kept)} designs")
-        unsettled = 1 - group.settled.mean()
-        verdict = "yes" if unsettled <= UNSETTLED_BAR else "no"
-        rows.append([name, who, len(group), within, *rates, f"{unsettled:.3f}; {verdict}"])
+        unsettled = 1 - group.settled.mean()  # NaN of methods that do not say
+        verdict = f"{unsettled:.3f}; {'yes' if unsettled <= UNSETTLED_BAR else 'no'}"
+        rows.append([name, who, len(group), within, *rates, "" if np.isnan(unsettled) else verdict])
     header = [
         "",
         "method",

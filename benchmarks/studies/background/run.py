@@ -116,7 +116,7 @@ def measured(method: str, drawn: Task) -> dict[str, Any]:
     found: Found = fitted.result
     return row | {
         "outcome": found.outcome,
-        "settled": int(found.settled),
+        "settled": None if found.settled is None else int(found.settled),
         "warned": fitted.warned,
         "cpu_seconds": fitted.cpu_seconds if found.cpu_seconds is None else found.cpu_seconds,
         **judged(found, drawn.active),
@@ -157,7 +157,7 @@ def tell(key: Key, row: dict[str, Any]) -> None:
             f"{row['n_active']:2d} true, selected {chosen}, best K {row['in_k_best']:.2f}, "
             f"{row['cpu_seconds']:.2f} s, {row['outcome']}"
         )
-    print(f"{design:24s} run {run:>3s}  {method:10s} {said}", flush=True)
+    print(f"{design:24s} run {run:>3s}  {method:20s} {said}", flush=True)
 
 
 if __name__ == "__main__":
