@@ -23,6 +23,7 @@ SOLVERS = {
     "EP": "expectation propagation with exact covariances (Minka 2001; Hernández-Lobato et al. 2015)",
     "EdgeMessages": "belief propagation with a message on every edge",
     "kernel EP": "expectation propagation in kernels of samples (Minka 2001)",
+    "primal EP": "expectation propagation (Minka 2001)",
     "Newton": "Newton's method",
 }
 # With the scores of several classes.
