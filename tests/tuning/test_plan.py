@@ -11,6 +11,7 @@ import pytest
 
 from foldless import GAMPClassifier, SparseClassifier
 from foldless.datasets import make_class_means
+from foldless.solvers.multinomial_ridge import leave_one_out_cost, sets_cost
 from foldless.tuning.plan import (
     ALONG_OWN,
     CANDIDATES,
@@ -36,8 +37,6 @@ from foldless.tuning.plan import (
     exact_cost,
     plan,
     requested,
-    ridge_loo_cost,
-    ridge_sets_cost,
 )
 from foldless.tuning.record import FLAGS
 from foldless.tuning.survey import Facts
@@ -337,13 +336,13 @@ BUDGETS = [
     (
         "ridge_left_out",
         facts(300, 4000, 4, **CORRELATED),
-        ridge_loo_cost(300, 300, 4),
+        leave_one_out_cost(300, 300, 4),
         lambda p: p.dense.left_out == ONE_BY_ONE,
     ),
     (
         "ridge_sets",
         facts(3000, 4000, 4, **CORRELATED),
-        ridge_sets_cost(3000, 3000, 4),
+        sets_cost(3000, 3000, 4),
         lambda p: p.dense.left_out == IN_SETS,
     ),
     (
@@ -366,8 +365,8 @@ def test_a_budget_is_spent_to_the_last_operation_and_not_beyond(
 
 
 def test_ridges_of_few_coordinates_are_left_out_by_their_hessian() -> None:
-    assert ridge_loo_cost(3000, 100, 4) == 400.0**2 * 3400
-    assert ridge_loo_cost(3000, 1000, 4) == 3.0 * 4 * 3000**2 * 1000
+    assert leave_one_out_cost(3000, 100, 4) == 400.0**2 * 3400
+    assert leave_one_out_cost(3000, 1000, 4) == 3.0 * 4 * 3000**2 * 1000
 
 
 @pytest.mark.parametrize("given", [facts(60, 2000), facts(60, 2000, 4)], ids=["two classes", "four"])

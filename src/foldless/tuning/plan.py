@@ -11,6 +11,8 @@ data: it is kept with the fit, saved with the model, and printed by reports.
     correlated, affordable      sparse by EP, informed ridges (ridges   sparse by EP, ridges
                                 of words, or if samples outnumber
                                 features)
+    correlated, many samples    sparse by EP over few columns, ridges   sparse by EP over few columns, ridges
+    of fewer features
     correlated, too large       sparse by GAMP from two sides,          sparse by GAMP from two sides,
                                 ridges by GAMP                          ridges, exact as far as possible
 """
@@ -21,7 +23,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from foldless.registry import registered
-from foldless.solvers.multinomial_ridge import SETS
+from foldless.solvers.multinomial_ridge import SETS, leave_one_out_cost, sets_cost
 from foldless.tuning.survey import Facts
 
 # Up to here diagonal covariances do: AR(0.5) columns, at 1.1, are fitted alike by both solvers.
@@ -186,18 +188,6 @@ def exact_cost(n_samples: int, n_features: int, n_scores: int = 1) -> float:
     """Operations of one iteration with exact covariances."""
     small, large = sorted((n_samples, n_features))
     return float(small) ** 2 * (large + small) * n_scores
-
-
-def ridge_loo_cost(n_samples: int, n_coordinates: int, n_classes: int) -> float:
-    """Operations of leaving samples out of a ridge one by one, at one strength."""
-    if n_coordinates * n_classes <= n_samples:
-        return float(n_coordinates * n_classes) ** 2 * (n_samples + n_coordinates * n_classes)
-    return 3.0 * n_classes * float(n_samples) ** 2 * n_coordinates
-
-
-def ridge_sets_cost(n_samples: int, n_coordinates: int, n_classes: int) -> float:
-    """Operations of leaving samples out of a ridge in sets: two products, 20 times or so for each set."""
-    return 2.0 * 20.0 * SETS * n_samples * n_coordinates * n_classes
 
 
 def plan(
@@ -467,9 +457,9 @@ class _Planning:
     def _left_out(self) -> str:
         facts, budget = self.facts, self.budget
         size = facts.n_samples, min(facts.n_samples, facts.n_free), facts.n_classes
-        if ridge_loo_cost(*size) <= budget.ridge_left_out:
+        if leave_one_out_cost(*size) <= budget.ridge_left_out:
             return ONE_BY_ONE
-        if ridge_sets_cost(*size) <= budget.ridge_sets:
+        if sets_cost(*size) <= budget.ridge_sets:
             self._because(
                 "in-sets", f"Samples are left out of ridges a {SETS}th at a time, by one Newton step each."
             )
