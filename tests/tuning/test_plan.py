@@ -388,6 +388,20 @@ def test_informed_ridges_are_for_more_features_than_samples_as_they_count() -> N
         assert plan(given).dense.solver == solver
 
 
+@pytest.mark.parametrize("n_classes", [2, 10])
+def test_few_columns_are_for_far_more_samples_than_features(n_classes: int) -> None:
+    given = facts(1500, 750, n_classes, **CORRELATED)
+    assert plan(given).because("few-columns")
+    assert plan(replace(given, n_features=751, n_free=751)).because("few-columns") is None
+    assert plan(replace(given, median_nonzero_fraction=0.01)).because("few-columns") is None
+    # Groups cannot be left out of few columns.
+    assert plan(given, groups=True).left_out == "groups"
+    assert plan(given, groups=True).because("few-columns") is None
+    # Of two classes with independent columns messages are enough.
+    independent = plan(replace(given, spectral_excess=0.9))
+    assert (independent.because("few-columns") is not None) == (n_classes > 2)
+
+
 def test_four_classes_have_exact_covariances_where_samples_outnumber_features() -> None:
     assert plan(facts(100, 100, 4)).path == "exact"
     assert plan(facts(100, 101, 4)).path == "independent"

@@ -34,7 +34,9 @@ RARE = 0.1
 EXPECTED_ACTIVE = 10.0
 PLAIN_SLAB_VARIANCE = 4.0
 # Columns that the sparse model is solved over where samples outnumber features and all would cost too much.
+# They are found by what they explain, for which a feature needs more than a sample or two.
 CANDIDATES = 40
+FAR_MORE_SAMPLES = 2.0
 # An iteration that has not found a smaller change for so long will not settle.
 PATIENCE = 60
 # Relative change at which a sparse model has settled; of several classes, whose sites circle about their
@@ -372,17 +374,17 @@ class _Planning:
         )
 
     def _few_columns(self) -> bool:
-        """Whether samples outnumber features, in a table too large for a sparse model of all columns.
+        """Whether samples far outnumber features, in a table too large for a sparse model of all columns.
 
         Words are many and rare, and message passing visits only where they are.
         """
         facts, budget = self.facts, self.budget
-        tall = (
-            facts.n_features <= facts.total_weight
-            and facts.n_samples * budget.search_share < budget.search_rows
-        )
+        far = facts.total_weight >= FAR_MORE_SAMPLES * facts.n_features
+        some_rows = facts.n_samples * budget.search_share >= budget.search_rows
         large = self.cost > budget.all_columns
-        return tall and large and (self.correlated or self.many) and not (self.words or self.groups)
+        return (
+            far and large and (self.correlated or self.many) and not (self.words or self.groups or some_rows)
+        )
 
     def _few_sparse(self) -> SparsePlan:
         self._because(
