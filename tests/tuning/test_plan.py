@@ -390,9 +390,9 @@ def test_informed_ridges_are_for_more_features_than_samples_as_they_count() -> N
 
 @pytest.mark.parametrize("n_classes", [2, 10])
 def test_few_columns_are_for_far_more_samples_than_features(n_classes: int) -> None:
-    given = facts(1500, 750, n_classes, **CORRELATED)
+    given = facts(1200, 600, n_classes, **CORRELATED)
     assert plan(given).because("few-columns")
-    assert plan(replace(given, n_features=751, n_free=751)).because("few-columns") is None
+    assert plan(replace(given, n_features=601, n_free=601)).because("few-columns") is None
     assert plan(replace(given, median_nonzero_fraction=0.01)).because("few-columns") is None
     # Groups cannot be left out of few columns.
     assert plan(given, groups=True).left_out == "groups"
