@@ -44,7 +44,7 @@ def test_leave_one_out_is_that_of_refits(n_columns, score_variance, share):
     basis, indicator, y = labelled(n_columns=n_columns, score_variance=score_variance)
     ones = np.ones(60)
     fitted = multinomial_ridge(basis, indicator, ones)
-    scores = leave_one_out(basis, indicator, ones, ones, fitted)
+    scores = leave_one_out(basis, indicator, ones, fitted)
     refits = leave_groups_out(basis, indicator, ones, np.arange(60), fitted)
     own = np.arange(60), y
     loss, refit_loss, trained = (-log_softmax(s, axis=1)[own].mean() for s in (scores, refits, fitted.scores))

@@ -105,7 +105,7 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
         classes, code = self._encoded(targets)
         labels = 2.0 * code - 1.0 if classes.size == 2 else code + 1.0
         choices = self._choices(classes.size)
-        weight, left_out, given_weight = sample_weights(targets, sample_weight, self.class_weight, classes)
+        weight, given_weight = sample_weights(targets, sample_weight, self.class_weight, classes)
         group = None if groups is None else checked_groups(groups, targets)
         kept = self._kept_positions(operator.shape[1])
         layout = self._layout(operator.shape[1], kept, classes.size)
@@ -117,7 +117,7 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
                 Standardized.fit(recorded, weight),
                 labels,
                 weight,
-                LeftOut(left_out, group, None if group is None else weight),
+                LeftOut(weight, group),
                 layout,
                 classes.size,
             )

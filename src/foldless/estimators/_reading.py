@@ -71,10 +71,9 @@ def new_data(estimator: BaseEstimator, X: Any) -> Storage:
 
 
 class SampleWeights(NamedTuple):
-    """How much each sample counts, how much of that leave-one-out takes out, and as how many samples."""
+    """How much each sample counts in the fit, and as how many samples in averages over left-out ones."""
 
     counted: Array
-    left_out: Array
     given: Array
 
 
@@ -91,12 +90,12 @@ def sample_weights(
                 "class cannot be told from nothing. Give a sample of each class a positive weight."
             )
     if class_weight is None:
-        return SampleWeights(given, np.minimum(given, 1.0), given)
+        return SampleWeights(given, given)
     of_class = compute_sample_weight(class_weight, y)
     if not (np.all(np.isfinite(of_class)) and np.all(of_class > 0)):
         raise ValueError(
             f"class_weight={class_weight!r} gives a class a weight that is not positive and finite. "
             "Every class needs one above 0."
         )
-    # Equal rows are left out one at a time, but a class weight is no row and goes with its sample.
-    return SampleWeights(given * of_class, np.minimum(given, 1.0) * of_class, given)
+    # A class weight is no number of samples: errors are those of the samples that were given.
+    return SampleWeights(given * of_class, given)

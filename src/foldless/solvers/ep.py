@@ -87,6 +87,7 @@ from foldless.solvers.sites import (
     FreeWeights,
     free_weights,
     label_sites,
+    left_out_scores,
     opened_layers,
     prior_sites,
     score_cavities,
@@ -278,9 +279,7 @@ class EP(MessagePassing[EPState]):
         return replace(state, pace=pace, secants=Secants())
 
     def posterior(self, problem: Problem, state: EPState) -> Posterior:
-        left_out = score_cavities(
-            state.gaussian.scores, state.sites, problem.sample_weight, problem.loo_weight
-        )
+        left_out = left_out_scores(state.gaussian.scores, state.sites, problem.sample_weight)
         return Posterior(
             mean=state.gaussian.mean,
             var=state.gaussian.var,
@@ -380,7 +379,7 @@ def left_out_groups(problem: Problem, state: EPState, group: NDArray[np.intp]) -
     Samples that are a group of their own have their ordinary cavities, and so have those of a group without
     which there is no posterior.
     """
-    alone = score_cavities(state.gaussian.scores, state.sites, problem.sample_weight, problem.sample_weight)
+    alone = left_out_scores(state.gaussian.scores, state.sites, problem.sample_weight)
     mean, var = alone.mean.copy(), alone.var.copy()
     several = np.flatnonzero(np.bincount(group) > 1)
     if several.size == 0:

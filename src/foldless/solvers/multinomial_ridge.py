@@ -110,19 +110,17 @@ def _newton_step(basis: Array, weighted_share: Array, share: Array, gradient: Ar
     return step
 
 
-def leave_one_out(
-    basis: Array, indicator: Array, sample_weight: Array, left_out: Array, fitted: RidgeFit
-) -> Array:
-    """Scores (samples, D) of every sample without `left_out` of its weight."""
+def leave_one_out(basis: Array, indicator: Array, sample_weight: Array, fitted: RidgeFit) -> Array:
+    """Scores (samples, D) of every sample without it, whatever its weight."""
     share = softmax(fitted.scores, axis=1)
     n_classes = share.shape[1]
     # Rows as weights count them: a weight of 2 and a row twice must go the same way.
     by_weights = basis.shape[1] * n_classes <= sample_weight.sum()
     spread = (_spread_by_weights if by_weights else _spread_by_samples)(basis, share, sample_weight)
-    lost = left_out[:, np.newaxis, np.newaxis]
+    lost = sample_weight[:, np.newaxis, np.newaxis]
     bend = share[:, :, np.newaxis] * (np.eye(n_classes) - share[:, np.newaxis, :])
     # Q s = (I - V C)⁻¹ V s, without inverting V.
-    pull = np.einsum("mij,mj->mi", spread, left_out[:, np.newaxis] * (indicator - share))
+    pull = np.einsum("mij,mj->mi", spread, sample_weight[:, np.newaxis] * (indicator - share))
     system = np.eye(n_classes) - lost * (spread @ bend)
     return np.asarray(fitted.scores - np.linalg.solve(system, pull[..., np.newaxis])[..., 0])
 

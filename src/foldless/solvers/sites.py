@@ -87,9 +87,20 @@ class Cavities:
         return cls(mean, var, np.ones(mean.shape, dtype=bool))
 
 
-def score_cavities(scores: Scores, sites: Sites, sample_weight: Array, lost: Array | None = None) -> Cavities:
-    """Scores without one label: a sample of weight 2 keeps the other, one of weight ½ had half to lose."""
-    lost = np.minimum(sample_weight, 1.0) if lost is None else lost
+def score_cavities(scores: Scores, sites: Sites, sample_weight: Array) -> Cavities:
+    """Scores without one label: a sample of weight 2 keeps the other, one of weight ½ had half to lose.
+
+    That is where a site is made. Leave-one-out takes out all of a sample's weight.
+    """
+    return _without(np.minimum(sample_weight, 1.0), scores, sites, sample_weight)
+
+
+def left_out_scores(scores: Scores, sites: Sites, sample_weight: Array) -> Cavities:
+    """Scores without a sample, whatever its weight."""
+    return _without(sample_weight, scores, sites, sample_weight)
+
+
+def _without(lost: Array, scores: Scores, sites: Sites, sample_weight: Array) -> Cavities:
     remaining, lost = (along_scores(weight, scores.mean) for weight in (sample_weight - lost, lost))
     precision = scores.rest_precision + remaining * sites.label_precision
     slope = lost * (sites.label_precision * scores.mean - sites.label_shift)

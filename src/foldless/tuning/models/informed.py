@@ -68,9 +68,9 @@ def informed_ridges(table: Table, recipes: tuple[Recipe, ...], recorder: Recorde
         np.append(np.zeros(kept.size), log_odds),
         np.append(np.full(kept.size, COVARIATE_VARIANCE), INTERCEPT_VARIANCE),
     )
-    left_out = table.left_out.of_rows(rows)
-    group = np.arange(int(rows.sum())) if left_out.group is None else left_out.group
-    contrasts = Contrasts(table.labels[rows], weight[rows], left_out.lost, group)
+    group = table.left_out.of_rows(rows).group
+    group = np.arange(int(rows.sum())) if group is None else group
+    contrasts = Contrasts(table.labels[rows], weight[rows], group)
     columns = Penalised(Tiles(table.standardized), table.free, None if rows.all() else rows)
     fits = fit_informed(columns, base, contrasts, recipes)
     for recipe in recipes:
@@ -270,10 +270,8 @@ def _one_by_one(
 ) -> tuple[Array, Array]:
     """Means and variances of every score from all other samples (module docstring)."""
     n_models, n_samples = len(recipes), contrasts.labels.size
-    # W' = W - W_m W_mᵀ / (W_mm + s), where s is zero if all of a label's weight is taken out.
-    stays = 1.0 - contrasts.lost / contrasts.sample_weight
-    rest = fits.label_precision * stays / np.maximum(1.0 - stays, 1e-12)
-    factors = 1.0 / np.maximum(np.einsum("nmm->nm", fits.inverse) + rest, LEAST)
+    # W' = W - W_m W_mᵀ / W_mm.
+    factors = 1.0 / np.maximum(np.einsum("nmm->nm", fits.inverse), LEAST)
     # Row m is r' without sample m.
     duals = fits.dual[:, np.newaxis, :] - (factors * fits.dual)[:, :, np.newaxis] * fits.inverse
     # ΔK r', one row for each sample.
@@ -351,7 +349,6 @@ class Contrasts:
 
     labels: Array
     sample_weight: Array
-    lost: Array  # the weight that leaving a sample out takes from it
     group: NDArray[np.intp]  # of every sample, 0 to n_groups - 1: samples left out together
 
     @cached_property
@@ -365,7 +362,7 @@ class Contrasts:
 
     def without(self, group: int) -> Contrasts:
         """Those of the other samples."""
-        weight = np.where(self.group == group, self.sample_weight - self.lost, self.sample_weight)
+        weight = np.where(self.group == group, 0.0, self.sample_weight)
         return replace(self, sample_weight=weight)
 
     def of(self, tile: Array) -> ClassContrast:
@@ -387,7 +384,7 @@ class Contrasts:
         relevance, middle = np.empty_like(tile), np.empty_like(tile)
         first, second, within = self._sums(tile)
         for own, other, side in ((first, second, self.labels > 0), (second, first, self.labels < 0)):
-            lost = self.lost[side, np.newaxis].astype(tile.dtype)
+            lost = self.sample_weight[side, np.newaxis].astype(tile.dtype)
             # What rounding leaves of a class that was taken out is no sample.
             known = (own.weight - lost > LEAST_CLASS) & (other.weight > LEAST_CLASS)
             left = np.where(known, own.weight - lost, 1.0).astype(tile.dtype)

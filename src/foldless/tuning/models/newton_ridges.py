@@ -57,7 +57,7 @@ def newton_ridges(table: Table, dense: DensePlan, unit: Array | None, recorder: 
         last = spread, found.weights
         scores = basis @ found.weights
         scores[rows] = (
-            leave_one_out(*inside, table.left_out.weight[rows], found)
+            leave_one_out(*inside, found)
             if group is None
             else leave_groups_out(*inside, group[rows], found)
         )
