@@ -19,11 +19,11 @@ from foldless.beliefs import Array
 from foldless.channels import Channel, FlippedLabels
 from foldless.estimators._account import Account, component_name, left_out_words, parameters
 from foldless.estimators._checkpoint import checkpointed
-from foldless.estimators._reading import new_data, sample_weights, training_data
+from foldless.estimators._reading import SampleWeights, new_data, sample_weights, training_data
 from foldless.estimators._scikit_learn import SelectingClassifier
 from foldless.estimators._summary import STANDARDISED, Sentence, Summary, basics
 from foldless.estimators._threads import bounded_threads, one_blas_thread
-from foldless.operators import Standardized
+from foldless.operators import Standardized, stays_elsewhere
 from foldless.problem import Iteration, Outcome
 from foldless.selection import select
 from foldless.solvers.solve import Stopping, Watch
@@ -33,7 +33,7 @@ from foldless.tuning.models.sparse import PLAIN
 from foldless.tuning.path import Result
 from foldless.tuning.plan import Budget, Plan
 from foldless.tuning.portfolio import Average
-from foldless.tuning.record import Record, Recorder
+from foldless.tuning.record import UNSETTLED, Record, Recorder
 from foldless.tuning.table import Layout, LeftOut, Table
 
 TWO_CLASSES_ONLY = {
@@ -105,8 +105,11 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
         classes, code = self._encoded(targets)
         labels = 2.0 * code - 1.0 if classes.size == 2 else code + 1.0
         choices = self._choices(classes.size)
-        weight, given_weight = sample_weights(targets, sample_weight, self.class_weight, classes)
         group = None if groups is None else checked_groups(groups, targets)
+        # Rows that stay elsewhere are not looked at for this, and groups are what a user wants left out.
+        compared = None if stays_elsewhere(X) or group is not None else operator
+        weights = sample_weights(targets, sample_weight, self.class_weight, classes, compared)
+        weight = weights.counted
         kept = self._kept_positions(operator.shape[1])
         layout = self._layout(operator.shape[1], kept, classes.size)
         self.classes_ = classes
@@ -122,7 +125,7 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
                 classes.size,
             )
             result = self._fit_table(table, choices, Recorder(self._watch()))
-            self._publish(result, given_weight)
+            self._publish(result, weights)
             # An interrupt is raised while the journal is open: it is kept, to resume from.
             if self.outcome_ is Outcome.INTERRUPTED:
                 name = type(self).__name__
@@ -154,7 +157,7 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
         return super().predict_proba(X)
 
     def get_support(self, fdr: float | None = None, *, indices: bool = False) -> NDArray[Any]:
-        """The features selected at a false discovery rate.
+        """The features selected at a false discovery rate; none by a fit that did not settle (`flags_`).
 
         Parameters
         ----------
@@ -169,7 +172,8 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
         mask = np.zeros(self.inclusion_probability_.size, dtype=bool)
         # What is kept by decree is no discovery: it must not make room for false ones.
         free = np.setdiff1d(np.arange(mask.size), self._always_kept)
-        mask[free] = select(self.inclusion_probability_[free], self.fdr if fdr is None else fdr)
+        if not any(flag.code == UNSETTLED.code for flag in self.flags_):
+            mask[free] = select(self.inclusion_probability_[free], self.fdr if fdr is None else fdr)
         mask[self._always_kept] = True
         return np.flatnonzero(mask) if indices else mask
 
@@ -224,7 +228,7 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
 
     # ------------------------------------------------------------------ from the engine to attributes
 
-    def _publish(self, result: Result, given_weight: Array) -> None:
+    def _publish(self, result: Result, weights: SampleWeights) -> None:
         """Fitted attributes, in the units of X: weights of the average, inclusion of the sparse model."""
         sparse, portfolio = result.sparse, result.portfolio
         table, dtype = sparse.table, sparse.table.standardized.dtype
@@ -245,10 +249,10 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
         self.models_, self.flags_ = list(portfolio.models), list(result.flags)
         self.n_iter_ = result.record.n_iter
 
-        self._publish_left_out(portfolio.loo_log_proba, table.codes, given_weight, dtype)
+        self._publish_left_out(portfolio.loo_log_proba, table.codes, weights, dtype)
         self.__dict__.pop("mislabel_probability_", None)  # of an earlier fit
         if portfolio.mislabel_probability is not None:
-            self.mislabel_probability_ = portfolio.mislabel_probability.astype(dtype)
+            self.mislabel_probability_ = weights.for_equals(portfolio.mislabel_probability).astype(dtype)
 
     def __getattr__(self, name: str) -> Any:
         """Attributes that this fit does not have, with the reason."""

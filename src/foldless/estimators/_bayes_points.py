@@ -122,7 +122,7 @@ class BayesPointBase(ProbabilisticClassifier):
         fits = [fit_one(columns, np.where(code == k, 1.0, -1.0), weights.counted) for k in positives]
         self._publish(fits, columns, X.dtype)
         if log_odds := [fit.loo_log_odds for fit in fits if fit.loo_log_odds is not None]:
-            self._publish_left_out(coupled(np.column_stack(log_odds)), code, weights.given, X.dtype)
+            self._publish_left_out(coupled(np.column_stack(log_odds)), code, weights, X.dtype)
         return ""
 
     def decision_function(self, X: Any) -> NDArray[Any]:

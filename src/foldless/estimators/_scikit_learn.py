@@ -25,6 +25,7 @@ from foldless.estimators._saving import Saved
 from foldless.estimators._summary import LeaveOneOut, Sentence, Summarised, Summary, summary_of
 from foldless.estimators._threads import one_blas_thread
 from foldless.io import printable
+from foldless.operators import operator_from
 from foldless.problem import Outcome
 
 # In a notebook.
@@ -104,7 +105,8 @@ class ProbabilisticClassifier(Classifier):
         self._check_parameters()
         X, targets = validate_data(self, X, y, ensure_min_samples=2, **STORAGE)
         self.classes_, code = self._encoded(targets)
-        weights = sample_weights(targets, sample_weight, self.class_weight, self.classes_)
+        rows = operator_from(X)
+        weights = sample_weights(targets, sample_weight, self.class_weight, self.classes_, rows)
         with one_blas_thread():
             detail = self._fit(X, code, weights)
         if not (self.outcome_.trustworthy or self.outcome_ is Outcome.EARLY):
@@ -122,9 +124,11 @@ class ProbabilisticClassifier(Classifier):
         check_is_fitted(self)
         return validate_data(self, X, reset=False, **STORAGE)
 
-    def _publish_left_out(self, log_proba: Array, code: NDArray[np.intp], count: Array, dtype: Any) -> None:
-        """`loo_proba_` and its kin; `count` is how many samples each one is."""
-        share = count / count.sum()
+    def _publish_left_out(
+        self, log_proba: Array, code: NDArray[np.intp], weights: SampleWeights, dtype: Any
+    ) -> None:
+        """`loo_proba_` and its kin, of samples as they were given."""
+        log_proba, share = weights.for_equals(log_proba), weights.given / weights.given.sum()
         self.loo_proba_ = np.exp(log_proba).astype(dtype)
         # Shares add up to one but for rounding.
         self.loo_error_ = min(float(share @ (log_proba.argmax(axis=1) != code)), 1.0)

@@ -259,7 +259,7 @@ class SMLRClassifier(SelectingClassifier):
     # ------------------------------------------------------------------ the fit
 
     def _fit(self, X: Any, code: NDArray[np.intp], weights: SampleWeights) -> str:
-        sample_weight, label_weight = weights
+        sample_weight, label_weight = weights.counted, weights.given
         labels = Labels.of(code, self.classes_.size, sample_weight, self._reference())
         basis = self._fitted_basis(X, sample_weight, label_weight)
         kind = PENALTIES[self.penalty]
@@ -272,7 +272,7 @@ class SMLRClassifier(SelectingClassifier):
         penalty = kind(fitted.rate)
         loo = tuned.loo or NewtonLOO(problem, label_weight).of(penalty, fitted)
         # Whatever the rate was chosen for, errors are reported as errors.
-        loo = scored(loo.log_proba, labels.code, label_weight)
+        loo = scored(weights.for_equals(loo.log_proba), labels.code, label_weight)
         inside = fitted.coef(problem.operator.shape[1])
         if reduced is not None:
             inside = basis.adjoint(reduced.back @ inside)

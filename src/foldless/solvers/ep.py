@@ -87,7 +87,6 @@ from foldless.solvers.sites import (
     FreeWeights,
     free_weights,
     label_sites,
-    left_out_scores,
     opened_layers,
     prior_sites,
     score_cavities,
@@ -126,6 +125,10 @@ class EPState(PacedState):
     # Joint sites, of which `sites` has the diagonals, and their clusters as judged last (`ClusteredEP`).
     cluster_sites: tuple[ClusterSite, ...] = field(default=(), kw_only=True)
     clusters: tuple[Cluster, ...] = field(default=(), kw_only=True)
+
+    def problem_of(self, problem: Problem) -> Problem:
+        """The problem of the weights that these sites are of: all of them."""
+        return problem
 
     @property
     def cavity_mean(self) -> Array:
@@ -279,7 +282,9 @@ class EP(MessagePassing[EPState]):
         return replace(state, pace=pace, secants=Secants())
 
     def posterior(self, problem: Problem, state: EPState) -> Posterior:
-        left_out = left_out_scores(state.gaussian.scores, state.sites, problem.sample_weight)
+        left_out = score_cavities(
+            state.gaussian.scores, state.sites, problem.sample_weight, problem.sample_weight
+        )
         return Posterior(
             mean=state.gaussian.mean,
             var=state.gaussian.var,
@@ -379,7 +384,8 @@ def left_out_groups(problem: Problem, state: EPState, group: NDArray[np.intp]) -
     Samples that are a group of their own have their ordinary cavities, and so have those of a group without
     which there is no posterior.
     """
-    alone = left_out_scores(state.gaussian.scores, state.sites, problem.sample_weight)
+    problem = state.problem_of(problem)
+    alone = score_cavities(state.gaussian.scores, state.sites, problem.sample_weight, problem.sample_weight)
     mean, var = alone.mean.copy(), alone.var.copy()
     several = np.flatnonzero(np.bincount(group) > 1)
     if several.size == 0:

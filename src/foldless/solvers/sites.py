@@ -34,7 +34,6 @@ from foldless.solvers.gaussian_layer import (
     Tiles,
     columns_of,
     of_any_score,
-    opened_layer,
     side_by_side,
 )
 from foldless.solvers.message_passing import along_scores
@@ -87,20 +86,12 @@ class Cavities:
         return cls(mean, var, np.ones(mean.shape, dtype=bool))
 
 
-def score_cavities(scores: Scores, sites: Sites, sample_weight: Array) -> Cavities:
+def score_cavities(scores: Scores, sites: Sites, sample_weight: Array, lost: Array | None = None) -> Cavities:
     """Scores without one label: a sample of weight 2 keeps the other, one of weight ½ had half to lose.
 
-    That is where a site is made. Leave-one-out takes out all of a sample's weight.
+    That is where sites are made; leave-one-out has all of the weight `lost`.
     """
-    return _without(np.minimum(sample_weight, 1.0), scores, sites, sample_weight)
-
-
-def left_out_scores(scores: Scores, sites: Sites, sample_weight: Array) -> Cavities:
-    """Scores without a sample, whatever its weight."""
-    return _without(sample_weight, scores, sites, sample_weight)
-
-
-def _without(lost: Array, scores: Scores, sites: Sites, sample_weight: Array) -> Cavities:
+    lost = np.minimum(sample_weight, 1.0) if lost is None else lost
     remaining, lost = (along_scores(weight, scores.mean) for weight in (sample_weight - lost, lost))
     precision = scores.rest_precision + remaining * sites.label_precision
     slope = lost * (sites.label_precision * scores.mean - sites.label_shift)
@@ -256,7 +247,7 @@ class FreeWeights:
 
 def opened_layers(tiles: Tiles, sites: Sites, sample_weight: Array, free: Positions) -> list[Opened]:
     """The layers of all scores, opened for the same free weights."""
-    return [opened_layer(tiles, own, sample_weight, free) for own in sites.of_scores()]
+    return [tiles.opened(own, sample_weight, free) for own in sites.of_scores()]
 
 
 def _sites(blocks: Sequence[Block]) -> tuple[Array, Array]:
