@@ -35,7 +35,9 @@ def without(problem: Problem, solver, rows: range) -> np.ndarray:
     for row in rows:
         weight = problem.sample_weight.copy()
         weight[row] = 0.0
-        found.append(solve(problem.but(sample_weight=weight), solver, stopping=STOPPING).posterior.loo_mean[row])
+        found.append(
+            solve(problem.but(sample_weight=weight), solver, stopping=STOPPING).posterior.loo_mean[row]
+        )
     return np.array(found)
 
 
@@ -48,7 +50,9 @@ CLOSE = {("EP", "Gaussian"): 0.02, ("GAMP", "Gaussian"): 0.15, ("VAMP", "Gaussia
 
 
 @pytest.mark.parametrize("weight", WEIGHTS.values(), ids=WEIGHTS.keys())
-@pytest.mark.parametrize("prior", [Gaussian(0.05), SpikeAndSlab(Gaussian(1.0), 0.05)], ids=["dense", "sparse"])
+@pytest.mark.parametrize(
+    "prior", [Gaussian(0.05), SpikeAndSlab(Gaussian(1.0), 0.05)], ids=["dense", "sparse"]
+)
 @pytest.mark.parametrize("solver", SOLVERS.values(), ids=SOLVERS.keys())
 def test_a_sample_is_left_out_whatever_its_weight(solver, prior, weight):
     problem = problem_of(weight, prior)

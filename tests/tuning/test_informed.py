@@ -183,7 +183,7 @@ def test_weights_make_the_scores():
 
 
 def test_samples_are_left_out_whatever_their_weight():
-    """Against refits without each sample: scores of all weights 2, and of random ones, as close as of ones."""
+    """Against refits without each sample: all weights 2, and random ones, are as close as ones."""
     X, y = factor_data()
     for weight in (np.full(y.size, 2.0), np.random.default_rng(1).uniform(0.3, 3.0, y.size)):
         contrasts = one_by_one(y, weight)

@@ -23,7 +23,8 @@ from foldless.estimators._reading import SampleWeights, new_data, sample_weights
 from foldless.estimators._scikit_learn import SelectingClassifier
 from foldless.estimators._summary import STANDARDISED, Sentence, Summary, basics
 from foldless.estimators._threads import bounded_threads, one_blas_thread
-from foldless.operators import Standardized, stays_elsewhere
+from foldless.evaluation import p_value_of, p_value_of_losses
+from foldless.operators import Dense, Sparse, Standardized, stays_elsewhere
 from foldless.problem import Iteration, Outcome
 from foldless.selection import select
 from foldless.solvers.solve import Stopping, Watch
@@ -40,6 +41,8 @@ TWO_CLASSES_ONLY = {
     "mislabel_probability_": "probabilities of wrong labels are",
     "credible_sets_": "credible sets are",
 }
+# Entries of a table times its scores, above which left-out losses are compared instead of permutations made.
+MOST_PERMUTED = 1e8
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -249,10 +252,24 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
         self.models_, self.flags_ = list(portfolio.models), list(result.flags)
         self.n_iter_ = result.record.n_iter
 
-        self._publish_left_out(portfolio.loo_log_proba, table.codes, weights, dtype)
+        left_out = portfolio.loo_log_proba
+        self._null_test = "permutation" if self._can_permute(table) else "losses"
+        if self._null_test == "permutation":
+            counted = table.sample_weight > 0
+            p_value = p_value_of(table.standardized, table.codes, counted, table.left_out.group)
+        else:
+            p_value = p_value_of_losses(table.log_density(left_out), table.codes, table.sample_weight)
+        self._publish_left_out(left_out, table.codes, weights, dtype, p_value)
+        self.p_value_ = p_value
         self.__dict__.pop("mislabel_probability_", None)  # of an earlier fit
         if portfolio.mislabel_probability is not None:
             self.mislabel_probability_ = weights.for_equals(portfolio.mislabel_probability).astype(dtype)
+
+    @staticmethod
+    def _can_permute(table: Table) -> bool:
+        """Whether the table is in memory, and so small that its products with many vectors cost little."""
+        in_memory = isinstance(table.standardized.operator, Dense | Sparse)
+        return in_memory and table.shape[0] * table.shape[1] * table.n_scores <= MOST_PERMUTED
 
     def __getattr__(self, name: str) -> Any:
         """Attributes that this fit does not have, with the reason."""

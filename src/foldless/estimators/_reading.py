@@ -120,7 +120,7 @@ def _gathered(weights: SampleWeights, y: NDArray[Any], rows: Storage | None) -> 
     first = None if rows is None else first_of_equals(rows, y, weights.counted)
     if first is None:
         return weights
-    counted = np.bincount(first, weights.counted, minlength=first.size)
+    counted = np.bincount(first, weights.counted, minlength=first.size).astype(np.float64)
     return SampleWeights(counted, weights.given, first)
 
 

@@ -28,6 +28,7 @@ from foldless.estimators._summary import (
     basics,
     said,
 )
+from foldless.evaluation import worth_of
 from foldless.operators import Operator, Standardized, operator_from
 from foldless.registry import registered
 from foldless.solvers.smlr import ALGORITHMS, L1, PENALTIES, Labels, Regression, RegressionFit, Stop
@@ -284,6 +285,7 @@ class SMLRClassifier(SelectingClassifier):
         self.n_iter_ = max(tuned.n_iter, 1)
         self.loo_proba_ = np.exp(loo.log_proba).astype(basis.dtype)
         self.loo_log_loss_, self.loo_error_ = loo.log_loss, loo.error
+        self.loo_worth_ = worth_of(loo.log_proba, labels.code, label_weight)
         self._publish_weights(inside, fitted.intercept, labels, basis.dtype)
         return f", with a duality gap of {self.duality_gap_:.1e}"
 
