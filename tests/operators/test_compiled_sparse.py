@@ -150,7 +150,7 @@ def test_misuse_is_named_as_in_numpy():
 
 def test_nothing_of_the_size_of_x_is_made():
     """Standardised, swept with variances: no dense copy, no squares, no transpose."""
-    X = sparse.random_array((3000, 2000), density=0.02, format="csr", rng=np.random.default_rng(0))
+    X = sparse.random_array((3000, 2000), density=0.05, format="csr", rng=np.random.default_rng(0))
     operator = Standardized.fit(Sparse(X))
     w = np.ones(2000)
 

@@ -147,7 +147,7 @@ def test_equivalent_cavities_say_what_the_cluster_says():
     rng = np.random.default_rng(6)
     n = 2000
     prior = SpikesAndSlabs(
-        rng.uniform(0.001, 0.5, n), np.zeros(n), 10.0 ** rng.uniform(-2, 2, n), np.zeros(n)
+        rng.uniform(0.001, 0.5, n), np.zeros(n), 10.0 ** rng.uniform(-2, 2, n), np.zeros(n), np.zeros(n)
     )
     # Moments that some cavity has.
     r, tau = rng.normal(0, 3, n) * np.sqrt(prior.slab_var), 10.0 ** rng.uniform(-3, 3, n) * prior.slab_var
@@ -169,7 +169,7 @@ def test_equivalent_cavities_keep_the_inclusion_whatever_the_size():
     inclusion, second = inclusion.ravel(), second.ravel() * inclusion.ravel()
     n = inclusion.size
     single = SpikeAndSlab(Gaussian(1.0), 0.05)
-    prior = SpikesAndSlabs(np.full(n, 0.05), np.zeros(n), np.ones(n), np.zeros(n))
+    prior = SpikesAndSlabs(np.full(n, 0.05), np.zeros(n), np.ones(n), np.zeros(n), np.zeros(n))
     mean, var = equivalent_cavities(prior, inclusion, np.zeros(n), second)
     assert np.all(var > 0)
     assert np.all(np.isfinite(mean))

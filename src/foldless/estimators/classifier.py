@@ -173,7 +173,7 @@ class SparseClassifier(WarmStart, MessagePassingClassifier):
         # The joint posterior of twins also corrects the probability of each of them.
         assert isinstance(prior, SupportsInclusion)
         inclusion = prior.inclusion_probability(posterior.cavity_mean, posterior.cavity_var)
-        found = credible_sets(solution.problem, solution.state.sites, inclusion)
+        found = credible_sets(solution.problem, solution.state.all_sites, inclusion)
         self.credible_sets_ = list(found.sets)
         refined = np.where(table.free, found.inclusion[: table.free.size], self.inclusion_probability_)
         self.inclusion_probability_ = refined.astype(table.standardized.dtype)

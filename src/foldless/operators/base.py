@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from foldless.beliefs import Array
 from foldless.io.files import checksum
@@ -109,13 +109,17 @@ class Operator(ABC):
     def columns(self, indices: ArrayLike) -> NDArray[np.float64]:
         """A dense float64 copy of a few columns, for plots and diagnostics."""
 
-    def gram(self, weight_var: Array) -> NDArray[np.float64]:
-        """X diag(weight_var) Xᵀ: what independent weights of these variances make of scores."""
+    def gram(self, weight_var: Array, dtype: DTypeLike = np.float64) -> NDArray[np.float64]:
+        """X diag(weight_var) Xᵀ: what independent weights of these variances make of scores.
+
+        Products of dense tiles are made in `dtype`, and summed in double precision.
+        """
         root, products = np.sqrt(weight_var), np.zeros((self.shape[0], self.shape[0]))
         for columns, tile in self.dense_columns():
             tile *= root[columns]
+            scaled = tile.astype(dtype, copy=False)
             # Of one array with itself only a triangle is computed.
-            products += tile @ tile.T
+            products += scaled @ scaled.T
         return products
 
     def dense_tile(self, rows: slice, columns: slice) -> NDArray[np.float64]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from foldless.beliefs import Array
 from foldless.operators.base import Operator, RowStep, Storage, Sweep, column_positions
@@ -147,9 +147,9 @@ class Standardized(Operator):
         column = np.where(self.constant, 0.0, float(np.sum(sample_weight)))
         return self.score_variances(np.ones(self.shape[1])), column
 
-    def gram(self, weight_var: Array) -> NDArray[np.float64]:
+    def gram(self, weight_var: Array, dtype: DTypeLike = np.float64) -> NDArray[np.float64]:
         found = self.operator.centred_gram(weight_var / self.scale**2, self.center)
-        return super().gram(weight_var) if found is None else found
+        return super().gram(weight_var, dtype) if found is None else found
 
     def columns(self, indices: ArrayLike) -> NDArray[np.float64]:
         positions = column_positions(indices, self.shape[1])
@@ -242,8 +242,8 @@ class WithIntercept(Operator):
         row, column = self.operator.squared_norms(sample_weight)
         return row + self._ones, np.append(column, self._ones @ sample_weight)
 
-    def gram(self, weight_var: Array) -> NDArray[np.float64]:
-        products = self.operator.gram(weight_var[:-1])
+    def gram(self, weight_var: Array, dtype: DTypeLike = np.float64) -> NDArray[np.float64]:
+        products = self.operator.gram(weight_var[:-1], dtype)
         products += weight_var[-1] * np.multiply.outer(self._ones, self._ones)
         return products
 

@@ -19,13 +19,18 @@ cavity from then on. A fit is complete when a look over all features finds no mo
 over all features in a model in which only the active ones can have effects; those of very many others, each
 improbable, would make scores a little vaguer, and left-out labels are predicted better without.
 
+**Exactly.** Thousands of effects, each of which is hardly probable, make more of scores together than the
+background does where samples are few. With `exact_looks` e is what it is, a product of W with all columns,
+and the priors of held weights answer at their cavities, as in `EP`: the field changes, in another product.
+Such looks are few, and the fixed point is that of EP over all features.
+
 Without effects the same solver fits the background alone, a ridge regression.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,7 +41,14 @@ from foldless.problem import Problem
 from foldless.registry import registered
 from foldless.solvers.ep import EP, EPState, state_of
 from foldless.solvers.gaussian_layer import Gaussian, HeldKernel, Opened, Positions, Scores, Sites, Tiles
-from foldless.solvers.message_passing import VAGUEST_START, AdaptiveDamping, Damping, Pace, Secants
+from foldless.solvers.message_passing import (
+    VAGUEST_START,
+    AdaptiveDamping,
+    Damping,
+    Pace,
+    Secants,
+    psi,
+)
 from foldless.solvers.sites import LARGEST_GROWTH, Cavities, score_cavities
 
 # Labels have spoken before effects are looked for.
@@ -44,6 +56,12 @@ FIRST_LOOK = 3
 # An effect of at least this probability is worth a site of its own, at a cavity with this share of the
 # precision that the diagonal of W gives it.
 LEAST_INCLUSION, SHARE_OF_DIAGONAL = 0.05, 0.5
+# Exact looks are at every so manieth iteration: held weights that moved only when all others have settled
+# would overshoot, and these with them. They end once held weights together move by less than this share of
+# their variance.
+LOOK_EVERY = 3
+MOVED_LITTLE = 0.005
+TINY = float(np.finfo(np.float64).tiny)
 # So many at a time: two hundred wide effects at once would leave labels nothing to say.
 MOST_ADDED = 64
 # Factors of I + T^½ K T^½, whose eigenvalues are one and more, need no more digits: rounding moves scores by
@@ -60,21 +78,23 @@ LEAST_PRECISION = 1e-12
 class HeldBackground(Tiles):
     """The active columns, and what all others make of scores."""
 
-    def __init__(self, kernel: Array, columns: Array) -> None:
+    def __init__(self, kernel: Array, columns: Array, held_scores: Array | None = None) -> None:
         self.operator = None  # type: ignore[assignment]
         self.kernel, self.active_columns, self.shape = kernel, columns, columns.shape
+        self.held_scores = np.zeros(self.shape[0]) if held_scores is None else held_scores
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return HeldBackground, (self.kernel, self.active_columns)
+        return HeldBackground, (self.kernel, self.active_columns, self.held_scores)
 
     def opened(self, sites: Sites, sample_weight: Array, free: Positions) -> Opened:
-        nothing, all_of_them = np.zeros(self.shape[0]), np.arange(self.shape[1])
-        return HeldKernel(self.kernel, nothing, all_of_them, self.active_columns, sites, sample_weight)
+        all_of_them, columns = np.arange(self.shape[1]), self.active_columns
+        return HeldKernel(self.kernel, self.held_scores, all_of_them, columns, sites, sample_weight)
 
     def with_active(self, columns: Array, background: Array) -> HeldBackground:
         """More active columns, whose background is no longer held."""
-        kernel = self.kernel - ((columns * background) @ columns.T).astype(self.kernel.dtype)
-        return HeldBackground(kernel, np.hstack([self.active_columns, columns]))
+        scaled = (columns * np.sqrt(background)).astype(self.kernel.dtype)
+        kernel = self.kernel - scaled @ scaled.T
+        return HeldBackground(kernel, np.hstack([self.active_columns, columns]), self.held_scores)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,13 +102,23 @@ class BackgroundState(EPState):
     """Sites and moments are those of the active features, in this order."""
 
     active: Positions
-    background: Array  # (weights,): variances
+    # Of held weights: the variance that their sites stand for, and their shifts; of others, zero.
+    spread: Array
+    shift: Array
+    held_log_factor: float  # what the held factors have more than their sites, in the log evidence
     # The problem of the active features alone.
     reduced: Problem
     complete: bool  # all that should be active are
 
     def problem_of(self, problem: Problem) -> Problem:
         return self.reduced
+
+    @property
+    def all_sites(self) -> Sites:
+        with np.errstate(divide="ignore"):
+            precision, shift = 1.0 / self.spread, self.shift.copy()
+        precision[self.active], shift[self.active] = self.sites[:2]
+        return self.sites._replace(prior_precision=precision, prior_shift=shift)
 
     @property
     def change(self) -> float:
@@ -101,6 +131,9 @@ class BackgroundEP(EP):
     """Expectation propagation for `OverBackground`, of one score; without effects, of its background."""
 
     effects: bool = True
+    # Whether looks over held features take W as it is, a product with all columns, and so are rare; or its
+    # diagonal, a sweep, which for rare words is nearly all of it.
+    exact_looks: bool = False
     # Labels of a log-concave channel need no damping under a fixed field.
     damping: Damping = field(default_factory=lambda: AdaptiveDamping(smallest=0.3))
 
@@ -110,8 +143,7 @@ class BackgroundEP(EP):
         active = np.zeros(0, dtype=np.intp) if problem.kept is None else problem.kept.positions
         reduced = _reduced(problem, active)
         mean, var = problem.prior.start(n_weights)
-        kernel, columns = problem.operator.gram(background), problem.operator.columns(active)
-        kernel = kernel.astype(FACTOR_DTYPE)
+        kernel, columns = held_kernel(problem, background), problem.operator.columns(active)
         # For the first labels only, scores are no vaguer than this.
         score_var = np.minimum(kernel.diagonal() + columns**2 @ var[active], VAGUEST_START)
         score_var = np.maximum(score_var, np.finfo(float).tiny)
@@ -133,7 +165,9 @@ class BackgroundEP(EP):
                 weight_cavities=None,  # type: ignore[arg-type]
                 score_cavities=None,  # type: ignore[arg-type]
                 active=active,
-                background=background,
+                spread=background,
+                shift=np.zeros(n_weights),
+                held_log_factor=0.0,
                 reduced=reduced,
                 complete=not self.effects,
             ),
@@ -144,56 +178,108 @@ class BackgroundEP(EP):
         state = _of(state)
         if state.reduced.channel is not problem.channel:
             state = replace(state, reduced=_reduced(problem, state.active))
-        if not state.complete and state.iteration >= FIRST_LOOK:
+        if self.effects and state.iteration >= FIRST_LOOK and self._is_time(state):
             state = self._looked(problem, state)
-        if not self.effects:
+        if state.active.size == (0 if problem.kept is None else problem.kept.positions.size):
             # Labels alone do not circle, and leaps would lead them astray.
             state = replace(state, secants=Secants())
-        state = super().step(state.reduced, state)
-        return replace(state, score_cavities=_without_labels(problem, state))
+        state = _of(super().step(state.reduced, state))
+        return replace(
+            state,
+            score_cavities=_without_labels(problem, state),
+            log_evidence=state.log_evidence + state.held_log_factor,
+        )
+
+    def _is_time(self, state: BackgroundState) -> bool:
+        """Whether to look: always if it costs little, else now and then until nothing more moves."""
+        its_turn = (state.iteration - FIRST_LOOK) % LOOK_EVERY == 0
+        return not self.exact_looks or (its_turn and not state.complete)
+
+    def _said(self, problem: Problem, state: BackgroundState, share: float = 1.0) -> Held:
+        of = said_exactly(problem, state) if self.exact_looks else said_by_diagonal(problem, state, share)
+        return Held.of(*of, state.spread, state.shift)
 
     def _looked(self, problem: Problem, state: BackgroundState) -> BackgroundState:
-        """With the features that should be active; complete if there were no more, and little has moved."""
-        mean, var = held_cavities(problem, state, SHARE_OF_DIAGONAL)[:2]
-        inclusion = problem.prior.inclusion_probability(mean, var)  # type: ignore[attr-defined]
-        inclusion[state.active] = 0.0
-        inclusion[state.background == 0] = 0.0
+        """With the features that should be active; complete if there were no more."""
+        held = self._said(problem, state, SHARE_OF_DIAGONAL)
+        inclusion = problem.prior.inclusion_probability(held.cavity_mean, held.cavity_var)  # type: ignore[attr-defined]
+        inclusion[state.spread == 0] = 0.0
         wanted = np.flatnonzero(inclusion >= LEAST_INCLUSION)
-        if wanted.size == 0:
-            return replace(state, complete=state.pace.change < INCOMPLETE)
         added = np.sort(wanted[np.argsort(-inclusion[wanted], kind="stable")[:MOST_ADDED]])
-        active, background = np.append(state.active, added), state.background[added]
-        reduced = _reduced(problem, active)
-        # They begin where the background has them.
-        data_precision, data_slope = held_cavities(problem, state)[2:]
-        sites, now = state.sites, state.gaussian
+        if added.size and not self.exact_looks:
+            held = self._said(problem, state)
+        if added.size:
+            state = self._with_active(problem, state, held, added)
+        state = replace(state, complete=added.size == 0)
+        return self._answered(problem, state, held) if self.exact_looks else state
+
+    def _with_active(
+        self, problem: Problem, state: BackgroundState, held: Held, added: Positions
+    ) -> BackgroundState:
+        """Features that begin to move begin where they were held."""
+        active, spread = np.append(state.active, added), state.spread[added]
+        reduced, sites, now = _reduced(problem, active), state.sites, state.gaussian
         sites = sites._replace(
-            prior_precision=np.append(sites.prior_precision, 1.0 / background),
-            prior_shift=np.append(sites.prior_shift, np.zeros(added.size)),
+            prior_precision=np.append(sites.prior_precision, 1.0 / spread),
+            prior_shift=np.append(sites.prior_shift, state.shift[added]),
         )
-        own_var = 1.0 / (data_precision[added] + 1.0 / background)
         gaussian = now._replace(
-            mean=np.append(now.mean, background * data_slope[added]),
-            var=np.append(now.var, own_var),
-            data_precision=np.append(now.data_precision, data_precision[added]),
-            data_slope=np.append(now.data_slope, data_slope[added]),
+            mean=np.append(now.mean, held.mean[added]),
+            var=np.append(now.var, held.var[added]),
+            data_precision=np.append(now.data_precision, 1.0 / held.cavity_var[added]),
+            data_slope=np.append(now.data_slope, held.slope[added]),
         )
         assert isinstance(state.tiles, HeldBackground)
-        tiles = state.tiles.with_active(problem.operator.columns(added), background)
-        found = replace(state, tiles=tiles, proposed=None, secants=Secants(), active=active, reduced=reduced)
-        return _of(state_of(reduced, sites, gaussian, found))
+        columns = problem.operator.columns(added)
+        tiles = state.tiles.with_active(columns, spread)
+        tiles.held_scores = tiles.held_scores - columns @ (spread * state.shift[added])
+        held_spread, shift = state.spread.copy(), state.shift.copy()
+        held_spread[added], shift[added] = 0.0, 0.0
+        found = replace(
+            state,
+            tiles=tiles,
+            active=active,
+            spread=held_spread,
+            shift=shift,
+            reduced=reduced,
+            complete=False,
+        )
+        return _of(state_of(reduced, sites, gaussian, found, proposed=None, secants=Secants()))
+
+    def _answered(self, problem: Problem, state: BackgroundState, held: Held) -> BackgroundState:
+        """After the priors of held weights have answered, too: thousands that are hardly in, together."""
+        is_held = state.spread > 0
+        mean, var, log_z = problem.prior.tilted(held.cavity_mean, held.cavity_var)
+        precision = np.where(is_held, 1.0 / np.maximum(var, TINY) - 1.0 / held.cavity_var, np.inf)
+        wanted = np.where(precision > 0, 1.0 / precision, state.spread)
+        spread = np.where(is_held, wanted, 0.0)
+        shift = np.where(is_held, mean / np.maximum(var, TINY) - held.cavity_mean / held.cavity_var, 0.0)
+        factors = log_z + psi(held.cavity_mean, held.cavity_var) - psi(held.mean, np.maximum(held.var, TINY))
+        factors += psi(state.spread * state.shift, np.maximum(state.spread, TINY))
+        moved = float(np.sum(np.abs(spread - state.spread)) / np.sum(spread))
+        assert isinstance(state.tiles, HeldBackground)
+        tiles = HeldBackground(
+            held_kernel(problem, spread), state.tiles.active_columns, problem.operator.scores(spread * shift)
+        )
+        return replace(
+            state,
+            tiles=tiles,
+            spread=spread,
+            shift=shift,
+            held_log_factor=float(np.sum(factors[is_held])),
+            complete=state.complete and moved < MOVED_LITTLE,
+            proposed=None,
+            secants=Secants(),
+        )
 
     def _at_pace(self, state: EPState, pace: Pace) -> EPState:
         return replace(super()._at_pace(state, pace), complete=not self.effects)  # type: ignore[call-arg]
 
     def posterior(self, problem: Problem, state: EPState) -> Posterior:
-        """Of all weights; cavities of those that are not active are those of the diagonal."""
+        """Of all weights; cavities of those that are not active are those of a look."""
         state = _of(state)
-        cavity_mean, cavity_var, data_precision, data_slope = held_cavities(problem, state)
-        with np.errstate(divide="ignore"):
-            var = 1.0 / (data_precision + 1.0 / state.background)
-        mean = state.background * data_slope
-        own, at = state.active, state.weight_cavities
+        held, own, at = self._said(problem, state), state.active, state.weight_cavities
+        mean, var, cavity_mean, cavity_var = (values.copy() for values in held[:4])
         mean[own], var[own] = state.gaussian.mean, state.gaussian.var
         cavity_mean[own], cavity_var[own] = at.mean, at.var
         left_out = _without_labels(problem, state, problem.sample_weight)
@@ -222,28 +308,52 @@ def background_of(prior: Prior, n_weights: int) -> Array:
     return found
 
 
-def held_cavities(
-    problem: Problem, state: BackgroundState, share: float = 1.0
-) -> tuple[Array, Array, Array, Array]:
-    """Means and variances of the cavities of held weights; what labels say: precision and slope.
-
-    Labels say e of a weight and the field, of which the diagonal has so much that e takes this `share`.
-    """
+def said_by_diagonal(problem: Problem, state: BackgroundState, share: float) -> tuple[Array, Array]:
+    """What labels say of a weight and the field: e, of which the diagonal takes a `share`, and the slope."""
     scores, weight = state.gaussian.scores, problem.sample_weight
     precision = weight * state.sites.label_precision
     slope = weight * state.sites.label_shift - precision * scores.mean
-    diagonal = precision * scores.rest_precision * scores.var
+    diagonal = precision * _rest_precision(state) * scores.var
     n_weights = problem.operator.shape[1]
     sweep = problem.operator.sweep(
         np.zeros(n_weights), np.ones(n_weights), lambda rows, s, v: (slope[rows], diagonal[rows])
     )
     assert sweep.curvatures is not None
-    said = share * sweep.curvatures
-    with np.errstate(divide="ignore"):
-        said = np.minimum(said, LARGEST_SHARE / state.background)
-    said = np.maximum(said, LEAST_PRECISION)
-    alone = said / (1.0 - state.background * said)
-    return sweep.slopes / said, 1.0 / alone, alone, sweep.slopes
+    return share * sweep.curvatures, sweep.slopes
+
+
+def said_exactly(problem: Problem, state: BackgroundState) -> tuple[Array, Array]:
+    """The same from W as it is, with what active features explain taken out."""
+    all_of_them = np.arange(state.active.size)
+    opened = state.tiles.opened(state.sites, problem.sample_weight, all_of_them)
+    assert isinstance(opened, HeldKernel)
+    slope, said = opened.of_columns(Tiles(problem.operator), opened.block_of(state.sites))
+    return said, slope
+
+
+def held_kernel(problem: Problem, spread: Array) -> Array:
+    """What held weights make of scores."""
+    return problem.operator.gram(spread, FACTOR_DTYPE).astype(FACTOR_DTYPE)
+
+
+class Held(NamedTuple):
+    """Held weights: marginals, cavities, and the slope of what labels say of them."""
+
+    mean: Array
+    var: Array
+    cavity_mean: Array
+    cavity_var: Array
+    slope: Array
+
+    @classmethod
+    def of(cls, said: Array, slope: Array, spread: Array, shift: Array) -> Held:
+        """From what labels say of a weight and the field together, e:  alone it is  e / (1 - spread e)."""
+        with np.errstate(divide="ignore"):
+            said = np.minimum(said, LARGEST_SHARE / spread)
+        said = np.maximum(said, LEAST_PRECISION)
+        retained = 1.0 - spread * said
+        mean = spread * (shift + slope)
+        return cls(mean, spread * retained, mean + slope * retained / said, retained / said, slope)
 
 
 def _of(state: EPState) -> BackgroundState:
@@ -256,11 +366,16 @@ def _without_labels(problem: Problem, state: EPState, lost: Array | None = None)
 
     A negative site of a word that one document has could leave its score less than nothing.
     """
-    scores, held = state.gaussian.scores, state.tiles
+    scores = state.gaussian.scores._replace(rest_precision=_rest_precision(state))
+    return score_cavities(scores, state.sites, problem.sample_weight, lost)
+
+
+def _rest_precision(state: EPState) -> Array:
+    """Of scores without any of their labels."""
+    held = state.tiles
     assert isinstance(held, HeldBackground)
     vaguest = held.kernel.diagonal() + held.active_columns**2 @ (LARGEST_GROWTH * state.gaussian.var)
-    scores = scores._replace(rest_precision=np.maximum(scores.rest_precision, 1.0 / vaguest))
-    return score_cavities(scores, state.sites, problem.sample_weight, lost)
+    return np.maximum(state.gaussian.scores.rest_precision, 1.0 / vaguest)
 
 
 def _reduced(problem: Problem, active: Positions) -> Problem:

@@ -131,6 +131,11 @@ class EPState(PacedState):
         return problem
 
     @property
+    def all_sites(self) -> Sites:
+        """The sites of all weights and labels."""
+        return self.sites
+
+    @property
     def cavity_mean(self) -> Array:
         return self.weight_cavities.mean
 

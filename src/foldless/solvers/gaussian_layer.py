@@ -338,8 +338,9 @@ class HeldKernel(Opened):
         self.label_precision = sample_weight * sites.label_precision
         self.label_shift = sample_weight * sites.label_shift
         self.label_root = root = np.sqrt(self.label_precision)
-        matrix = self.kernel * root.astype(self.kernel.dtype)
-        matrix *= root[:, np.newaxis]
+        scale = root.astype(self.kernel.dtype, copy=False)
+        matrix = self.kernel * scale
+        matrix *= scale[:, np.newaxis]
         matrix.flat[:: root.size + 1] += 1.0
         self.lower, self.log_determinant = _cholesky(matrix)
         before = self.held_scores + self._field(self.label_shift)
@@ -370,6 +371,16 @@ class HeldKernel(Opened):
         exponent = square + float(self.held_scores @ self._residual(block))
         exponent -= self.log_determinant + block.log_determinant
         return Gaussian.of_moments(*block.moments, scores, exponent)
+
+    def of_columns(self, tiles: Tiles, block: Block) -> tuple[Array, Array]:
+        """Xᵀ ρ and e = |P_i|² - |Q_i|² of all columns, with these sites of the free weights."""
+        residual, explained_by_free = self._residual(block), self._explained_by(block)
+        slope, explained = np.empty(tiles.shape[1]), np.empty(tiles.shape[1])
+        for columns, tile in tiles:
+            slope[columns] = residual @ tile
+            half = _half(self.lower, self.label_root.astype(tile.dtype)[:, np.newaxis] * tile, overwrite=True)
+            explained[columns] = _squares(half) - _squares(explained_by_free.astype(half.dtype) @ half)
+        return slope, explained
 
     def _residual(self, block: Block) -> Array:
         """ρ, the slope of the labels' log density in the scores, at their mean."""
@@ -421,13 +432,7 @@ class _HeldIntegrated(HeldKernel):
 
     def closed(self, block: Block) -> Gaussian:
         sites, free, spread = self.sites, self.free, self.spread
-        residual, explained_by_free = self._residual(block), self._explained_by(block)
-        data_slope, explained = np.empty(spread.size), np.empty(spread.size)
-        for columns, tile in self.tiles:
-            data_slope[columns] = residual @ tile
-            root = self.label_root.astype(tile.dtype)
-            half = _half(self.lower, root[:, np.newaxis] * tile, overwrite=True)
-            explained[columns] = _squares(half) - _squares(explained_by_free.astype(tile.dtype) @ half)
+        data_slope, explained = self.of_columns(self.tiles, block)
         mean = spread * (sites.prior_shift + data_slope)
         retained = np.maximum(1.0 - spread * explained, LEAST_RETAINED)
         var = spread * retained

@@ -37,6 +37,8 @@ PLAIN_SLAB_VARIANCE = 4.0
 # With less, inclusion probabilities claim too much, and below 3 fits of real tables run away; with more than
 # 30 they are too cautious.
 BACKGROUND_SCORE_VARIANCE = 20.0
+# Columns that the sparse model is solved over where samples outnumber features and all would cost too much.
+CANDIDATES = 40
 # An iteration that has not found a smaller change for so long will not settle.
 PATIENCE = 60
 # Relative change at which a sparse model has settled; of several classes, whose sites circle about their
@@ -91,6 +93,9 @@ INFORMED = (
     Recipe(INFORMED_VARIANCE, exponent=1),
     Recipe(INFORMED_VARIANCE, 0.1, exponent=2),
 )
+# Of large tables, whose kernel is made once: informed ones would need another for each, and for what is left
+# out.
+RIDGES_OF_ONE_KERNEL = (Recipe(10.0), Recipe(100.0), Recipe(1000.0))
 # The second is fitted first where the others may not be worth it: they are not if it has no share.
 RIDGES_BY_MESSAGES = (Recipe(1.0), Recipe(10.0), Recipe(100.0), Recipe(1000.0))
 FIRST_RIDGE = RIDGES_BY_MESSAGES[1]
@@ -107,6 +112,9 @@ class Budget:
     exact: float = 1e10  # exact covariances: about half a second
     # Likewise over a background, where a dozen iterations do: two seconds of the caller's single precision.
     exact_over_background: float = 1e11
+    # Up to here all features are visited in every iteration, and by informed ridges; a tenth of a second.
+    every_feature: float = 5e8
+    all_columns: float = 5e8  # of a sparse model where samples outnumber features: 20 milliseconds
     polish: float = 2e8  # message passing finished with exact covariances: ten milliseconds
     integrate: float = 5e7  # the fit repeated at neighbours of its parameters: three
     tune_many: float = 2e8  # EM of several classes: about a second in all
@@ -148,6 +156,7 @@ class SparsePlan:
     tolerance: float = 0.0  # at least, from plain parameters
     blend_tolerance: float = 0.0  # at least, from class means
     patience: int | None = None
+    candidates: int = 0  # solved over so many columns at first, the others judged by them; 0: over all
     search_rows: int = 0  # to search with before all rows are fitted; 0: no such search
     # Whether other rows must agree with the leave-one-out of those before all are fitted from them.
     sample_checked: bool = False
@@ -282,6 +291,7 @@ class _Planning:
         few_iterations = self.wide and not (self.many or self.words)
         self.exact_budget = budget.exact_over_background if few_iterations else budget.exact
         self.affordable = self.in_kernel or self.cost <= self.exact_budget
+        self.large = few_iterations and self.cost > budget.every_feature
         self.groups_asked, self.groups = groups, groups and self.affordable
         self.reasons: list[Reason] = []
         self.flags: list[str] = []
@@ -291,7 +301,10 @@ class _Planning:
         self._look()
         # The blend with class means is for more features than samples; otherwise exact ones are cheap.
         tall_many = self.many and facts.n_features <= facts.n_samples
-        if self.affordable and (self.correlated or self.groups or tall_many):
+        if self._few_columns():
+            self._refuse_blend()
+            path, sparse, dense = "exact", self._few_sparse(), self._newton_ridges()
+        elif self.affordable and (self.correlated or self.groups or tall_many):
             self._refuse_blend()
             path, sparse, dense = "exact", self._exact_sparse(), self._exact_dense()
         elif self.correlated:
@@ -357,6 +370,12 @@ class _Planning:
                 f"made once: {kernel_cost(facts.n_samples):.1g} operations an iteration, whatever the number "
                 "of words.",
             )
+        if self.large and self.affordable and self.correlated:
+            self._because(
+                "few-looks",
+                "Features that are hardly in are visited at every third iteration only, and ridges share the "
+                "covariance that all features make between samples.",
+            )
         if self.groups:
             self._because("groups", "Groups of samples are left out as a whole, from exact covariances.")
         elif self.groups_asked:
@@ -409,7 +428,7 @@ class _Planning:
         """Sparse effects over a dense background, at plain parameters: EM would follow a few cavities."""
         return SparsePlan(
             self._prior,
-            "EP",
+            "BackgroundEP" if self.large else "EP",
             starts=("plain parameters",),
             background=BACKGROUND_SCORE_VARIANCE,
             tolerance=TOLERANCE_OF_MANY if self.many else TOLERANCE,
@@ -444,16 +463,40 @@ class _Planning:
             fallback=self._over_background() if self._may_fall_back else message_passing,
         )
 
+    def _few_columns(self) -> bool:
+        """Whether samples outnumber features, in a table too large for a sparse model of all columns.
+
+        Words are many and rare, and message passing visits only where they are.
+        """
+        facts, budget = self.facts, self.budget
+        tall = (
+            facts.n_features <= facts.total_weight
+            and facts.n_samples * budget.search_share < budget.search_rows
+        )
+        large = self.cost > budget.all_columns
+        return tall and large and (self.correlated or self.many) and not (self.words or self.groups)
+
+    def _few_sparse(self) -> SparsePlan:
+        self._because(
+            "few-columns",
+            f"{self.facts.n_samples} samples outnumber {self.facts.n_features} features: the sparse model is "
+            f"solved over {CANDIDATES} columns that explain the classes best, each given those before, and "
+            "others that turn out to matter; the rest are judged by these.",
+        )
+        return replace(self._exact_sparse(), candidates=CANDIDATES, em_iterations=0)
+
     def _diagonal_sparse(self) -> SparsePlan:
         starts: tuple[str, ...] = ("class means", "plain parameters")
         starts = starts if self.many else starts[::-1]
-        if self.generative_weight:
+        # Rows of many weights from plain parameters run in circles where there are samples for all of them.
+        tall_many = self.many and self.facts.n_features <= self.facts.total_weight
+        if self.generative_weight or tall_many:
             starts = ("class means",)
         return SparsePlan(
             self._prior,
             "GAMP",
             starts=starts,
-            judged_by_left_out=self.many,
+            judged_by_left_out=len(starts) > 1 and self.many,
             variances="rank-one" if self.many else "per-coordinate",
             em_iterations=0 if self.many else EM_ITERATIONS,
             tolerance=TOLERANCE_OF_MANY if self.many else TOLERANCE,
@@ -473,7 +516,7 @@ class _Planning:
             # Informed priors follow class means, which of a rare word are those of a document or two.
             return DensePlan("EP", RIDGES, per_occurrence=True)
         if self.wide:
-            return DensePlan("kernel EP", INFORMED)
+            return DensePlan("kernel EP", RIDGES_OF_ONE_KERNEL if self.large else INFORMED)
         if self.cost > self.budget.ridge_ep:
             shape = f"{self.facts.n_samples} samples of {self.facts.n_features} features"
             self._because(

@@ -150,6 +150,7 @@ class InformedFits:
     fits: KernelFits
     loo_mean: Array  # (models, samples)
     loo_var: Array
+    ridge_kernel: Array | None  # X Xᵀ over the number of columns, if a ridge is among them
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,7 +189,8 @@ def fit_informed(
         if contrasts.one_by_one
         else _by_groups(columns, contrasts, settled, fits, base)
     )
-    return InformedFits(settled, fits, loo_mean, np.maximum(loo_var, LEAST_SCORE_VARIANCE))
+    loo_var = np.maximum(loo_var, LEAST_SCORE_VARIANCE)
+    return InformedFits(settled, fits, loo_mean, loo_var, kernels.whole.get(0))
 
 
 def informed_weights(
@@ -209,8 +211,17 @@ def informed_weights(
         for n, inverse in enumerate(fits.inverse):
             centred = tile - middle[n, which].astype(tile.dtype)
             mean[n, which] = prior_var[n, which] * (fits.dual[n] @ centred)
+            if recipes[n].exponent == 0:
+                continue
             explained = np.einsum("ij,ij->j", centred, inverse.astype(tile.dtype) @ centred)
             var[n, which] *= np.maximum(1.0 - prior_var[n, which] * explained, 0.0)
+    for n, recipe in enumerate(recipes):
+        if recipe.exponent == 0:
+            assert found.ridge_kernel is not None
+            # Of equal variances in very many columns labels take about the same share each: W K, over all.
+            total = recipe.score_variance / max(int(np.count_nonzero(columns.free)), 1)
+            explained = np.einsum("ij,ij->", fits.inverse[n], found.ridge_kernel)
+            var[n] *= max(1.0 - total * explained, 0.0)
     kept_prior = np.array([base.variances(recipe.exponent) for recipe in recipes])
     kept_mean = base.prior_mean + kept_prior * (fits.dual @ base.values)
     kept_mean[:, -1] -= np.einsum("ij,ij->i", mean, middle)

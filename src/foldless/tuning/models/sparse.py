@@ -17,8 +17,9 @@ import numpy as np
 
 from foldless.priors import PRIORS, Gaussian, OverBackground, Prior
 from foldless.problem import History, Outcome, Solution
-from foldless.solvers import EP, GAMP, Stopping
+from foldless.solvers import EP, GAMP, BackgroundEP, Stopping
 from foldless.solvers.base import Solver
+from foldless.solvers.few_columns import solve_few
 from foldless.tuning.em import EM, tunable_names
 from foldless.tuning.fit import SPARSE, Choices, Fit, fit_some_rows, fit_tuned
 from foldless.tuning.integration import integrated
@@ -81,7 +82,7 @@ def fit_sparse(
     `warm` must be a settled fit of the same data under the same plan: then it is the same answer, to the
     tolerance.
     """
-    if warm is not None:
+    if warm is not None and not sparse.candidates:
         # From a start that only the fallback has, it was the fallback that settled.
         begun_with = sparse if warm.start in sparse.starts else sparse.fallback or sparse
         return _continued(table, warm, patient(choices, begun_with, warm.start), recorder)
@@ -151,14 +152,26 @@ def _from_plain_parameters(
     table: Table, sparse: SparsePlan, choices: Choices, recorder: Recorder, purpose: str
 ) -> SparseFits:
     """Settled at plain parameters, and at those that EM finds from there as far as that goes well."""
-    exact = sparse.solver == "EP"
-    solver: Solver[Any] = EP() if exact else GAMP(variances=sparse.variances)  # type: ignore[arg-type]
+    exact = sparse.solver != "GAMP"
+    solver: Solver[Any] = GAMP(variances=sparse.variances)  # type: ignore[arg-type]
+    if exact:
+        solver = EP() if sparse.solver == "EP" else BackgroundEP(exact_looks=True)
     problem = assembled(table, choices.channel, plain_prior(table, choices, sparse.background))
 
     def run(purpose: str, problem: Any, stopping: Stopping, **more: Any) -> Solution:
         return recorder.solve(problem, solver, model=SPARSE, purpose=purpose, stopping=stopping, **more)
 
-    plain = run(purpose, problem, choices.stopping, detail=PLAIN)
+    if sparse.candidates:
+        targets = table.indicator - table.class_weight / table.class_weight.sum()
+        plain = solve_few(
+            problem,
+            lambda small: run(purpose, small, choices.stopping, detail=PLAIN),
+            targets,
+            np.append(table.free, np.zeros(problem.operator.shape[1] - table.free.size, dtype=bool)),
+            sparse.candidates,
+        )
+    else:
+        plain = run(purpose, problem, choices.stopping, detail=PLAIN)
     as_it_is = SparseFits.one(Fit.of(plain, table), solver, PLAIN)
     # Where no feature is more in than out, there is nothing to tune by. With exact covariances other
     # parameters may settle what plain ones do not; with diagonal ones it is correlations that keep it moving,

@@ -1,0 +1,247 @@
+"""The tables and the figure of the study of inclusion probabilities, from its results.csv.
+
+python -m benchmarks.studies.background.plot
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from benchmarks.studies import _common as common
+from benchmarks.studies.background.designs import DESIGNS, REAL
+from benchmarks.studies.background.methods import METHODS
+
+Array = NDArray[np.float64]
+N_BINS, RATES = 10, (0.1, 0.2)
+# What issue 18 asks for: in each bin with so many features, over a stated rate, and of fits.
+FULL_BIN, GAP_BAR, RATE_BAR, UNSETTLED_BAR = 30, 0.05, 0.02, 0.01
+GROUPS = {"real matrices": REAL, "simulated designs": tuple(set(DESIGNS) - set(REAL))}
+
+
+class Bins(NamedTuple):
+    """Ten bins of all runs of a group: features, the mean promised, and the share that is true."""
+
+    count: Array
+    promised: Array
+    true: Array
+
+    @property
+    def full(self) -> NDArray[np.bool_]:
+        return self.count >= FULL_BIN
+
+    @property
+    def gap(self) -> Array:
+        """Promised minus true, of full bins."""
+        return (self.promised - self.true)[self.full]
+
+
+def pooled(group: pd.DataFrame) -> Bins | None:
+    told = group[group["count"].notna()]
+    if told.empty:
+        return None
+    count, promised, true = (
+        np.array([np.array(text.split(), dtype=float) for text in told[name]]).sum(axis=0)
+        for name in ("count", "promised", "true")
+    )
+    filled = np.maximum(count, 1.0)
+    return Bins(count, promised / filled, true / filled)
+
+
+def power_at(group: pd.DataFrame, rate: float) -> float:
+    """The share of true features found by the lowest threshold that keeps the false share within the rate.
+
+    Of the truth, not of what was promised: methods that promise too much or too little are compared alike.
+    """
+    listed = [entry for text in group.best.dropna() for entry in text.split()]
+    true = np.array([entry.endswith("+") for entry in listed])
+    score = np.array([float(entry.rstrip("+")) for entry in listed])
+    order = np.argsort(-score, kind="stable")
+    found = np.cumsum(true[order])
+    within = np.flatnonzero(1.0 - found / np.arange(1, found.size + 1) <= rate)
+    # Features with equal scores stand or fall together.
+    within = within[np.append(np.diff(score[order]) < 0, True)[within]]
+    return float(found[within[-1]] / group.n_active.sum()) if within.size else 0.0
+
+
+def report(folder: Path) -> str:
+    """Designs one by one, bins of real and of simulated ones, and the bars; also written into the README."""
+    results = _sorted(folder)
+    done = results[results.stopped.isna()]
+    texts = [
+        f"Every design:\n\n{_designs(done)}",
+        f"Promised and true share (number of features) by bins of the promised probability:\n\n{_bins(done)}",
+        f"Against the bars of issue 18:\n\n{_bars(done)}",
+    ]
+    stopped = results[results.stopped.notna()]
+    if len(stopped):
+        failures = stopped.groupby(["method", "design", "stopped"], sort=False).size()
+        lines = [f"- {method}, {design}, {n} runs: {why}" for (method, design, why), n in failures.items()]
+        texts.append("Stopped:\n\n" + "\n".join(lines))
+    text = "\n\n".join(texts)
+    common.refresh_readme(folder, text)
+    return text
+
+
+def _sorted(folder: Path) -> pd.DataFrame:
+    """Design by design, whenever they were measured; revisions in the order they came."""
+    results = pd.read_csv(folder / "results.csv", dtype={"revision": str, "outcome": str, "stopped": str})
+    results["revision"] = results.revision.fillna("")
+    results["who"] = [f"{m} ({r})" if r else m for m, r in zip(results.method, results.revision, strict=True)]
+    place = {name: i for i, name in enumerate((*DESIGNS, *METHODS))}
+    arrived = {name: i for i, name in enumerate(dict.fromkeys(results.revision))}
+    places = pd.DataFrame(
+        {
+            "design": results.design.map(place),
+            "method": results.method.map(place),
+            "revision": results.revision.map(arrived),
+            "run": results.run,
+        }
+    )
+    return results.loc[places.sort_values(list(places), kind="stable").index]
+
+
+def false_share(group: pd.DataFrame, rate: float) -> pd.Series:
+    """Of every run; a run that selects nothing makes no mistake."""
+    return group[f"false_{rate:g}"] / group[f"selected_{rate:g}"].clip(lower=1)
+
+
+def power(group: pd.DataFrame, rate: float) -> float:
+    return float((group[f"selected_{rate:g}"] - group[f"false_{rate:g}"]).sum() / group.n_active.sum())
+
+
+def _designs(results: pd.DataFrame) -> str:
+    rows = []
+    for (design, who), group in results.groupby(["design", "who"], sort=False):
+        bins = pooled(group)
+        worst = f"{bins.gap[np.argmax(np.abs(bins.gap))]:+.3f}" if bins and bins.full.any() else ""
+        sure = bins.count[5:].sum() if bins else 0.0
+        rows.append(
+            [
+                design,
+                who,
+                len(group),
+                common.mean_only(1 - group.settled, 2),
+                worst,
+                _over(bins.promised, bins.count) if bins and sure else "",
+                _over(bins.true, bins.count) if bins and sure else "",
+                *(common.mean_and_error(false_share(group, rate), 2) for rate in RATES),
+                *(f"{power(group, rate):.2f}" for rate in RATES),
+                f"{power_at(group, 0.1):.2f}" if bins else "",
+                f"{group.average_precision.mean():.3f}",
+                f"{group.in_k_best.mean():.3f}",
+                f"{group.cpu_seconds.mean():.2f}",
+            ]
+        )
+    header = [
+        "design",
+        "method",
+        "runs",
+        "unsettled",
+        "worst gap",
+        "above .5: promised",
+        "true",
+        *(f"false at fdr {rate:g}" for rate in RATES),
+        *(f"power at fdr {rate:g}" for rate in RATES),
+        "power at 10 % truly false",
+        "average precision",
+        "true of K best",
+        "CPU s",
+    ]
+    return common.markdown(header, rows)
+
+
+def _over(share: Array, count: Array) -> str:
+    """The mean over features in the upper five bins."""
+    return f"{share[5:] @ count[5:] / count[5:].sum():.2f}"
+
+
+def groups_of(results: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
+    for name, designs in GROUPS.items():
+        for who, group in results[results.design.isin(designs)].groupby("who", sort=False):
+            yield name, who, group
+
+
+def _bins(results: pd.DataFrame) -> str:
+    rows = []
+    for name, who, group in groups_of(results):
+        bins = pooled(group)
+        if bins is not None:
+            cells = [
+                f"{promised:.2f} {true:.2f} ({count:.0f})" if count else ""
+                for count, promised, true in zip(*bins, strict=True)
+            ]
+            rows.append([name, who, *cells])
+    edges = [f".{i} to {f'.{i + 1}' if i < N_BINS - 1 else '1'}" for i in range(N_BINS)]
+    return common.markdown(["", "method", *edges], rows)
+
+
+def _bars(results: pd.DataFrame) -> str:
+    rows = []
+    for name, who, group in groups_of(results):
+        bins = pooled(group)
+        within = "" if bins is None else f"{np.sum(np.abs(bins.gap) <= GAP_BAR)} of {bins.gap.size}"
+        by_design = [part for _, part in group.groupby("design", sort=False)]
+        rates = []
+        for rate in RATES:
+            kept = [false_share(part, rate).mean() <= rate + RATE_BAR for part in by_design]
+            rates.append(f"{false_share(group, rate).mean():.3f}; {sum(kept)} of {len(kept)} designs")
+        unsettled = 1 - group.settled.mean()  # NaN of methods that do not say
+        verdict = f"{unsettled:.3f}; {'yes' if unsettled <= UNSETTLED_BAR else 'no'}"
+        rows.append([name, who, len(group), within, *rates, "" if np.isnan(unsettled) else verdict])
+    header = [
+        "",
+        "method",
+        "runs",
+        f"bins of {FULL_BIN} within {GAP_BAR:g}",
+        *(f"false share at most {rate + RATE_BAR:g}" for rate in RATES),
+        f"unsettled at most {UNSETTLED_BAR:g}",
+    ]
+    return common.markdown(header, rows)
+
+
+def draw(folder: Path) -> None:
+    """figure.png: the share that is true against what was promised."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    results = _sorted(folder)
+    results = results[results.stopped.isna()]
+    figure, axes = plt.subplots(1, 2, figsize=(10, 4.6), layout="constrained", sharey=True)
+    colors: dict[str, str] = {}
+    for name, who, group in groups_of(results):
+        bins = pooled(group)
+        if bins is None:
+            continue
+        axis = axes[list(GROUPS).index(name)]
+        color = colors.setdefault(who, f"C{len(colors)}")
+        shown = bins.full
+        error = np.sqrt(bins.true * (1 - bins.true) / np.maximum(bins.count, 1))
+        axis.errorbar(
+            bins.promised[shown],
+            bins.true[shown],
+            error[shown],
+            marker="o",
+            markersize=4,
+            color=color,
+            label=who,
+            alpha=0.85,
+        )
+    for axis, name in zip(axes, GROUPS, strict=True):
+        axis.plot([0, 1], [0, 1], "k:", linewidth=1)
+        axis.set(title=name, xlabel="promised", xlim=(0, 1), ylim=(0, 1))
+        axis.legend(fontsize=8, loc="upper left")
+    axes[0].set_ylabel("true")
+    figure.savefig(folder / "figure.png", dpi=130)
+    plt.close(figure)
+
+
+if __name__ == "__main__":
+    common.redraw(Path(__file__).parent, report, draw)

@@ -1,0 +1,186 @@
+"""Expectation propagation over the few columns that can matter, where samples outnumber features by far.
+
+With N features and more samples M, exact covariances cost M N² an iteration, and row-sparse weights of many
+correlated columns may not settle at all. But few features are expected to matter, and correlated ones stand
+for each other. So columns are chosen that explain labels best, each given those before (orthogonal forward
+selection [Chen, Billings, Luo 1989], M N for each); the model is solved over these; and what labels say of
+every other weight, given them, is found in one pass:
+
+    precision  x_jᵀ T x_j - x_jᵀ T X_F Σ_F X_Fᵀ T x_j,    slope  x_jᵀ (ν - T X_F μ_F).
+
+Its prior answers to that as to any cavity, so every feature has its inclusion probability. Those that turn
+out to matter join the others, and the model is solved again, if there is one score for each sample. Weights
+outside have the mean zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foldless.beliefs import Array, Posterior
+from foldless.operators import Dense, Operator
+from foldless.priors.base import SupportsInclusion
+from foldless.problem import Problem, Solution
+from foldless.solvers.ep import EPState
+from foldless.solvers.gaussian_layer import Gaussian, Positions, Sites, Tiles, columns_of, side_by_side
+from foldless.solvers.sites import Cavities, prior_sites
+
+# Rounds of solving and looking at the others. Weights of several scores take long to settle, the longer the
+# more columns there are, and do so once.
+ROUNDS, ROUNDS_OF_SEVERAL = 3, 1
+# A column of which the others explain all but this share is theirs.
+LEAST_OWN = 0.05
+# What labels say of a weight, given the others, is at least this share of what they say of it alone.
+LEAST_SHARE = 1e-6
+
+Solve = Callable[[Problem], Solution]
+
+
+def forward_selected(
+    operator: Operator,
+    targets: Array,
+    sample_weight: Array,
+    allowed: NDArray[np.bool_],
+    first: Positions,
+    n_columns: int,
+) -> Positions:
+    """So many columns, in order of position, each with the largest part in targets that others leave.
+
+    `targets` are (samples, classes), and `first` are columns that are taken before all others. Of the Gram
+    matrix G = Xᵀ W X only rows of chosen columns are made: a partial Cholesky factor, whose rows take what is
+    explained out of all columns and targets.
+    """
+    own = operator.squared_norms(sample_weight)[1]
+    left, pull = own.copy(), operator.adjoint(sample_weight[:, np.newaxis] * targets)
+    rows = np.zeros((first.size + n_columns, own.size))
+    chosen = np.zeros(own.size, dtype=bool)
+    for n in range(rows.shape[0]):
+        open_to = allowed & ~chosen & (left > LEAST_OWN * own)
+        if n >= first.size and not open_to.any():
+            break
+        gain = np.sum(pull**2, axis=1) / np.where(left > 0, left, 1.0)
+        at = int(first[n]) if n < first.size else int(np.argmax(np.where(open_to, gain, -1.0)))
+        chosen[at] = True
+        if left[at] <= 0:
+            continue
+        column = operator.columns(np.array([at]))[:, 0]
+        rows[n] = (operator.adjoint(sample_weight * column) - rows[:n].T @ rows[:n, at]) / np.sqrt(left[at])
+        pull = pull - np.outer(rows[n], pull[at] / np.sqrt(left[at]))
+        left = left - rows[n] ** 2
+    return np.flatnonzero(chosen & ~np.isin(np.arange(own.size), first))
+
+
+def solve_few(
+    problem: Problem, solve: Solve, targets: Array, allowed: NDArray[np.bool_], n_columns: int
+) -> Solution:
+    """The problem solved by `solve`, over few of the allowed columns and those that are always kept.
+
+    `solve` runs `EP` on a problem. If it does not settle over columns that joined later, the answer without
+    these stands.
+    """
+    assert isinstance(problem.prior, SupportsInclusion)
+    kept = np.array([], dtype=np.intp) if problem.kept is None else problem.kept.positions
+    found = forward_selected(problem.operator, targets, problem.label_weight, allowed, kept, n_columns)
+    columns = np.union1d(found, kept)
+    answer: Solution | None = None
+    for _ in range(ROUNDS_OF_SEVERAL if problem.channel.score_shape else ROUNDS):
+        small = solve(_restricted(problem, columns))
+        if answer is not None and not small.outcome.trustworthy:
+            break
+        answer = _lifted(problem, small, columns)
+        if not small.outcome.trustworthy:
+            break
+        at = answer.posterior
+        inclusion = problem.prior.inclusion_probability(at.cavity_mean, at.cavity_var)
+        inclusion = inclusion if inclusion.ndim == 1 else inclusion.max(axis=1)
+        outside = allowed & (inclusion > 0.5)
+        outside[columns] = False
+        if not outside.any():
+            break
+        surest = np.argsort(np.where(outside, -inclusion, 1.0), kind="stable")[:n_columns]
+        columns = np.union1d(columns, surest[outside[surest]])
+    assert answer is not None
+    return answer
+
+
+def _restricted(problem: Problem, columns: Positions) -> Problem:
+    return problem.but(
+        operator=Dense(problem.operator.columns(columns)),
+        prior=problem.prior.of_columns(columns, problem.operator.shape[1]),
+        kept=None if problem.kept is None else problem.kept.among(columns),
+    )
+
+
+def _lifted(problem: Problem, small: Solution, columns: Positions) -> Solution:
+    """The solution of all weights: those of some columns as found, the others at what is said of them."""
+    state: EPState = small.state
+    data_precision, data_slope = _said_of_all(problem, small, columns)
+    mean, var = (np.zeros_like(data_precision) for _ in range(2))
+    at = Cavities.left(mean, 1.0 / data_precision, data_precision, data_slope)
+    inside = Cavities(*(whole.copy() for whole in (at.mean, at.var, at.proper)))
+    cavities = state.weight_cavities
+    inside.mean[columns], inside.var[columns] = cavities.mean, cavities.var
+    inside.proper[columns] = cavities.proper
+    tilted = problem.prior.tilted(inside.mean, inside.var)
+    of_prior = prior_sites(tilted.mean, tilted.var, inside, (np.ones_like(var), np.zeros_like(var)))
+    for site, own in zip(of_prior, state.sites[:2], strict=True):
+        site[columns] = own
+    var = np.asarray(tilted.var, dtype=np.float64).copy()
+    mean[columns], var[columns] = state.gaussian.mean, state.gaussian.var
+    data_precision[columns] = state.gaussian.data_precision
+    data_slope[columns] = state.gaussian.data_slope
+    posterior = small.posterior
+    # Weights outside are independent of the others, as far as the evidence goes.
+    outside = np.ones(problem.operator.shape[1], dtype=bool)
+    outside[columns] = False
+    evidence = posterior.log_evidence + float(np.sum(tilted.log_z[outside]))
+    whole = replace(
+        state,
+        tiles=Tiles(problem.operator),
+        sites=Sites(*of_prior, *state.sites[2:]),
+        gaussian=Gaussian(
+            mean, var, data_precision, data_slope, state.gaussian.scores, state.gaussian.log_normaliser
+        ),
+        weight_cavities=inside,
+        log_evidence=evidence,
+        proposed=None,
+        secants=type(state.secants)(),
+    )
+    lifted = Posterior(
+        mean=mean,
+        var=var,
+        cavity_mean=inside.mean,
+        cavity_var=inside.var,
+        loo_mean=posterior.loo_mean,
+        loo_var=posterior.loo_var,
+        log_evidence=evidence,
+        loo_log_density=posterior.loo_log_density,
+    )
+    return Solution(problem, lifted, small.outcome, small.history, whole)
+
+
+def _said_of_all(problem: Problem, small: Solution, columns: Positions) -> tuple[Array, Array]:
+    """Precision and slope of what labels say of every weight given those of some columns."""
+    state: EPState = small.state
+    operator, values = problem.operator, small.problem.operator.columns(np.arange(columns.size))
+    precisions, slopes = [], []
+    per_score = zip(
+        *map(columns_of, (state.sites.label_precision, state.sites.label_shift, state.gaussian.scores.mean)),
+        *(columns_of(part) for part in (state.sites.prior_precision,)),
+        strict=True,
+    )
+    for label_precision, label_shift, scores, prior_precision in per_score:
+        weight = problem.sample_weight * label_precision
+        scaled = weight[:, np.newaxis] * values
+        across = operator.adjoint(scaled)  # (weights, columns)
+        inner = values.T @ scaled
+        inner.flat[:: columns.size + 1] += prior_precision
+        alone = operator.squared_norms(weight)[1]
+        explained = np.einsum("ij,ij->i", across, np.linalg.solve(inner, across.T).T)
+        precisions.append(np.maximum(alone - explained, LEAST_SHARE * alone + np.finfo(float).tiny))
+        slopes.append(operator.adjoint(problem.sample_weight * (label_shift - label_precision * scores)))
+    return side_by_side(precisions), side_by_side(slopes)

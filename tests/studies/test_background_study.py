@@ -1,0 +1,135 @@
+"""The study of inclusion probabilities: its designs, its measures, and a quick run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import expit
+
+# Studies are modules of the repository, not of the package.
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def repository_on_path(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT))
+
+
+def test_quick_run_leaves_everything_and_keeps_what_it_has(tmp_path, capsys):
+    from benchmarks.studies.background.run import main
+
+    quick = ["--quick", "--out", str(tmp_path), "--designs", "colon", "Toeplitz 0.9"]
+    assert main([*quick, "--trials", "1", "--revision", "old"]) == tmp_path
+    first = pd.read_csv(tmp_path / "results.csv")
+    assert list(first.design) == ["colon", "Toeplitz 0.9"]
+    main([*quick, "--trials", "2", "--revision", "old"])
+    second = pd.read_csv(tmp_path / "results.csv")
+    assert len(second) == 4
+    pd.testing.assert_frame_equal(second[:2], first)
+    main([*quick, "--trials", "1", "--revision", "new"])
+    third = pd.read_csv(tmp_path / "results.csv")
+    assert list(third.revision) == ["old"] * 4 + ["new"] * 2
+    # The same fits, but for the clock.
+    assert_array_equal(third.best[4:], first.best)
+    assert (tmp_path / "figure.png").stat().st_size > 10_000
+    for text in third.true:
+        assert sum(map(float, text.split())) == 3
+    printed = capsys.readouterr().out
+    assert "Against the bars of issue 18" in printed
+    assert "foldless (new)" in printed
+
+
+def test_needs_the_real_matrices(monkeypatch):
+    from benchmarks.studies.background.run import main
+
+    monkeypatch.delenv("FOLDLESS_DATA", raising=False)
+    with pytest.raises(SystemExit, match="FOLDLESS_DATA"):
+        main(["--designs", "colon"])
+
+
+def test_designs_have_the_correlations_they_are_named_for():
+    from benchmarks.studies.background.designs import SIMULATED
+
+    rng = np.random.default_rng(0)
+
+    def neighbours(design):
+        X = SIMULATED[design](rng, 4000, 40)
+        return np.corrcoef(X.T).diagonal(1)
+
+    for correlation in (0.5, 0.7, 0.9, 0.95):
+        assert_allclose(neighbours(f"Toeplitz {correlation:g}"), correlation, atol=0.06)
+    assert_allclose(neighbours("equicorrelated 0.5"), 0.5, atol=0.06)
+    within_blocks = np.arange(1, 40) % 10 != 0
+    assert_allclose(neighbours("blocks 0.9")[within_blocks], 0.9, atol=0.03)
+    assert (neighbours("LD genotypes") > 0.4).all()
+    counts = SIMULATED["counts"](rng, 50, 30)
+    assert_array_equal(counts, np.round(counts))
+
+
+def test_every_six_runs_have_each_setting_and_both_kinds_of_effects():
+    from benchmarks.studies.background.designs import SETTINGS, task
+
+    drawn = [task("10 factors", run, None, 0.2) for run in range(12)]
+    for six in (drawn[:6], drawn[6:]):
+        assert {(int(one.active.sum()), one.score_sd) for one in six} == set(SETTINGS)
+        assert {one.effects for one in six} == {"equal", "normal"}
+    assert all(early.effects != late.effects for early, late in zip(drawn[:6], drawn[6:], strict=True))
+    again = task("10 factors", 3, None, 0.2)
+    assert_array_equal(again.X, drawn[3].X)
+    assert_array_equal(again.y, drawn[3].y)
+
+
+def test_labels_follow_the_true_features_alone():
+    from benchmarks.studies.background.designs import task
+
+    drawn = task("Toeplitz 0.5", 1, None, 4.0)  # 600 samples, three features, scores of s.d. 3
+    X = (drawn.X - drawn.X.mean(axis=0)) / drawn.X.std(axis=0)
+    # 0.2 of the deviance of a fair coin: by far more than three wrong features could explain.
+    from sklearn.linear_model import LogisticRegression
+
+    model = LogisticRegression(C=1e3).fit(X[:, drawn.active], drawn.y)
+    scores = model.decision_function(X[:, drawn.active])
+    assert scores.std() == pytest.approx(3.0, rel=0.2)
+    assert np.mean(np.log(expit(drawn.y * scores))) > 0.8 * np.log(0.5)
+
+
+def test_bins_selection_and_ranking_are_counted():
+    from benchmarks.studies.background.methods import Found
+    from benchmarks.studies.background.run import judged
+
+    probability = np.array([0.95, 0.05, 0.55, 1.0, 0.0, 0.1])
+    active = np.array([True, False, True, False, True, False])
+    row = judged(Found(probability, probability, lambda fdr: probability > 0.6 - fdr), active)
+    assert row["count"] == "2 1 0 0 0 1 0 0 0 2"
+    assert row["true"] == "1 0 0 0 0 1 0 0 0 1"
+    assert row["promised"].split()[-1] == "1.95"
+    assert (row["selected_0.1"], row["false_0.1"]) == (3, 1)
+    assert row["in_k_best"] == pytest.approx(2 / 3)
+    assert row["best"] == "1 0.95+ 0.55+ 0.1 0.05 0+"
+
+
+def test_power_is_taken_at_the_true_false_share():
+    from benchmarks.studies.background.plot import power_at
+
+    runs = pd.DataFrame({"best": ["0.9+ 0.8 0.3+", "0.7+ 0.6+ 0.1"], "n_active": [3, 3]})
+    # In order: + - + + + -. One in five false is reached at 0.3; one in ten only at the top.
+    assert power_at(runs, 0.2) == pytest.approx(4 / 6)
+    assert power_at(runs, 0.1) == pytest.approx(1 / 6)
+    tied = pd.DataFrame({"best": ["0.9+ 0.9"], "n_active": [1]})
+    assert power_at(tied, 0.1) == 0.0
+
+
+def test_pooled_bins_count_only_full_ones():
+    from benchmarks.studies.background.plot import pooled
+
+    zeros = " 0" * 8
+    runs = pd.DataFrame(
+        {"count": [f"20 5{zeros}"] * 2, "promised": [f"1 1{zeros}"] * 2, "true": [f"2 5{zeros}"] * 2}
+    )
+    bins = pooled(runs)
+    assert_allclose(bins.promised[:2], [0.05, 0.2])
+    assert_allclose(bins.gap, [-0.05])  # ten features are too few for a verdict
