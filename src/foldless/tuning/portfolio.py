@@ -291,30 +291,28 @@ def stacking_weights(log_density: Array, sample_weight: Array) -> Array:
 def jackknifed(weights: Array, log_density: Array, left_out: LeftOut) -> Array:
     """Stacking weights without each sample, or group, in turn: (models, samples), like the densities.
 
-    An average whose weights were fitted to a left-out density is not judged by it fairly. One Newton step
-    leads from the weights of all samples to those without a group G. With q_c(m) = w_c p_c(m) / Σ w p(m), the
-    loss without G has, in units of w, the slope and the curvature
+    An average whose weights were fitted to a left-out density is not judged by it fairly. Groups are few, and
+    weights are found again without each. From the weights of all samples, one Newton step leads to those
+    without sample m: with q_c = w_c p_c(m) / Σ w p(m), the loss has there, in units of w, the slope and the
+    curvature
 
-        Σ_G weight (q - w),    diag α + Σ weight q qᵀ - Σ_G weight q qᵀ,
+        weight_m (q - w),    diag α + Σ weight q qᵀ - weight_m q qᵀ,
 
     and a step of u is taken as a factor exp(u), so that weights stay positive.
     """
+    weight, group = left_out.weight, left_out.group
+    if group is not None:
+        every = np.arange(int(group.max()) + 1)[:, np.newaxis]
+        without = [stacking_weights(log_density[:, own], weight[own]) for own in group != every]
+        return np.asarray(np.array(without)[group].T)
     density = np.exp(log_density - log_density.max(axis=0))
     share = weights[:, np.newaxis] * density / (weights @ density)
-    weight, group = left_out.weight, left_out.group
     curvature = (share * weight) @ share.T
     curvature[np.diag_indices_from(curvature)] += PSEUDO_SAMPLES / weights.size
-    slope = left_out.taken((share - weights[:, np.newaxis]).T).T
-    if group is None:
-        factor = cho_factor(curvature)
-        step, own = cho_solve(factor, slope), cho_solve(factor, share)
-        stays = 1.0 - weight * np.einsum("cm,cm->m", share, own)
-        along = np.einsum("cm,cm->m", share, step)
-        step += own * (weight * along / np.maximum(stays, np.finfo(float).eps))
-    else:
-        step = np.empty_like(slope)
-        for inside in (group == number for number in np.unique(group)):
-            without = curvature - (share[:, inside] * weight[inside]) @ share[:, inside].T
-            step[:, inside] = cho_solve(cho_factor(without), slope[:, inside][:, :1])
+    factor = cho_factor(curvature)
+    step, own = (cho_solve(factor, part) for part in (weight * (share - weights[:, np.newaxis]), share))
+    stays = 1.0 - weight * np.einsum("cm,cm->m", share, own)
+    along = np.einsum("cm,cm->m", share, step)
+    step += own * (weight * along / np.maximum(stays, np.finfo(float).eps))
     found = weights[:, np.newaxis] * np.exp(-step)
     return np.asarray(found / found.sum(axis=0))
