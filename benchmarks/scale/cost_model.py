@@ -1,4 +1,4 @@
-"""What an iteration will cost on k workers, from four constants that are measured here.
+"""What an iteration will cost on k workers, from constants that are measured here.
 
 python -m benchmarks.scale.cost_model [--docs]
 
@@ -10,15 +10,20 @@ and, on a cluster, sends vectors. So
     bytes   = 8 · [features · (workers + blocks) + 2 · samples],
 
 with weights sent to every worker, a sum of the features' length from every block, and scores from, and slopes
-to, the rows' own block. `--docs` writes the tables into docs/scaling.md.
+to, the rows' own block. With exact covariances, where columns are correlated, it is in memory and costs
+
+    samples² · (samples + features) · per_exact_operation.
+
+`--docs` writes the tables into docs/scaling.md.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -28,7 +33,10 @@ from benchmarks.studies import _common as common
 from foldless.channels import FlippedLabels, Logistic
 from foldless.estimators._threads import one_blas_thread
 from foldless.operators import operator_from
-from foldless.priors import Gaussian, SpikeAndSlab
+from foldless.priors import Gaussian, OverBackground, SpikeAndSlab
+from foldless.problem import Problem
+from foldless.solvers import EP
+from foldless.tuning.plan import exact_cost
 
 PAGE = Path(__file__).parents[2] / "docs" / "scaling.md"
 # Of a block on a Dask cluster in both phases of a sweep; benchmarks/scale/dask.md has the measured one.
@@ -47,6 +55,7 @@ class Constants:
     per_sparse_entry: float  # float32 and 32-bit indices
     per_sample: float
     per_feature: float
+    per_exact_operation: float  # of EP over a background, float32
 
 
 @dataclass(frozen=True)
@@ -111,6 +120,7 @@ def measured(quick: bool) -> Constants:
     labels = np.sign(mean)
     channel, prior = FlippedLabels(Logistic()), SpikeAndSlab(Gaussian(), 0.01)
     dense, sparse_ = operator_from(X), operator_from(W)
+    step, operations = exact_step(200, size // 10)
     with one_blas_thread():
         least = least_seconds(
             {
@@ -123,12 +133,32 @@ def measured(quick: bool) -> Constants:
                 # Twice: the response, and what EM asks.
                 "sample": lambda: [channel.respond(mean, var, labels) for _ in range(2)],
                 "feature": lambda: [prior.tilted(mean, var), prior.em_update(mean, var)],
+                "exact": step,
             },
             rounds,
         )
     return Constants(
-        least["dense"] / X.size, least["sparse"] / W.nnz, least["sample"] / size, least["feature"] / size
+        least["dense"] / X.size,
+        least["sparse"] / W.nnz,
+        least["sample"] / size,
+        least["feature"] / size,
+        least["exact"] / operations,
     )
+
+
+def exact_step(n_samples: int, n_features: int) -> tuple[Callable[[], Any], float]:
+    """An iteration of EP over a background, and its operations as a plan counts them."""
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((n_samples, n_features), dtype=np.float32)
+    X += rng.standard_normal((n_samples, 1), dtype=np.float32)
+    labels = np.where(rng.random(n_samples) < 0.5, 1.0, -1.0)
+    prior = OverBackground(SpikeAndSlab(Gaussian(4.0), 10 / n_features), 20 / n_features)
+    problem = Problem(operator_from(X), labels, np.ones(n_samples), FlippedLabels(Logistic()), prior)
+    solver = EP()
+    state = solver.init(problem)
+    for _ in range(3):
+        state = solver.step(problem, state)
+    return lambda: solver.step(problem, state), exact_cost(n_samples, n_features)
 
 
 def told(constants: Constants) -> str:
@@ -137,6 +167,10 @@ def told(constants: Constants) -> str:
         ("a stored entry of a sparse matrix, float32", f"{1e9 * constants.per_sparse_entry:.2f} ns"),
         ("a sample (channel, EM)", f"{1e9 * constants.per_sample:.0f} ns"),
         ("a feature (prior, EM)", f"{1e9 * constants.per_feature:.0f} ns"),
+        (
+            "an operation of exact covariances, float32",
+            f"{1e9 * constants.per_exact_operation:.3f} ns",
+        ),
         ("a block on a cluster (assumed)", f"{1e3 * LATENCY:.0f} ms"),
         ("the network (assumed)", f"{BANDWIDTH / 1e9:.2f} GB/s"),
     ]

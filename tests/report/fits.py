@@ -128,8 +128,11 @@ CASES = {
         budget=Budget(exact=1e3, ridge_left_out=1.0, ridge_sets=1.0),
         **FOUR,
     ),
-    "ridges by Newton's method": sparse(
-        ("ridges left out", "one by one"), kind="correlated", budget=Budget(ridge_ep=1.0)
+    "four, few columns": sparse(
+        ("dense solver", "Newton"), kind="correlated", budget=Budget(all_columns=1.0), **FOUR
+    ),
+    "few columns": sparse(
+        ("dense solver", "primal EP"), kind="correlated", budget=Budget(all_columns=1.0, ridge_ep=1.0)
     ),
     "four, ridges by messages": sparse(
         ("dense solver", "GAMP"), kind="correlated", budget=Budget(exact=1e3, ridge_step=1.0), **FOUR

@@ -134,11 +134,12 @@ def reason(fitted: Fitted, code: str) -> bool:
         "mostly-zeros": lambda: np.median(np.mean(fitted.X != 0, axis=0)) < 0.1,
         "too-large": lambda: fitted.cost() > budget.exact,
         "groups": lambda: fitted.groups is not None and groups_left_out(fitted),
-        "alone": lambda: not fitted.trace.count("stack", "kernel EP", "Newton"),
+        "alone": lambda: not fitted.trace.count("stack", "kernel EP", "primal EP", "Newton"),
         "many-rows": lambda: any(run.rows < len(fitted.y) for run in fitted.trace.runs),
         "in-sets": lambda: fitted.trace.count("ridges in sets") > 0,
         "along-own-scores": lambda: fitted.trace.count("ridges along own scores") > 0,
-        "one-curvature": lambda: fitted.trace.count("ridges along own scores") > 0,
+        "primal": lambda: fitted.trace.count("primal EP") > 0,
+        "few-columns": lambda: fitted.trace.count("few columns") > 0,
         "requested": lambda: not (fitted.trace.count("stack") or fitted.polish),
     }[code]()
 
@@ -152,8 +153,9 @@ def dense_fits(trace: Trace) -> tuple[int, int]:
     if trace.count("kernel EP"):
         found = [fits.converged for _, _, fits in trace.of("kernel EP")]
         return sum(map(len, found)), int(sum(map(np.sum, found)))
-    if trace.count("Newton"):
-        return trace.count("Newton"), sum(fit.converged for _, _, fit in trace.of("Newton"))
+    for name in ("primal EP", "Newton"):
+        if trace.count(name):
+            return trace.count(name), sum(fit.converged for _, _, fit in trace.of(name))
     recipes = {(run.before["prior__variance"], run.channel): False for run in trace.ridges()}
     for run in trace.ridges():
         recipes[run.before["prior__variance"], run.channel] |= run.trustworthy
@@ -168,7 +170,7 @@ def dense_codes(trace: Trace) -> set[str]:
 
 
 def dense_solver(trace: Trace) -> str:
-    for name in ("kernel EP", "Newton"):
+    for name in ("kernel EP", "primal EP", "Newton"):
         if trace.count(name):
             return name
     (solver,) = {run.solver for run in trace.ridges()}
@@ -210,15 +212,12 @@ def columns(fitted: Fitted) -> str:
 
 
 def ridges_left_out(fitted: Fitted) -> str:
-    trace, n_classes = fitted.trace, len(np.unique(fitted.y))
-    if trace.count("ridges by groups"):
-        return "groups"
-    if trace.count("ridges in sets"):
-        return "in sets"
-    # Two classes have one score, their own.
-    if trace.count("ridges along own scores"):
-        return "along own scores" if n_classes > 2 else "one by one"
-    return "one by one" if trace.count("ridges one by one") else "nothing"
+    found = [
+        by
+        for by in ("groups", "one by one", "in sets", "along own scores")
+        if fitted.trace.count("ridges by groups" if by == "groups" else f"ridges {by}")
+    ]
+    return found[0] if found else "nothing"
 
 
 def penalties(trace: Trace) -> set[str]:
@@ -385,7 +384,7 @@ def must_be_said(fitted: Fitted) -> list[tuple[str, Any]]:
     trace, found = fitted.trace, []
     if trace.count("stack"):
         found.append(("averaged", averaged(fitted)))
-    if trace.count("kernel EP", "Newton") or trace.ridges():
+    if trace.count("kernel EP", "primal EP", "Newton") or trace.ridges():
         found += [("dense", code) for code in dense_codes(trace)]
         found += [("dense solver", dense_solver(trace)), ("dense fits", dense_fits(trace)[0])]
     if any(units for _, _, units in trace.of("units")):

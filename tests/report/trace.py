@@ -107,6 +107,8 @@ CALLS = {
     "informed one by one": "foldless.tuning.models.informed._one_by_one",
     "informed by groups": "foldless.tuning.models.informed._by_groups",
     "Newton": "foldless.tuning.models.newton_ridges.multinomial_ridge",
+    "primal EP": "foldless.tuning.models.newton_ridges.ridge_ep",
+    "few columns": "foldless.tuning.models.sparse.solve_few",
     "ridges one by one": "foldless.tuning.models.newton_ridges.leave_one_out",
     "ridges in sets": "foldless.tuning.models.newton_ridges.leave_one_out_in_sets",
     "ridges along own scores": "foldless.tuning.models.newton_ridges.leave_one_out_along_own",

@@ -10,7 +10,7 @@ from foldless.channels import Multinomial
 from foldless.operators import operator_from
 from foldless.priors import Gaussian, RowSparse
 from foldless.problem import Outcome, Problem
-from foldless.solvers import EP, GAMP, ClusteredEP, Stopping, solve
+from foldless.solvers import EP, GAMP, Stopping, solve
 from foldless.solvers.ep import left_out_groups
 from foldless.solvers.multinomial_ridge import multinomial_ridge
 
@@ -168,9 +168,3 @@ def test_it_goes_on_from_beliefs_of_gamp():
     assert warm.outcome is Outcome.CONVERGED
     assert len(warm.history) < len(cold.history)
     assert_allclose(warm.posterior.mean, cold.posterior.mean, atol=1e-3 * largest)
-
-
-def test_joint_sites_are_for_one_score():
-    X, y = three_classes(30, 5)
-    with pytest.raises(ValueError, match="Use EP"):
-        ClusteredEP().init(a_problem(X, y, Gaussian()))

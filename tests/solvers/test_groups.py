@@ -10,7 +10,7 @@ from foldless.channels import Logistic
 from foldless.operators import Dense
 from foldless.priors import Gaussian, SpikeAndSlab
 from foldless.problem import Problem
-from foldless.solvers import EP, ClusteredEP, Stopping, solve
+from foldless.solvers import EP, Stopping, solve
 from foldless.solvers.ep import left_out_groups
 
 CLOSE = Stopping(tol=1e-6, max_iter=400)
@@ -131,22 +131,3 @@ def test_all_labels_of_a_class_may_be_one_group():
     assert np.all(np.isfinite(var) & (var > 0))
     # One class alone still says in which direction it lies.
     assert np.corrcoef(mean, solution.posterior.loo_mean)[0, 1] > 0.8
-
-
-def test_clusters_keep_their_joint_sites_without_a_group():
-    """Twins of the first three columns; refits without each group have the same sites."""
-    X, y, group = grouped_data(60, 20, 6, seed=3)
-    X = np.hstack([X, X[:, :3] + 0.1 * np.random.default_rng(3).normal(size=(60, 3))])
-    problem = problem_of(X, y, sparse(23))
-    solution = solve(problem, ClusteredEP(), stopping=CLOSE)
-    assert solution.state.cluster_sites
-    mean, var = left_out_groups(problem, solution.state, group)
-    refits = np.empty(60)
-    for number in range(6):
-        inside = group == number
-        without = problem.but(sample_weight=np.where(inside, 0.0, 1.0))
-        at = solve(without, ClusteredEP(), stopping=CLOSE).state.gaussian
-        refits[inside] = Logistic().respond(at.scores.mean, at.scores.var, y).log_z[inside]
-    losses = Logistic().respond(mean, var, y).log_z
-    assert abs(np.mean(losses) - np.mean(refits)) < 0.02
-    assert np.corrcoef(losses, refits)[0, 1] > 0.98

@@ -11,8 +11,7 @@ from foldless.operators import Dense, Standardized, WithIntercept
 from foldless.priors import Blocks, Gaussian, SpikeAndSlab
 from foldless.problem import Problem
 from foldless.solvers import EP, GAMP, Stopping, solve
-from foldless.solvers.clusters import ClusterSite
-from foldless.solvers.gaussian_layer import NotPositiveDefinite, Sites, Tiles, opened_layer
+from foldless.solvers.gaussian_layer import NotPositiveDefinite, Sites, Tiles
 from foldless.solvers.sites import joint_cavities, sites_at_cavities
 
 SHAPES = [(20, 50), (50, 20), (30, 30)]
@@ -35,15 +34,16 @@ def random_sites(shape, seed, *, negative=2):
     return X, sites, rng.uniform(0, 2, n_samples)
 
 
-def by_schur_complement(X, prior_precision, prior_shift, sites, sample_weight, columns):
+def by_schur_complement(X, sites, sample_weight, columns):
     """The joint cavity from the whole precision matrix, the other weights eliminated."""
     gram = X.T @ (X * (sample_weight * sites.label_precision)[:, np.newaxis])
     data_shift = X.T @ (sample_weight * sites.label_shift)
     others = np.setdiff1d(np.arange(X.shape[1]), columns)
-    inner = (gram + prior_precision)[np.ix_(others, others)]
+    inner = (gram + np.diag(sites.prior_precision))[np.ix_(others, others)]
     across = gram[np.ix_(columns, others)]
     precision = gram[np.ix_(columns, columns)] - across @ np.linalg.solve(inner, across.T)
-    shift = data_shift[columns] - across @ np.linalg.solve(inner, prior_shift[others] + data_shift[others])
+    other_shift = (sites.prior_shift + data_shift)[others]
+    shift = data_shift[columns] - across @ np.linalg.solve(inner, other_shift)
     return precision, shift
 
 
@@ -53,9 +53,7 @@ def test_against_the_schur_complement(shape, columns):
     for seed in range(3):
         X, sites, weight = random_sites(shape, seed)
         precision, shift = joint_cavities(Tiles(Dense(X)), sites, weight, [columns])[0]
-        expected = by_schur_complement(
-            X, np.diag(sites.prior_precision), sites.prior_shift, sites, weight, columns
-        )
+        expected = by_schur_complement(X, sites, weight, columns)
         assert_allclose(precision, expected[0], atol=1e-9 * np.abs(expected[0]).max())
         assert_allclose(shift, expected[1], atol=1e-8 * np.abs(expected[1]).max())
 
@@ -80,7 +78,7 @@ def test_sites_taken_out_do_not_matter(shape):
 def test_one_column_has_the_cavity_of_the_layer(shape):
     X, sites, weight = random_sites(shape, 6)
     tiles = Tiles(Dense(X))
-    opened = opened_layer(tiles, sites, weight, np.flatnonzero(sites.prior_precision <= 0))
+    opened = tiles.opened(sites, weight, np.flatnonzero(sites.prior_precision <= 0))
     layer = opened.closed(opened.block_of(sites))
     cavities = joint_cavities(tiles, sites, weight, [[j] for j in range(shape[1])])
     for j in range(shape[1]):
@@ -107,27 +105,6 @@ def test_weight_two_is_two_rows(shape):
     repeated = joint_cavities(Tiles(Dense(rows)), doubled, np.ones(len(rows)), [columns])[0]
     assert_allclose(weighted.precision, repeated.precision, rtol=1e-8, atol=1e-10)
     assert_allclose(weighted.shift, repeated.shift, rtol=1e-8, atol=1e-9)
-
-
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_joint_sites_of_others_and_of_the_columns_themselves(shape):
-    X, sites, weight = random_sites(shape, 8)
-    rng = np.random.default_rng(0)
-    prior, shift = np.diag(sites.prior_precision), sites.prior_shift.copy()
-    clusters = []
-    for columns in (np.array([3, 4, 5]), np.array([10, 16])):
-        root = rng.standard_normal((columns.size, columns.size))
-        clusters.append(ClusterSite(columns, root @ root.T, rng.standard_normal(columns.size)))
-        prior[np.ix_(columns, columns)] = clusters[-1].precision
-        shift[columns] = clusters[-1].shift
-    sets = [[3, 4, 5], [0, 12], [3, 4, 5, 6], [3, 4, 5, 10, 16]]
-    cavities = joint_cavities(Tiles(Dense(X)), sites, weight, sets, clusters)
-    for columns, found in zip(sets, cavities, strict=True):
-        expected = by_schur_complement(X, prior, shift, sites, weight, columns)
-        assert_allclose(found.precision, expected[0], atol=1e-9 * np.abs(expected[0]).max())
-        assert_allclose(found.shift, expected[1], atol=1e-8 * np.abs(expected[1]).max())
-    with pytest.raises(ValueError, match="cannot be divided"):
-        joint_cavities(Tiles(Dense(X)), sites, weight, [[3, 4]], clusters)
 
 
 def test_negative_sites_that_make_no_distribution_are_weakened():

@@ -15,6 +15,6 @@ def test_credible_sets_runs(tmp_path, capsys):
     assert (results.sets_right <= results.sets).all()
     assert (tmp_path / "figure.png").stat().st_size > 1000
     gibbs = pd.read_csv(tmp_path / "gibbs.csv")
-    # A short run is a rough guide, and better to clusters than to single columns.
-    error = (gibbs["clustered EP"] - gibbs.gibbs).abs()
+    # A short run is a rough guide.
+    error = (gibbs["EP, refined"] - gibbs.gibbs).abs()
     assert error.mean() < 0.05

@@ -15,6 +15,7 @@ from foldless.tuning.plan import (
     ALONG_OWN,
     BACKGROUND_OF_WORDS,
     BACKGROUND_SCORE_VARIANCE,
+    CANDIDATES,
     EM_ITERATIONS,
     EM_ITERATIONS_OF_MANY,
     IN_SETS,
@@ -199,7 +200,7 @@ CASES: dict[str, tuple[Facts, tuple[Any, ...], tuple[Any, ...] | None, tuple[str
     ),
     "twenty classes of words, more samples than features": (
         facts(13_000, 1000, 20, **CORRELATED, **WORDS),
-        ("diagonal", "GAMP", (*MEANS, *PLAIN), False, False),
+        ("diagonal", "GAMP", MEANS, False, False),
         ("Newton", SEARCHED_RIDGES, True, ALONG_OWN),
         ("diagonal-covariances",),
         ("correlated", "mostly-zeros", "too-large", "along-own-scores"),
@@ -207,9 +208,30 @@ CASES: dict[str, tuple[Facts, tuple[Any, ...], tuple[Any, ...] | None, tuple[str
     "pixels": (
         facts(3500, 784, **CORRELATED),
         ("exact", "EP", PLAIN, False, False),
-        ("Newton", SEARCHED_RIDGES, False, ONE_BY_ONE),
+        ("primal EP", SEARCHED_RIDGES, False, ONE_BY_ONE),
         (),
-        ("correlated", "one-curvature"),
+        ("correlated", "few-columns", "primal"),
+    ),
+    "pixels, few of them": (
+        facts(3000, 200, **CORRELATED),
+        ("exact", "EP", PLAIN, False, False),
+        ("primal EP", SEARCHED_RIDGES, False, ONE_BY_ONE),
+        (),
+        ("correlated", "primal"),
+    ),
+    "pixels, too large": (
+        facts(20_000, 2000, **CORRELATED),
+        ("exact", "EP", PLAIN, False, False),
+        ("GAMP", RIDGES_BY_MESSAGES, False, ONE_BY_ONE),
+        (),
+        ("correlated", "too-large", "few-columns"),
+    ),
+    "pixels of ten classes": (
+        facts(3000, 256, 10),
+        ("exact", "EP", PLAIN, False, False),
+        ("Newton", SEARCHED_RIDGES, False, IN_SETS),
+        (),
+        ("independent", "few-columns", "in-sets"),
     ),
     "four classes, correlated words, too large": (
         facts(*LARGE, 4, **CORRELATED, **WORDS),
@@ -284,12 +306,14 @@ def test_what_follows_from_the_path(name: str) -> None:
     found = plan(given)
     sparse, dense = found.sparse, found.dense
     assert sparse.prior == ("row-sparse" if many else "spike-and-slab")
-    of_words = sparse.solver == "BackgroundEP"
+    of_words = sparse.solver == "BackgroundEP" and dense is not None and dense.per_occurrence
     wide = found.path == "exact" and given.n_features > given.total_weight
     background = BACKGROUND_OF_WORDS.score_variance if of_words else BACKGROUND_SCORE_VARIANCE * wide
     assert sparse.background == background
     assert sparse.credible_sets == (found.path == "exact" and not many and not of_words)
-    assert sparse.judged_by_left_out == (found.path == "diagonal" and many)
+    # With more samples than features there is one start.
+    assert sparse.judged_by_left_out == (found.path == "diagonal" and many and len(sparse.starts) > 1)
+    assert sparse.candidates == (CANDIDATES if found.because("few-columns") else 0)
     if many:
         assert (sparse.fallback is not None) == (found.path == "exact")
     else:
@@ -305,10 +329,10 @@ def test_what_follows_from_the_path(name: str) -> None:
         assert sparse.variances == ("rank-one" if many else "per-coordinate")
         assert sparse.em_iterations == (0 if many else EM_ITERATIONS)
     if dense is not None:
-        assert dense.searched == (many or dense.solver == "Newton")
+        assert dense.searched == (many or dense.solver == "primal EP")
         assert dense.if_worthwhile == (found.path == "independent words" and not many)
         # Of message passing between two classes, narrow ridges and wide ones; labels may be wrong elsewhere.
-        all_right = many or of_words or dense.solver in ("GAMP", "Newton")
+        all_right = many or of_words or dense.solver in ("GAMP", "primal EP")
         assert all(recipe.flip_prob == 0 for recipe in dense.recipes) == all_right
     assert set(found.flags) <= FLAGS.keys()
 
@@ -355,6 +379,12 @@ BUDGETS = [
         facts(3000, 4000, 4, **CORRELATED),
         ridge_sets_cost(3000, 3000, 4),
         lambda p: p.dense.left_out == IN_SETS,
+    ),
+    (
+        "all_columns",
+        facts(3500, 784, **CORRELATED),
+        exact_cost(3500, 784),
+        lambda p: p.sparse.candidates == 0,
     ),
     ("ridge_ep", facts(2000, 60, **CORRELATED), exact_cost(2000, 60), lambda p: p.dense.solver == "EP"),
 ]

@@ -6,6 +6,7 @@ python -m benchmarks.studies.credible_sets.run
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,24 +17,27 @@ from tests.reference.spike_and_slab_gibbs import spike_and_slab_gibbs
 
 from benchmarks.scale._iteration import starting_problem
 from benchmarks.studies import _common as common
-from benchmarks.studies.credible_sets.plot import BIN_EDGES, draw, report
+from benchmarks.studies.credible_sets.plot import BIN_EDGES, OVER_BACKGROUND, draw, report
 from foldless.channels import Logistic, Probit
 from foldless.datasets import make_logistic
 from foldless.operators import Dense
-from foldless.priors import Blocks, Gaussian, SpikeAndSlab
+from foldless.priors import Blocks, Gaussian, OverBackground, SpikeAndSlab
+from foldless.priors.wrappers import innermost
 from foldless.problem import Problem, Solution
 from foldless.selection import CredibleSets, credible_sets, select
 from foldless.solvers import EP, GAMP, Stopping, solve
 from foldless.solvers.base import Solver
-from foldless.solvers.ep import ClusteredEP, EPState
 from foldless.solvers.sites import sites_at_cavities
 from foldless.tuning.em import EM, tunable_names
+from foldless.tuning.plan import BACKGROUND_SCORE_VARIANCE, EXPECTED_ACTIVE, PLAIN_SLAB_VARIANCE
 
 STUDY = Path(__file__).parent
 FDR = 0.1
 BLOCK, WITHIN_BLOCK = 10, 0.9
 AUTOREGRESSION = 0.5
 STOPPING = Stopping(tol=1e-3, max_iter=200)
+# With a spike and slab alone, learnt by EM.
+METHODS: dict[str, Solver[Any]] = {"EP": EP(), "GAMP": GAMP()}
 COLUMNS = [
     "trial",
     "design",
@@ -88,8 +92,8 @@ def main(argv: Sequence[str] | None = None) -> Path:
     with common.Results(folder, COLUMNS) as results:
         for trial in range(trials):
             for design, data in designs(sizes, trial).items():
-                for name, solver in methods().items():
-                    row, inclusion = measured(solver, data)
+                for name, solver in {OVER_BACKGROUND: EP(), **METHODS}.items():
+                    row, inclusion = measured(solver, data, over_background=name == OVER_BACKGROUND)
                     beliefs.setdefault((design, name), []).append((inclusion, data.weights != 0))
                     results.add(
                         trial=trial,
@@ -100,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> Path:
                         **row,
                     )
                     print(
-                        f"trial {trial}  {design:7s} {name:12s} {row['seconds']:5.1f} s  {row['outcome']:9s} "
+                        f"trial {trial}  {design:7s} {name:14s} {row['seconds']:5.1f} s  {row['outcome']:9s} "
                         f"selected {row['selected']:3d}, false {row['false']:3d}   "
                         f"sets {row['sets']:3d}, right {row['sets_right']:3d}, power {row['sets_power']:.2f}",
                         flush=True,
@@ -111,10 +115,6 @@ def main(argv: Sequence[str] | None = None) -> Path:
     draw(folder)
     print(f"\nresults.csv, calibration.csv, gibbs.csv, figure.png and machine.json are in {folder}")
     return folder
-
-
-def methods() -> dict[str, Solver[Any]]:
-    return {"clustered EP": ClusteredEP(), "EP": EP(), "GAMP": GAMP()}
 
 
 def designs(sizes: Sizes, seed: int) -> dict[str, Data]:
@@ -142,12 +142,15 @@ def blocks(rng: np.random.Generator, n_samples: int, n_features: int, block: int
     return np.sqrt(WITHIN_BLOCK) * common_part + np.sqrt(1 - WITHIN_BLOCK) * own_part
 
 
-def measured(solver: Solver[Any], data: Data) -> tuple[dict[str, Any], Any]:
+def measured(solver: Solver[Any], data: Data, *, over_background: bool) -> tuple[dict[str, Any], Any]:
     """One fit with credible sets, on the clock, against the truth; and the inclusion probabilities."""
     problem = starting_problem(data.X, data.labels, Logistic())
+    tuner = EM(tunable_names(problem))
+    if over_background:
+        problem, tuner = with_background(problem, data.weights.size), None
 
     def fit_and_select() -> tuple[Solution, CredibleSets]:
-        solution = solve(problem, solver, tuner=EM(tunable_names(problem)), stopping=STOPPING)
+        solution = solve(problem, solver, tuner=tuner, stopping=STOPPING)
         return solution, sets_of(solution)
 
     (solution, found), seconds, _ = common.timed(fit_and_select)
@@ -159,13 +162,14 @@ def measured(solver: Solver[Any], data: Data) -> tuple[dict[str, Any], Any]:
     false = np.count_nonzero(selected & ~active)
     prior = solution.problem.prior
     assert isinstance(prior, Blocks)
-    assert isinstance(prior.base, SpikeAndSlab)
+    spiked = innermost(prior.base)
+    assert isinstance(spiked, SpikeAndSlab)
     row = {
         "seconds": seconds,
         "outcome": str(solution.outcome),
         "n_iter": len(solution.history),
-        "inclusion": prior.base.inclusion,
-        "slab_variance": prior.base.slab.moments()[1],
+        "inclusion": spiked.inclusion,
+        "slab_variance": spiked.slab.moments()[1],
         "log_evidence": solution.posterior.log_evidence,
         "selected": np.count_nonzero(selected),
         "false": false,
@@ -182,11 +186,17 @@ def measured(solver: Solver[Any], data: Data) -> tuple[dict[str, Any], Any]:
     return row, inclusion
 
 
+def with_background(problem: Problem, n_features: int) -> Problem:
+    """As the default does it: plain parameters over a background, all of them fixed."""
+    assert isinstance(problem.prior, Blocks)
+    sparse = SpikeAndSlab(Gaussian(PLAIN_SLAB_VARIANCE), EXPECTED_ACTIVE / n_features)
+    base = OverBackground(sparse, BACKGROUND_SCORE_VARIANCE / n_features)
+    return problem.but(prior=replace(problem.prior, base=base))
+
+
 def sets_of(solution: Solution) -> CredibleSets:
     at, state, problem = solution.posterior, solution.state, solution.problem
     inclusion = problem.prior.inclusion_probability(at.cavity_mean, at.cavity_var)  # type: ignore[attr-defined]
-    if isinstance(state, EPState) and state.cluster_sites:
-        return credible_sets(problem, state.sites, inclusion, joint=state.cluster_sites)
     return credible_sets(problem, sites_at_cavities(problem, state), inclusion)
 
 
@@ -218,7 +228,7 @@ def against_gibbs(n_sweeps: int) -> pd.DataFrame:
     gibbs = spike_and_slab_gibbs(X, labels, rate, 1.0, n_chains=100, n_sweeps=n_sweeps, burn_in=n_sweeps // 5)
     table = {"gibbs": gibbs.inclusion, "gibbs_error": gibbs.inclusion_error, "weight": weights}
     problem = Problem(Dense(X), labels, np.ones(n_samples), Probit(), SpikeAndSlab(Gaussian(1.0), rate))
-    for name, solver in methods().items():
+    for name, solver in METHODS.items():
         solution = solve(problem, solver, stopping=Stopping(tol=1e-6, max_iter=500))
         at = solution.posterior
         prior: Any = problem.prior

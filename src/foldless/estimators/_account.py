@@ -25,6 +25,7 @@ SOLVERS = {
     "Zhou et al. 2013)",
     "EdgeMessages": "belief propagation with a message on every edge",
     "kernel EP": "expectation propagation in kernels of samples (Minka 2001)",
+    "primal EP": "expectation propagation (Minka 2001)",
     "Newton": "Newton's method",
 }
 # With the scores of several classes.

@@ -8,7 +8,6 @@ configurations of a cluster at its joint cavity (`solvers.clusters`); nothing is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,7 +18,6 @@ from foldless.beliefs import Array
 from foldless.problem import Problem
 from foldless.registry import registered
 from foldless.solvers.clusters import (
-    ClusterSite,
     Configurations,
     all_configurations,
     correlated_clusters,
@@ -65,7 +63,6 @@ def credible_sets(
     sites: Sites,
     inclusion: Array,
     *,
-    joint: Sequence[ClusterSite] = (),
     coverage: float = COVERAGE,
     purity: float = PURITY,
 ) -> CredibleSets:
@@ -76,21 +73,18 @@ def credible_sets(
     problem : as tuned
     sites : those of EP, or `solvers.sites.sites_at_cavities` of any solver's state
     inclusion : inclusion probabilities of all weights, by which clusters are found
-    joint : joint sites of clusters, if the solver has them (`ClusteredEP`)
     coverage : the least probability that at least one column of a set is in
     purity : the least absolute correlation between two columns of a set
     """
     _check_share("coverage", coverage)
     _check_share("purity", purity)
     tiles, n_weights = Tiles(problem.operator), problem.operator.shape[1]
-    priors, spiked = spikes_and_slabs(problem.prior, n_weights, any_slab=True)
+    priors, spiked = spikes_and_slabs(problem.prior, n_weights)
     inclusion = np.array(inclusion, dtype=np.float64)
-    clusters = correlated_clusters(
-        tiles, problem.label_weight, inclusion, priors.inclusion, spiked, [site.columns for site in joint]
-    )
+    clusters = correlated_clusters(tiles, problem.label_weight, inclusion, priors.inclusion, spiked)
     if not clusters:
         return CredibleSets((), inclusion, 0.0)
-    cavities = joint_cavities(tiles, sites, problem.sample_weight, clusters, joint)
+    cavities = joint_cavities(tiles, sites, problem.sample_weight, clusters)
     every = all_configurations(cavities, [priors.at(columns) for columns in clusters])
     sets: list[CredibleSet] = []
     for columns, found in zip(clusters, every, strict=True):

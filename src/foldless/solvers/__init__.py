@@ -2,7 +2,7 @@
 
 from foldless.solvers.background_ep import BackgroundEP
 from foldless.solvers.edges import EdgeMessages
-from foldless.solvers.ep import EP, ClusteredEP
+from foldless.solvers.ep import EP
 from foldless.solvers.gamp import GAMP
 from foldless.solvers.hygamp import HyGAMP
 from foldless.solvers.message_passing import AdaptiveDamping, ConstantDamping
@@ -15,7 +15,6 @@ __all__ = [
     "VAMP",
     "AdaptiveDamping",
     "BackgroundEP",
-    "ClusteredEP",
     "ConstantDamping",
     "EdgeMessages",
     "HyGAMP",

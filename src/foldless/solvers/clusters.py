@@ -16,13 +16,6 @@ precision e and the shift c,
 So configurations are visited by size, each level being the children of the last. A level of moderate size is
 visited as a whole; of larger ones only the most probable configurations have children. Of duplicates e is a
 small difference: where labels are 1e8 times as precise as the slab, probabilities have three digits left.
-
-**Joint sites.** Of strongly correlated columns labels say "one of these", and no product of sites of single
-weights can: each site answers to the doubt that the others make, and an iteration goes in circles, or, while
-the prior's parameters are learnt, away. The weights of a cluster therefore share a site, which is what gives
-the Gaussian the mean and covariance that come out at their joint cavity:
-
-    site precision = covariance⁻¹ - P,    site shift = covariance⁻¹ mean - h.
 """
 
 from __future__ import annotations
@@ -39,9 +32,8 @@ from numpy.typing import NDArray
 
 from foldless.beliefs import Array
 from foldless.operators.base import Operator
-from foldless.priors import Blocks, Gaussian, OverBackground, Prior, Ridged, SpikeAndSlab
-from foldless.problem import Problem
-from foldless.solvers.gaussian_layer import Block, JointCavity, Positions, Tiles
+from foldless.priors import Blocks, OverBackground, Prior, Ridged, SpikeAndSlab
+from foldless.solvers.gaussian_layer import JointCavity, Positions, Tiles
 
 Members = NDArray[np.bool_]  # (configurations, weights)
 
@@ -66,13 +58,6 @@ NEGLIGIBLE = 1e-4
 LEAST_SIZE = 2
 # Members are written as bits of an integer.
 MOST_WEIGHTS = 62
-# Configurations of ever more weights are left out once they have less than this share of the probability:
-# a site needs no more digits than that.
-NEGLIGIBLE_TO_A_SITE = 1e-2
-# Axes along which a cluster's weights vary less than this, relative to the others, are rounding error.
-LEAST_AXIS = 1e-10
-# No weight of a cluster is surer to be zero than by this share of its slab's variance.
-LEAST_VARIANCE_SHARE = 1e-16
 
 
 def correlated_clusters(
@@ -81,9 +66,8 @@ def correlated_clusters(
     inclusion: Array,
     prior_inclusion: Array,
     eligible: NDArray[np.bool_],
-    existing: Sequence[Positions] = (),
 ) -> tuple[Positions, ...]:
-    """Disjoint clusters of eligible columns, each in ascending order; existing ones only grow.
+    """Disjoint clusters of eligible columns, each in ascending order.
 
     `inclusion` is what is believed of columns after the data, `prior_inclusion` before. A seed without
     correlated columns is a cluster of one. Of too many correlated columns the most probable are taken, and in
@@ -94,10 +78,8 @@ def correlated_clusters(
     gained &= inclusion >= LEAST_MASS / LARGEST_CLUSTER
     seeds = np.flatnonzero(eligible & gained)
     seeds = seeds[np.argsort(-inclusion[seeds], kind="stable")][:MOST_SEEDS]
-    cluster_of, n_clusters = np.full(inclusion.size, -1), len(existing)
-    for k, cluster in enumerate(existing):
-        cluster_of[cluster] = k
-    room = max(tiles.shape[0], LARGEST_CLUSTER) - np.count_nonzero(cluster_of >= 0)
+    cluster_of, n_clusters = np.full(inclusion.size, -1), 0
+    room = max(tiles.shape[0], LARGEST_CLUSTER)
 
     def together(column: np.intp) -> Positions:
         """A column with all of its cluster."""
@@ -118,8 +100,9 @@ def correlated_clusters(
         is_new = cluster_of[members] < 0
         met_others = not is_new[size:].all()
         worth_it = size > 1 or met_others or np.sum(inclusion[members]) >= LEAST_MASS
-        if worth_it and np.count_nonzero(is_new) <= room:
-            room -= np.count_nonzero(is_new)
+        n_new = int(np.count_nonzero(is_new))
+        if worth_it and n_new <= room:
+            room -= n_new
             if cluster_of[seed] < 0:
                 cluster_of[seed], n_clusters = n_clusters, n_clusters + 1
             cluster_of[members] = cluster_of[seed]
@@ -172,23 +155,21 @@ class SpikesAndSlabs(NamedTuple):
         return SpikesAndSlabs(*(values[columns] for values in self))
 
 
-def spikes_and_slabs(
-    prior: Prior, n_weights: int, *, any_slab: bool = False
-) -> tuple[SpikesAndSlabs, NDArray[np.bool_]]:
+def spikes_and_slabs(prior: Prior, n_weights: int) -> tuple[SpikesAndSlabs, NDArray[np.bool_]]:
     """The priors of all weights in this form, and which weights have it; the others are NaN.
 
-    Slabs must be Gaussian, unless the mean and variance of `any_slab` will do.
+    Of a slab that is not Gaussian, the mean and variance are taken.
     """
     found = SpikesAndSlabs(*(np.full(n_weights, np.nan) for _ in SpikesAndSlabs._fields))
-    _fill(found, prior, np.arange(n_weights), any_slab)
+    _fill(found, prior, np.arange(n_weights))
     return found, np.isfinite(found.inclusion)
 
 
-def _fill(found: SpikesAndSlabs, prior: Prior, columns: Positions, any_slab: bool) -> None:
+def _fill(found: SpikesAndSlabs, prior: Prior, columns: Positions) -> None:
     if isinstance(prior, Blocks):
-        _fill(found, prior.base, columns, any_slab)
+        _fill(found, prior.base, columns)
         for others, other in prior.others:
-            _fill(found, other, columns[others], any_slab)
+            _fill(found, other, columns[others])
         return
     ridge: Any = 0.0
     background: Any = 0.0
@@ -196,7 +177,7 @@ def _fill(found: SpikesAndSlabs, prior: Prior, columns: Positions, any_slab: boo
         ridge, prior = np.broadcast_to(prior.precision, found.ridge.shape)[columns], prior.base
     elif isinstance(prior, OverBackground):
         background, prior = np.broadcast_to(prior.variance, found.ridge.shape)[columns], prior.base
-    if isinstance(prior, SpikeAndSlab) and (any_slab or isinstance(prior.slab, Gaussian)):
+    if isinstance(prior, SpikeAndSlab):
         found.inclusion[columns] = prior.inclusion
         found.slab_mean[columns], found.slab_var[columns] = prior.slab.moments()
         found.ridge[columns], found.background[columns] = ridge, background
@@ -206,13 +187,10 @@ def _fill(found: SpikesAndSlabs, prior: Prior, columns: Positions, any_slab: boo
 
 @dataclass(frozen=True, eq=False)
 class Configurations:
-    """Configurations, the smallest first, and what they say about the weights of a cluster together."""
+    """Configurations, the smallest first, of the weights of a cluster."""
 
     members: Members
     probability: Array
-    mean: Array
-    covariance: Array
-    log_z: float  # log ∫ prior · cavity
     neglected: float  # an estimate of the share that was not visited
 
     @property
@@ -229,7 +207,7 @@ class Configurations:
 def all_configurations(
     cavities: Sequence[JointCavity], priors: Sequence[SpikesAndSlabs], negligible: float = NEGLIGIBLE
 ) -> list[Configurations]:
-    """The configurations of clusters that matter, with their probabilities and moments.
+    """The configurations of clusters that matter, with their probabilities.
 
     Clusters of one size are visited together, which is faster.
     """
@@ -303,11 +281,9 @@ def _visit(
             log_missed = np.logaddexp(log_missed, log_found + np.minimum(log_ratio, 0.0))
             break
     probabilities = [np.exp(level.log_odds - log_total[:, np.newaxis]) for level in visited]
-    means, covariances = _moments(visited, probabilities)
-    log_z = log_total + np.sum(np.log1p(-prior.inclusion), axis=1)
     neglected = np.exp(log_missed - np.logaddexp(log_total, log_missed))
     members = np.concatenate([level.members for level in visited])
-    found = np.hstack(probabilities), means, covariances, log_z.tolist(), neglected.tolist()
+    found = np.hstack(probabilities), neglected.tolist()
     return [Configurations(members, *own) for own in zip(*found, strict=True)]
 
 
@@ -347,23 +323,6 @@ class _Visited(NamedTuple):
         found = self.direction[..., np.newaxis] * scaled[:, :, np.newaxis, :]
         found += self.parent_covariances[:, self.parent]
         return found
-
-
-def _moments(levels: list[_Visited], probabilities: list[Array]) -> tuple[Array, Array]:
-    """Means and covariances of the weights: within configurations plus between them; nothing cancels."""
-    mean: Array = np.zeros(())
-    for level, p in zip(levels, probabilities, strict=True):
-        mean = mean + (p[:, np.newaxis] @ level.means)[:, 0]
-    covariance: Array = np.zeros(())
-    for level, p in zip(levels, probabilities, strict=True):
-        n_parents = level.parent_covariances.shape[1]
-        of_parents = np.stack([np.bincount(level.parent, each, n_parents) for each in p])
-        within = np.einsum("bp,bpij->bij", of_parents, level.parent_covariances)
-        within += np.swapaxes(level.direction, 1, 2) @ ((p * level.gain)[..., np.newaxis] * level.direction)
-        deviation = level.means - mean[:, np.newaxis]
-        within += np.swapaxes(deviation, 1, 2) @ (p[..., np.newaxis] * deviation)
-        covariance = covariance + within
-    return mean, covariance
 
 
 @lru_cache(maxsize=256)
@@ -414,142 +373,3 @@ def _log_sum(log_values: Array) -> Array:
     """log Σ exp over the last axis."""
     largest = np.max(log_values, axis=-1)
     return np.asarray(largest + np.log(np.sum(np.exp(log_values - largest[..., np.newaxis]), axis=-1)))
-
-
-@dataclass(frozen=True, eq=False)
-class ClusterSite:
-    """One prior site of several weights: exp(-½ wᵀ precision w + shiftᵀ w)."""
-
-    columns: Positions
-    precision: Array
-    shift: Array
-
-    def weakened(self, share: float) -> Array:
-        """The precision with this share of what is negative in it."""
-        if share == 1.0:
-            return self.precision
-        unit = np.sqrt(np.max(np.abs(self.precision), axis=1))
-        axes, vectors = np.linalg.eigh(self.precision / np.multiply.outer(unit, unit))
-        vectors = vectors * unit[:, np.newaxis]
-        return (vectors * np.where(axes < 0, share * axes, axes)) @ vectors.T
-
-
-@dataclass(frozen=True, eq=False)
-class Cluster:
-    """The weights of a cluster at their joint cavity, under their priors."""
-
-    site: ClusterSite
-    cavity: JointCavity
-    prior: SpikesAndSlabs
-    found: Configurations
-
-    @property
-    def columns(self) -> Positions:
-        return self.site.columns
-
-    @property
-    def var(self) -> Array:
-        return self.found.covariance.diagonal()
-
-    def wanted_site(self) -> ClusterSite:
-        """What has to be added to the cavity for the mean and the covariance found."""
-        std = np.sqrt(np.maximum(self.var, LEAST_VARIANCE_SHARE * self.prior.slab_var))
-        axes, vectors = np.linalg.eigh(self.found.covariance / np.multiply.outer(std, std))
-        vectors = vectors / std[:, np.newaxis]
-        precision = (vectors / np.maximum(axes, LEAST_AXIS)) @ vectors.T
-        shift = precision @ self.found.mean - self.cavity.shift
-        return ClusterSite(self.columns, precision - self.cavity.precision, shift)
-
-    def log_factor(self) -> float:
-        """log ∫ prior · cavity - log ∫ site · cavity: what the site leaves out of the evidence."""
-        precision, shift = self.cavity.precision + self.site.precision, self.cavity.shift + self.site.shift
-        _, log_determinant = np.linalg.slogdet(precision / (2 * np.pi))
-        square = float(shift @ np.linalg.solve(precision, shift))
-        return self.found.log_z - 0.5 * (square - float(log_determinant))
-
-
-class JointSites:
-    """The joint sites of some of the free weights."""
-
-    def __init__(self, sites: Sequence[ClusterSite], free: Positions) -> None:
-        self.sites = tuple(sites)
-        self.places = [np.searchsorted(free, site.columns) for site in sites]
-
-    def put_into(self, precision: Array, share: float = 1.0) -> Array:
-        """Precisions of all free weights as a matrix, with the joint sites, less what is negative in them."""
-        matrix = np.diag(precision)
-        for site, at in zip(self.sites, self.places, strict=True):
-            matrix[np.ix_(at, at)] = site.weakened(share)
-        return matrix
-
-    def read(self, block: Block) -> tuple[ClusterSite, ...]:
-        """The joint sites as a block has them."""
-        return tuple(
-            ClusterSite(site.columns, block.site_precision[np.ix_(at, at)], block.site_shift[at])
-            for site, at in zip(self.sites, self.places, strict=True)
-        )
-
-    def judged(self, problem: Problem, block: Block) -> tuple[Cluster, ...]:
-        """Every cluster at its joint cavity."""
-        priors, _ = spikes_and_slabs(problem.prior, problem.operator.shape[1])
-        sites = self.read(block)
-        cavities = [block.cavity(at) for at in self.places]
-        own_priors = [priors.at(site.columns) for site in sites]
-        found = all_configurations(cavities, own_priors, NEGLIGIBLE_TO_A_SITE)
-        return tuple(Cluster(*parts) for parts in zip(sites, cavities, own_priors, found, strict=True))
-
-    def wanted(
-        self, clusters: Sequence[Cluster], precision: Array, shift: Array, var: Array
-    ) -> tuple[Array, Array, Array]:
-        """What single weights want, with what clusters want in its place: a matrix, shifts, and variances."""
-        matrix, shift, var = np.diag(precision), shift.copy(), var.copy()
-        for cluster, at in zip(clusters, self.places, strict=True):
-            site = cluster.wanted_site()
-            matrix[np.ix_(at, at)], shift[at], var[at] = site.precision, site.shift, cluster.var
-        return matrix, shift, var
-
-
-def cavities_of(clusters: Sequence[Cluster]) -> tuple[Positions, Array, Array]:
-    """All columns of clusters, and the cavities at which their priors alone would say what the clusters do.
-
-    Whoever asks the prior at the cavities, for inclusion probabilities or to learn its parameters, then has
-    the joint answer.
-    """
-    columns, inclusion, mean, var = map(
-        np.concatenate,
-        zip(*((c.columns, c.found.inclusion, c.found.mean, c.var) for c in clusters), strict=True),
-    )
-    prior = SpikesAndSlabs(*map(np.concatenate, zip(*(cluster.prior for cluster in clusters), strict=True)))
-    return columns, *equivalent_cavities(prior, inclusion, mean, var)
-
-
-def equivalent_cavities(
-    prior: SpikesAndSlabs, inclusion: Array, mean: Array, var: Array
-) -> tuple[Array, Array]:
-    """Cavities N(r, τ) at which priors give this inclusion ρ, this E[w²], and the sign of this mean.
-
-    With v the slab's variance (its mean is zero), L = logit ρ - logit π, and a = E[w²]/(ρ v), the second
-    moment of the slab's part in units of v: x = τ/(τ + v) has
-
-        2L = log x + a/x - 1    <=>    u - log u = 2L + 1 - log a,   u = a/x >= max(a, 1),
-
-    and the mean of the slab's part squared is v x (2L - log x). Where no x has both, ρ is kept.
-    """
-    rate, v = prior.inclusion, prior.slab_var
-    tiny = np.finfo(np.float64).tiny
-    inclusion = np.clip(inclusion, tiny, 1.0 - np.finfo(np.float64).eps)
-    log_odds = np.log(inclusion) - np.log1p(-inclusion) - np.log(rate) + np.log1p(-rate)
-    size = np.maximum((var + mean**2) / (inclusion * v), tiny)
-    least = np.maximum(size, 1.0)
-    target = np.maximum(2.0 * log_odds + 1.0 - np.log(size), least - np.log(least))
-    # Newton's method on a convex function, from the right of its larger root.
-    u = target + np.sqrt(2.0 * np.maximum(target - 1.0, 0.0)) + 1e-6
-    for _ in range(8):
-        u = np.maximum(u - (u - np.log(u) - target) * u / (u - 1.0 + 1e-12), least)
-    x = np.minimum(size / u, np.exp(np.minimum(2.0 * log_odds, 0.0)))
-    x = np.clip(x, 1e-200, 1.0 - 1e-9)
-    slab_mean = np.copysign(np.sqrt(v * x * np.maximum(2.0 * log_odds - np.log(x), 0.0)), mean)
-    # A ridge belongs to the prior: what the cavity lacks of it, the prior adds.
-    inner_precision = (1.0 - x) / (v * x)
-    precision = np.maximum(inner_precision - prior.ridge, 1e-9 * inner_precision)
-    return slab_mean / (v * x) / precision, 1.0 / precision

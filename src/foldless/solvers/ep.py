@@ -24,8 +24,6 @@ what labels say now. That is cheap, because it happens in the free weights' own 
 (`sites`), and its fixed points are those of any other order. Weights that compete for what labels say can
 still go round in circles at any step; `Secants` finds what they go round.
 
-**Correlated columns** of a spike-and-slab prior can have one prior site together: `ClusteredEP`.
-
 **Leave-one-group-out** comes from one fit. Taking the site of one label out leaves a belief that all other
 sites still agree with, all but exactly. A whole group has had more of a say: with a sparse prior, weights are
 in or out on its strength. So after a group is taken out, free weights answer, the labels of the others answer
@@ -45,22 +43,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foldless.beliefs import Array, Posterior
-from foldless.priors.base import SupportsInclusion
 from foldless.problem import Problem
 from foldless.registry import registered
 from foldless.solvers.base import State
-from foldless.solvers.clusters import (
-    Cluster,
-    ClusterSite,
-    cavities_of,
-    correlated_clusters,
-    spikes_and_slabs,
-)
 from foldless.solvers.gaussian_layer import (
     Gaussian,
     NotPositiveDefinite,
     Opened,
-    Positions,
     Scores,
     Sites,
     Tiles,
@@ -101,8 +90,6 @@ FIRST_SECANTS = 2
 # The longest step of labels of several scores: what a label says of the difference of two scores, sites of
 # both would explain in full.
 LABEL_STEP = 0.5
-# Clusters are looked for after this many iterations, and again whenever these have doubled.
-FIRST_LOOK = 3
 # How often the labels of other samples answer to a group that was left out. Those of several scores go half
 # of their way, as in an iteration, and so twice.
 GROUP_ANSWERS, GROUP_ANSWERS_OF_SEVERAL = 1, 2
@@ -122,9 +109,6 @@ class EPState(PacedState):
     # The sites before free weights answered (None: as they are), and what earlier ones have taught.
     proposed: Array | None = field(default=None, kw_only=True)
     secants: Secants = field(default_factory=Secants, kw_only=True)
-    # Joint sites, of which `sites` has the diagonals, and their clusters as judged last (`ClusteredEP`).
-    cluster_sites: tuple[ClusterSite, ...] = field(default=(), kw_only=True)
-    clusters: tuple[Cluster, ...] = field(default=(), kw_only=True)
 
     def problem_of(self, problem: Problem) -> Problem:
         """The problem of the weights that these sites are of: all of them."""
@@ -210,16 +194,15 @@ class EP(MessagePassing[EPState]):
         """Labels and held weights go towards the wanted sites, free weights answer.
 
         Close to a fixed point by a leap, to where the last proposals and what became of them point
-        (`Secants`); otherwise, and where that leaves no posterior or a vague one, a step of the way. Joint
-        sites do not leap.
+        (`Secants`); otherwise, and where that leaves no posterior or a vague one, a step of the way.
         """
         if state.tiles.operator is not problem.operator:
             state = replace(state, tiles=Tiles(problem.operator))
         wanted, log_evidence = wanted_sites(problem, state)
-        now, joint, present = state.gaussian, state.cluster_sites, state.sites.as_vector()
+        now, present = state.gaussian, state.sites.as_vector()
         (n_samples, n_weights), step = state.tiles.shape, state.next_step
         is_free, towards = np.zeros(n_weights, dtype=bool), state.sites.towards(wanted, step)
-        is_free[free_weights(towards, state.sites, now.data_precision, joint)] = True
+        is_free[free_weights(towards, state.sites, now.data_precision)] = True
         each = np.repeat(is_free, now.mean.size // n_weights)
         answers = np.concatenate([each, each, np.zeros(2 * now.scores.mean.size, dtype=bool)])
 
@@ -246,19 +229,11 @@ class EP(MessagePassing[EPState]):
             if free.size > 2 * n_samples:
                 raise NotPositiveDefinite("more prior sites are negative than labels could outweigh")
             opened = opened_layers(state.tiles, sites, problem.sample_weight, free)
-            weights = FreeWeights.at(opened, sites, now.var, joint).answered(problem, state.weight_cavities)
-            return reached(
-                weights.sites,
-                weights.gaussian(),
-                step,
-                proposed=point,
-                secants=secants,
-                cluster_sites=weights.cluster_sites,
-                clusters=weights.clusters,
-            )
+            weights = FreeWeights.at(opened, sites, now.var).answered(problem, state.weight_cavities)
+            return reached(weights.sites, weights.gaussian(), step, proposed=point, secants=secants)
 
         near = NEAR_OF_SEVERAL if problem.channel.score_shape else NEAR
-        if len(secants) > FIRST_SECANTS and state.change < near and not joint:
+        if len(secants) > FIRST_SECANTS and state.change < near:
             try:
                 leap = moved(secants.next_point(np.where(answers, 1.0, step), scale), None, secants)
                 if np.all(leap.gaussian.scores.var <= LARGEST_GROWTH**2 * score_var):
@@ -273,8 +248,7 @@ class EP(MessagePassing[EPState]):
                 step /= 2
         # Nothing on the way is proper: numbers that the loop takes for a divergence.
         nowhere = now.scores._replace(mean=np.full_like(now.scores.mean, np.nan))
-        rest = {"proposed": proposed, "secants": secants, "clusters": state.clusters}
-        return reached(state.sites, now._replace(scores=nowhere), step, **rest)
+        return reached(state.sites, now._replace(scores=nowhere), step, proposed=proposed, secants=secants)
 
     def for_new_data(self, problem: Problem, state: EPState) -> EPState:
         # Sites answer to the data they were made for; others start afresh.
@@ -305,14 +279,10 @@ def state_of(
     problem: Problem, sites: Sites, gaussian: Gaussian, before: EPState | None = None, **rest: Any
 ) -> EPState:
     """The state of these sites and their Gaussian, with its cavities; what is not named is as before."""
-    at = Cavities.left(*gaussian[:4])
-    if clusters := rest.get("clusters"):
-        columns, mean, var = cavities_of(clusters)
-        at.mean[columns], at.var[columns], at.proper[columns] = mean, var, True
     rest |= {
         "sites": sites,
         "gaussian": gaussian,
-        "weight_cavities": at,
+        "weight_cavities": Cavities.left(*gaussian[:4]),
         "score_cavities": score_cavities(gaussian.scores, sites, problem.sample_weight),
     }
     return EPState(**rest) if before is None else replace(before, **rest)
@@ -334,53 +304,7 @@ def wanted_sites(problem: Problem, state: EPState) -> tuple[Sites, float]:
     site_mean = with_site * (at.mean / at.var + old.label_shift)
     label_factors = label_log_z + over_scores(psi(at.mean, at.var) - psi(site_mean, with_site))
     log_evidence = now.log_normaliser + float(np.sum(prior_factors) + problem.sample_weight @ label_factors)
-    for cluster in state.clusters:
-        log_evidence += cluster.log_factor() - float(np.sum(prior_factors[cluster.columns]))
     return Sites(*of_prior, *of_labels), log_evidence
-
-
-@registered("solver/clustered-ep")
-@dataclass(frozen=True)
-class ClusteredEP(EP):
-    """Expectation propagation with joint sites of correlated columns, for one score.
-
-    Joint are columns whose prior is `SpikeAndSlab` with a Gaussian slab of mean zero and no background; where
-    there are none, this is `EP`.
-    """
-
-    def init(self, problem: Problem) -> EPState:
-        if problem.channel.score_shape:
-            raise ValueError(f"ClusteredEP is for channels of one score; got {problem.channel!r}. Use EP.")
-        return super().init(problem)
-
-    def step(self, problem: Problem, state: EPState) -> EPState:
-        state = super().step(problem, state)
-        looks = FIRST_LOOK * 2 ** np.arange(20)
-        if state.iteration not in looks or not isinstance(problem.prior, SupportsInclusion):
-            return state
-        priors, spiked = spikes_and_slabs(problem.prior, problem.operator.shape[1])
-        found = correlated_clusters(
-            state.tiles,
-            problem.label_weight,
-            problem.prior.inclusion_probability(state.cavity_mean, state.cavity_var),
-            priors.inclusion,
-            spiked & (priors.slab_mean == 0) & (priors.background == 0),
-            [site.columns for site in state.cluster_sites],
-        )
-        return replace(state, cluster_sites=_gathered(state, found))
-
-
-def _gathered(state: EPState, found: tuple[Positions, ...]) -> tuple[ClusterSite, ...]:
-    """Joint sites of new clusters, made of the sites that their weights have: the Gaussian stays."""
-    sites, made = state.sites, []
-    for columns in (columns for columns in found if columns.size > 1):
-        precision = np.diag(sites.prior_precision[columns])
-        for site in state.cluster_sites:
-            if site.columns[0] in columns:  # and so all of them: clusters only grow
-                inside = np.searchsorted(columns, site.columns)
-                precision[np.ix_(inside, inside)] = site.precision
-        made.append(ClusterSite(columns, precision, sites.prior_shift[columns]))
-    return tuple(made)
 
 
 def left_out_groups(problem: Problem, state: EPState, group: NDArray[np.intp]) -> tuple[Array, Array]:
@@ -395,8 +319,7 @@ def left_out_groups(problem: Problem, state: EPState, group: NDArray[np.intp]) -
     several = np.flatnonzero(np.bincount(group) > 1)
     if several.size == 0:
         return mean, var
-    precision, joint = state.gaussian.data_precision, state.cluster_sites
-    free = free_weights(state.sites, state.sites, precision, joint)
+    free = free_weights(state.sites, state.sites, state.gaussian.data_precision)
     whole = opened_layers(state.tiles, state.sites, problem.sample_weight, free)
     iterations = min(GROUP_ITERATIONS, GROUP_ITERATIONS_IN_ALL // several.size)
     for number in several:
@@ -417,8 +340,7 @@ def _without_group(problem: Problem, state: EPState, whole: list[Opened], iterat
     def answered(sites: Sites) -> FreeWeights:
         pairs = zip(whole, sites.of_scores(), strict=True)
         opened = [layer.relabelled(own, problem.sample_weight) for layer, own in pairs]
-        weights = FreeWeights.at(opened, sites, state.gaussian.var, state.cluster_sites)
-        return weights.answered(problem, state.weight_cavities)
+        return FreeWeights.at(opened, sites, state.gaussian.var).answered(problem, state.weight_cavities)
 
     try:
         weights = answered(state.sites)
@@ -430,15 +352,8 @@ def _without_group(problem: Problem, state: EPState, whole: list[Opened], iterat
         scores = weights.scores()
         if iterations and not several:
             solver = EP()
-            now = state_of(
-                problem,
-                weights.sites,
-                weights.gaussian(),
-                solver.as_start(state),
-                proposed=None,
-                cluster_sites=weights.cluster_sites,
-                clusters=weights.clusters,
-            )
+            start = solver.as_start(state)
+            now = state_of(problem, weights.sites, weights.gaussian(), start, proposed=None)
             for _ in range(iterations):
                 now = solver.step(problem, now)
             scores = now.gaussian.scores

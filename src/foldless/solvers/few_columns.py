@@ -3,7 +3,7 @@
 With N features and more samples M, exact covariances cost M N² an iteration, and row-sparse weights of many
 correlated columns may not settle at all. But few features are expected to matter, and correlated ones stand
 for each other. So columns are chosen that explain labels best, each given those before (orthogonal forward
-selection [Chen, Billings, Luo 1989], M N for each); the model is solved over these; and what labels say of
+selection, M N for each); the model is solved over these; and what labels say of
 every other weight, given them, is found in one pass:
 
     precision  x_jᵀ T x_j - x_jᵀ T X_F Σ_F X_Fᵀ T x_j,    slope  x_jᵀ (ν - T X_F μ_F).
@@ -34,7 +34,8 @@ from foldless.solvers.sites import Cavities, prior_sites
 ROUNDS, ROUNDS_OF_SEVERAL = 3, 1
 # A column of which the others explain all but this share is theirs.
 LEAST_OWN = 0.05
-# What labels say of a weight, given the others, is at least this share of what they say of it alone.
+# What labels say of a weight given the others is no smaller share than this of what they say of it alone:
+# that would be rounding.
 LEAST_SHARE = 1e-6
 
 Solve = Callable[[Problem], Solution]
@@ -121,7 +122,7 @@ def _lifted(problem: Problem, small: Solution, columns: Positions) -> Solution:
     data_precision, data_slope = _said_of_all(problem, small, columns)
     mean, var = (np.zeros_like(data_precision) for _ in range(2))
     at = Cavities.left(mean, 1.0 / data_precision, data_precision, data_slope)
-    inside = Cavities(*(whole.copy() for whole in (at.mean, at.var, at.proper)))
+    inside = Cavities(at.mean.copy(), at.var.copy(), at.proper.copy())
     cavities = state.weight_cavities
     inside.mean[columns], inside.var[columns] = cavities.mean, cavities.var
     inside.proper[columns] = cavities.proper

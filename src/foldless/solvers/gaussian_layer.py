@@ -224,19 +224,15 @@ class JointCavity(NamedTuple):
 
 
 class Block:
-    """The free weights under their sites: exp(-½ wᵀ Λ w + (γ + h)ᵀ w) with Λ = S + H.
+    """The free weights under their sites: exp(-½ wᵀ Λ w + (γ + h)ᵀ w) with Λ = diag(s) + H.
 
-    The sites' precision S is a vector, the diagonal, or a matrix where several weights share a site. Raises
-    NotPositiveDefinite if there is no such Gaussian.
+    Raises NotPositiveDefinite if there is no such Gaussian.
     """
 
     def __init__(self, opened: Opened, site_precision: Array, site_shift: Array) -> None:
         self.opened, self.site_precision, self.site_shift = opened, site_precision, site_shift
         matrix = opened.precision.copy()
-        if site_precision.ndim == 1:
-            matrix.flat[:: matrix.shape[0] + 1] += site_precision
-        else:
-            matrix += site_precision
+        matrix.flat[:: matrix.shape[0] + 1] += site_precision
         self.root, self.log_determinant = _cholesky(matrix)  # L of Λ = L Lᵀ
         self.covariance = _inverse_of(self.root)
         self.mean = self.covariance @ (site_shift + opened.shift)
@@ -244,10 +240,9 @@ class Block:
         if not np.all(self.var > 0):
             raise NotPositiveDefinite("a marginal variance is not positive")
         # What labels say: without cancellation where the prior is the stronger, or where it is the weaker.
-        own = self.own_precision
-        self._sure: NDArray[np.bool_] = own > opened.precision.diagonal()
-        self.data_precision = 1.0 / self.var - own
-        self.data_slope = own * self.mean - site_shift
+        self._sure: NDArray[np.bool_] = site_precision > opened.precision.diagonal()
+        self.data_precision = 1.0 / self.var - site_precision
+        self.data_slope = site_precision * self.mean - site_shift
         if self._sure.any():
             said = np.einsum("ij,ij->i", opened.precision, self.covariance) / self.var
             self.data_precision = np.where(self._sure, said, self.data_precision)
@@ -259,15 +254,10 @@ class Block:
         """As a `Gaussian` begins: marginals, and what labels say."""
         return self.mean, self.var, self.data_precision, self.data_slope
 
-    @property
-    def own_precision(self) -> Array:
-        """The diagonal of the sites' precision."""
-        return self.site_precision if self.site_precision.ndim == 1 else self.site_precision.diagonal()
-
     def cavity(self, at: Positions) -> JointCavity:
-        """The joint cavity of free weights at these places among them; they share no site with others.
+        """The joint cavity of free weights at these places among them.
 
-        With μ and Σ the mean and covariance and the places C, H Σ = I - S Σ gives
+        With μ and Σ the mean and covariance, S = diag(s) and the places C, H Σ = I - S Σ gives
 
             P = Σ_CC⁻¹ - S_C = (H Σ)_CC Σ_CC⁻¹,    P μ_C + S_C μ_C - γ_C,
 
@@ -276,12 +266,10 @@ class Block:
         collinear columns with weak priors the sum cancels. P may be singular: of duplicated columns data see
         the sum only.
         """
-        opened, sites, square = self.opened, self.site_precision, np.ix_(at, at)
-        covariance = self.covariance[square]
-        site = np.diag(sites[at]) if sites.ndim == 1 else sites[square]
-        said = np.eye(at.size) - site @ covariance
-        slope = site @ self.mean[at] - self.site_shift[at]
-        sure = self._sure[at]
+        opened, site, sure = self.opened, self.site_precision[at], self._sure[at]
+        covariance = self.covariance[np.ix_(at, at)]
+        said = np.eye(at.size) - site[:, np.newaxis] * covariance
+        slope = site * self.mean[at] - self.site_shift[at]
         if sure.any():
             said[sure] = opened.precision[at[sure]] @ self.covariance[:, at]
             slope[sure] = opened.shift[at[sure]] - opened.precision[at[sure]] @ self.mean

@@ -43,17 +43,15 @@ class KernelFits(NamedTuple):
     label_precision: Array  # (C, M): T, of all rows that a sample counts for
     label_shift: Array  # (C, M): ν, likewise
     converged: NDArray[np.bool_]  # (C,)
-    n_iter: int
 
     def chosen(self, which: NDArray[np.intp] | NDArray[np.bool_]) -> KernelFits:
         """Some of the fits."""
-        return self._replace(**{name: getattr(self, name)[which] for name in self._fields[:-1]})
+        return self._replace(**{name: getattr(self, name)[which] for name in self._fields})
 
     @classmethod
     def joined(cls, parts: Sequence[KernelFits]) -> KernelFits:
         """The fits of several calls, in their order."""
-        arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in cls._fields[:-1]}
-        return cls(**arrays, n_iter=sum(part.n_iter for part in parts))
+        return cls(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def kernel_ep(
@@ -77,7 +75,7 @@ def kernel_ep(
         precision, shift = start[0] / sample_weight, start[1] / sample_weight
     nothing = np.zeros((3, n_kernels, n_samples))
     converged = np.zeros(n_kernels, dtype=bool)
-    fits = KernelFits(nothing[0], np.zeros_like(kernels), nothing[1], nothing[2], converged, 0)
+    fits = KernelFits(nothing[0], np.zeros_like(kernels), nothing[1], nothing[2], converged)
     running = np.arange(n_kernels)
     step = np.full((n_kernels, 1), FIRST_STEP)
     mean_before = move_before = None
@@ -125,7 +123,7 @@ def kernel_ep(
         wanted_shift = cavity_mean * wanted + response.slope * (1.0 + cavity_var * wanted)
         precision = precision + step * (wanted - precision)
         shift = shift + step * (wanted_shift - shift)
-    return fits._replace(n_iter=n_iter)
+    return fits
 
 
 def dual_weights(

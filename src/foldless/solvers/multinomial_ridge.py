@@ -1,4 +1,4 @@
-"""Ridge logistic and multinomial regression, dense in their weights, with samples or groups left out.
+"""Ridge multinomial regression, dense in its weights, with samples or groups left out.
 
 Where all columns share the signal, sparsity is the wrong belief. With the prior N(0, 1) on the weights of
 scaled columns B (samples, r), for each of D classes, scores are B W and the posterior is log-concave. Its
@@ -6,9 +6,6 @@ mode is where the dual weights  a = weight (e_y - π)  make  W = Bᵀ a. Newton'
 are solved by conjugate gradients, after a change of variables by the Cholesky factor of  I + Bᵀ diag(h) B,
 h the mean curvature of a sample: what is left to them is how samples' curvatures differ between classes, and
 since the factor was made, which is made anew only when they take long.
-
-Two classes are two columns of indicators. Their scores are opposite at the mode, and the difference, the
-log-odds, is that of a logistic ridge with the prior N(0, 2).
 
 **Leave-one-out.** Let V be the D x D posterior covariance of a sample's scores f under the curvatures
 weight (diag π - π πᵀ) = weight C of all samples. Its own quadratic taken out leaves the covariance
@@ -32,14 +29,12 @@ held, the curvature there is  h = weight π_y (1 - π_y) D / (D - 1) and
     v = D / (D - 1) bᵀ (I + Bᵀ diag(h) B)⁻¹ b,    q = v / (1 - v π_y (1 - π_y))
 
 are the variances of the score with the label and without it, from one matrix of r x r for each class. The
-score of its own class falls by  q (1 - π_y).  For two classes there are no other directions, and this is
-exact. For more, other weights would follow, and variances are larger, by much the same factor for all
-samples; it is found from some of them, spread over what leaving out costs, left out in sets.
+score of its own class falls by  q (1 - π_y).  Other weights would follow, and variances are larger, by much
+the same factor for all samples; it is found from some of them, spread over what leaving out costs, in sets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -203,20 +198,17 @@ def leave_one_out(
 
 def leave_one_out_along_own(
     basis: Array, indicator: Array, sample_weight: Array, left_out: Array, fitted: RidgeFit
-) -> tuple[Array, Array]:
-    """Scores (samples, D) without `left_out` of a sample's weight, and the variance of its own score, q.
-
-    Along u = e_y - 1/D (module docstring); of two classes q is the variance of the log-odds.
-    """
+) -> Array:
+    """Scores (samples, D) of every sample without `left_out` of its weight, along u = e_y - 1/D."""
     share, n_classes = softmax(fitted.scores, axis=1), indicator.shape[1]
     own = np.argmax(indicator, axis=1)
     doubt = 1.0 - share[np.arange(own.size), own]
-    bend = doubt * (1.0 - doubt)
-    spread, taken, single = np.empty(own.size), left_out * bend, basis.astype(np.float32)
+    spread, taken, single = np.empty(own.size), left_out * doubt * (1.0 - doubt), basis.astype(np.float32)
     larger = n_classes / (n_classes - 1.0)
-    for rows, curvature in _of_classes(own, share, n_classes):
-        used = _notable(curvature * sample_weight)
-        lower, _ = _factor(single[used], larger * (curvature * sample_weight)[used])
+    for k in np.unique(own):
+        rows, curvature = np.flatnonzero(own == k), sample_weight * share[:, k] * (1.0 - share[:, k])
+        used = _notable(curvature)
+        lower, _ = _factor(single[used], larger * curvature[used])
         half = solve_triangular(lower, single[rows].T, lower=True, check_finite=False)
         spread[rows] = larger * np.einsum("rm,rm->m", half, half)
         # What was left out with the negligible need not be taken out again.
@@ -224,32 +216,10 @@ def leave_one_out_along_own(
     # A sample's own curvature is a part of all: but for rounding it leaves something, and that is the prior.
     left = np.maximum(1.0 - spread * taken, np.finfo(np.float32).eps)
     without = np.minimum(spread / left, larger * np.einsum("mr,mr->m", basis, basis))
-    # The log odds of its class fall by this.
+    # The score falls by this.
     fall = left_out * without * doubt
-    if n_classes > 2:
-        larger = _following(single, indicator, sample_weight, left_out, fitted.scores, fall)
-        without, fall = larger * without, larger * fall
-    return fitted.scores - fall[:, np.newaxis] * (indicator - 1.0 / n_classes), without
-
-
-def log_odds_variances(basis: Array, sample_weight: Array, fitted: RidgeFit) -> Array:
-    """Posterior variances of the weights of the log-odds of two classes, (r,)."""
-    share = softmax(fitted.scores, axis=1)
-    lower, _ = _factor(basis, 2.0 * sample_weight * share[:, 0] * share[:, 1])
-    half = lapack.dtrtri(lower, lower=1)[0]
-    return 2.0 * np.asarray(np.einsum("ij,ij->j", np.tril(half), half))
-
-
-def _of_classes(
-    own: NDArray[np.intp], share: Array, n_classes: int
-) -> Iterator[tuple[NDArray[np.intp], Array]]:
-    """The rows of each class, and the curvature of all rows along its score. Two classes have one."""
-    if n_classes == 2:
-        yield np.arange(own.size), share[:, 0] * share[:, 1]
-        return
-    for k in range(n_classes):
-        if (rows := np.flatnonzero(own == k)).size:
-            yield rows, share[:, k] * (1.0 - share[:, k])
+    fall *= _following(single, indicator, sample_weight, left_out, fitted.scores, fall)
+    return fitted.scores - fall[:, np.newaxis] * (indicator - 1.0 / n_classes)
 
 
 def _notable(curvature: Array) -> NDArray[np.intp]:

@@ -4,9 +4,9 @@ A cavity is a marginal with one factor taken out. Of weights and samples with se
 sites are side by side, (weights or samples, scores).
 
 What labels and held weights say of the free weights is a Gaussian of few dimensions, one for each score
-(`gaussian_layer.Opened`). There the priors of free weights answer, all scores of a weight together and all
-weights of a cluster together (`clusters`), and the sites move towards what explains the answers. Sites may be
-negative; here it is seen to that a posterior remains.
+(`gaussian_layer.Opened`). There the priors of free weights answer, all scores of a weight together, and the
+sites move towards what explains the answers. Sites may be negative; here it is seen to that a posterior
+remains.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from foldless.beliefs import Array
 from foldless.operators.base import column_positions
 from foldless.problem import Problem
 from foldless.solvers.base import State
-from foldless.solvers.clusters import Cluster, ClusterSite, JointSites
 from foldless.solvers.gaussian_layer import (
     Block,
     Gaussian,
@@ -141,18 +140,12 @@ def sites_at_cavities(problem: Problem, state: State, old: Sites | None = None) 
     return Sites(*prior_sites(mean, var, weights, old[:2]), *label_sites(problem, scores, old)[0])
 
 
-def free_weights(
-    proposed: Sites,
-    present: Sites,
-    data_precision: Array,
-    clusters: Sequence[ClusterSite] = (),
-) -> Positions:
+def free_weights(proposed: Sites, present: Sites, data_precision: Array) -> Positions:
     """Weights of which labels say more than the prior, or whose sites are not positive, or have been.
 
     There can be at most twice as many of the first as there are samples, and at most as many of the second
     [Σ (1 - λ var) <= M]. Half as many of the first are taken as there are samples: with a prior that is weak
     for all weights it matters little which are free. With several scores, those that one of them makes free.
-    Weights that share a site are free always.
     """
     n_samples, precision = proposed.label_precision.shape[0], proposed.prior_precision
     negative = of_any_score(present.prior_precision <= 0)
@@ -168,40 +161,32 @@ def free_weights(
         weakest = np.argsort(np.where(free, least, np.inf), kind="stable")[:most]
         free = negative.copy()
         free[weakest] = True
-    for cluster in clusters:
-        free[cluster.columns] = True
     return np.flatnonzero(free)
 
 
 @dataclass(frozen=True, eq=False)
 class FreeWeights:
-    """The free weights of every score under their sites, and the clusters among them as judged last."""
+    """The free weights of every score under their sites."""
 
     opened: Sequence[Opened]
     held: Sites  # all sites, of which those of free weights no longer count
     blocks: Sequence[Block]
-    joint: JointSites | None = None
-    clusters: tuple[Cluster, ...] = ()
 
     @classmethod
-    def at(
-        cls, opened: Sequence[Opened], sites: Sites, var: Array, clusters: Sequence[ClusterSite] = ()
-    ) -> FreeWeights:
+    def at(cls, opened: Sequence[Opened], sites: Sites, var: Array) -> FreeWeights:
         """At their present sites, with weaker ones instead of negative ones if need be.
 
-        Variances are to be compared with `var`, those of the iteration before. Clusters are among the free
-        weights and have joint sites.
+        Variances are to be compared with `var`, those of the iteration before.
         """
-        joint = JointSites(clusters, opened[0].free) if clusters else None
         parts = zip(opened, sites.of_scores(), columns_of(var), strict=True)
-        return cls(opened, sites, [_weakened(*part, joint) for part in parts], joint)
+        return cls(opened, sites, [_weakened(*part) for part in parts])
 
     def answered(self, problem: Problem, cavities: Cavities) -> FreeWeights:
         """After their priors have answered to what labels and held weights say of them.
 
         The cavities are those of all weights: a joint prior is shown all of them.
         """
-        free, blocks, clusters = self.opened[0].free, self.blocks, self.clusters
+        free, blocks = self.opened[0].free, self.blocks
         if free.size == 0:
             return self
         prior, at_free = problem.prior, free
@@ -219,21 +204,14 @@ class FreeWeights:
             mean, var, _ = prior.tilted(cavity_mean, cavity_var)
             mean, var = mean[at_free], var[at_free]
             precision, shift = prior_sites(mean, var, at, _sites(blocks))
-            wanted = list(zip(*map(columns_of, (precision, shift, var)), strict=True))
-            if self.joint is not None:
-                clusters = self.joint.judged(problem, blocks[0])
-                wanted = [self.joint.wanted(clusters, *wanted[0])]
-            blocks = [_towards(block, *site) for block, site in zip(blocks, wanted, strict=True)]
-        return replace(self, blocks=blocks, clusters=clusters)
+            wanted = map(columns_of, (precision, shift, var))
+            blocks = [_towards(*part) for part in zip(blocks, *wanted, strict=True)]
+        return replace(self, blocks=blocks)
 
     @property
     def sites(self) -> Sites:
         """The sites of all weights and labels."""
         return self.held.with_prior(self.opened[0].free, *_sites(self.blocks))
-
-    @property
-    def cluster_sites(self) -> tuple[ClusterSite, ...]:
-        return () if self.joint is None else self.joint.read(self.blocks[0])
 
     def gaussian(self) -> Gaussian:
         """The Gaussian of all sites; raises NotPositiveDefinite if there is none."""
@@ -251,22 +229,21 @@ def opened_layers(tiles: Tiles, sites: Sites, sample_weight: Array, free: Positi
 
 
 def _sites(blocks: Sequence[Block]) -> tuple[Array, Array]:
-    precision = side_by_side([block.own_precision for block in blocks])
+    precision = side_by_side([block.site_precision for block in blocks])
     return precision, side_by_side([block.site_shift for block in blocks])
 
 
-def _weakened(opened: Opened, sites: Sites, var: Array, joint: JointSites | None) -> Block:
+def _weakened(opened: Opened, sites: Sites, var: Array) -> Block:
     """The free weights of a score with so much of their negative sites as keeps variances in bounds."""
     precision, shift = sites.prior_precision[opened.free], sites.prior_shift[opened.free]
     negative, largest = precision < 0, LARGEST_GROWTH**2 * var[opened.free]
     block: Block | None = None
     for share in WEAKER_SITES:
-        weaker = np.where(negative, share * precision, precision)
         try:
-            block = Block(opened, weaker if joint is None else joint.put_into(weaker, share), shift)
+            block = Block(opened, np.where(negative, share * precision, precision), shift)
         except NotPositiveDefinite:
             continue
-        if (joint is None and not negative.any()) or np.all(block.var <= largest):
+        if not negative.any() or np.all(block.var <= largest):
             return block
     if block is None:
         raise NotPositiveDefinite("prior sites of negative precision outweigh the labels")
@@ -292,11 +269,7 @@ def _towards(block: Block, precision: Array, shift: Array, var: Array) -> Block:
 
 
 def joint_cavities(
-    tiles: Tiles,
-    sites: Sites,
-    sample_weight: Array,
-    sets: Sequence[ArrayLike],
-    clusters: Sequence[ClusterSite] = (),
+    tiles: Tiles, sites: Sites, sample_weight: Array, sets: Sequence[ArrayLike]
 ) -> list[JointCavity]:
     """What labels and all other weights say about the weights of each set of columns together.
 
@@ -305,23 +278,13 @@ def joint_cavities(
 
     Sites may come from any solver. Those of negative precision may not go together if they do not come from
     one Gaussian, as GAMP's do not, and then are weakened. A label site is that of one sample, which counts as
-    often as `sample_weight` has it. Columns of a cluster have its site.
+    often as `sample_weight` has it.
     """
     n_weights = tiles.shape[1]
-    asked, joint = [column_positions(columns, n_weights) for columns in sets], [c.columns for c in clusters]
-    for positions in asked:
-        for cluster in joint:
-            inside = np.isin(cluster, positions)
-            if inside.any() and not inside.all():
-                raise ValueError(
-                    f"columns {positions.tolist()} are a part of the cluster {cluster.tolist()}, whose one "
-                    "site cannot be divided. Ask for all of its columns."
-                )
-    # What is not positive, or joint, cannot be integrated weight by weight.
-    free = np.unique(np.concatenate([*asked, *joint, np.flatnonzero(sites.prior_precision <= 0)]))
-    for site in clusters:
-        sites = sites.with_prior(site.columns, site.precision.diagonal(), site.shift)
+    asked = [column_positions(columns, n_weights) for columns in sets]
+    # What is not positive cannot be integrated weight by weight.
+    free = np.unique(np.concatenate([*asked, np.flatnonzero(sites.prior_precision <= 0)]))
     opened = opened_layers(tiles, sites, sample_weight, free)
-    (block,) = FreeWeights.at(opened, sites, np.full(n_weights, np.inf), clusters).blocks
+    (block,) = FreeWeights.at(opened, sites, np.full(n_weights, np.inf)).blocks
     # With more samples than weights all are free.
     return [block.cavity(np.searchsorted(block.opened.free, positions)) for positions in asked]

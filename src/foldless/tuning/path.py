@@ -185,7 +185,7 @@ class _Path:
     ) -> tuple[list[Model], States]:
         if dense.solver == "kernel EP":
             return informed_ridges(table, dense.recipes, self.recorder), {}
-        if dense.solver == "Newton":
+        if dense.solver in ("Newton", "primal EP"):
             return newton_ridges(table, dense, unit, self.recorder), {}
         return ridges(table, dense, unit, self.recorder, recipes=recipes, known=known)
 

@@ -172,7 +172,7 @@ class SparsePlan:
 class DensePlan:
     """The models that only predict, beside the sparse one."""
 
-    solver: str  # "kernel EP", "EP", "BackgroundEP", "GAMP", "Newton"
+    solver: str  # "kernel EP", "EP", "BackgroundEP", "primal EP", "GAMP", "Newton"
     recipes: tuple[Recipe, ...]
     searched: bool = False  # only the best recipe and its neighbours are kept
     per_occurrence: bool = False  # one size of weights per occurrence instead of per standard deviation
@@ -303,7 +303,7 @@ class _Planning:
         tall_many = self.many and facts.n_features <= facts.n_samples
         if self._few_columns():
             self._refuse_blend()
-            path, sparse, dense = "exact", self._few_sparse(), self._newton_ridges()
+            path, sparse, dense = "exact", self._few_sparse(), self._tall_ridges()
         elif self.affordable and (self.correlated or self.groups or tall_many):
             self._refuse_blend()
             path, sparse, dense = "exact", self._exact_sparse(), self._exact_dense()
@@ -517,33 +517,34 @@ class _Planning:
             return DensePlan("EP", RIDGES, per_occurrence=True)
         if self.wide:
             return DensePlan("kernel EP", RIDGES_OF_ONE_KERNEL if self.large else INFORMED)
-        if self.cost > self.budget.ridge_ep:
-            shape = f"{self.facts.n_samples} samples of {self.facts.n_features} features"
-            self._because(
-                "one-curvature",
-                f"With {shape} a ridge is its mode and the curvature there, from which samples are left out.",
-            )
-            return self._newton_ridges()
+        if self.cost > self.budget.ridge_ep and not self.groups:
+            return self._tall_ridges()
         return DensePlan("EP", RIDGES)
 
     def _diagonal_dense(self) -> DensePlan:
-        facts, budget = self.facts, self.budget
+        facts = self.facts
+        if not self.many:
+            worthwhile = not self.correlated
+            return DensePlan("GAMP", RIDGES_BY_MESSAGES, per_occurrence=self.words, if_worthwhile=worthwhile)
         short, long = sorted((facts.n_samples, facts.n_free))
-        affordable = float(short) ** 2 * long <= budget.ridge_step
-        if affordable and (self.many or (self.correlated and facts.n_free <= facts.total_weight)):
-            return self._newton_ridges()
-        if self.many:
+        if float(short) ** 2 * long > self.budget.ridge_step:
             return DensePlan("GAMP", SEARCHED_RIDGES, searched=True, per_occurrence=self.words)
-        worthwhile = not self.correlated
-        return DensePlan("GAMP", RIDGES_BY_MESSAGES, per_occurrence=self.words, if_worthwhile=worthwhile)
+        return self._newton_ridges()
+
+    def _tall_ridges(self) -> DensePlan:
+        """Of more samples than features."""
+        if self.many or not self.affordable:
+            return self._diagonal_dense()
+        self._because(
+            "primal",
+            "Ridges have no sites of weights: what labels say of them is one matrix of features by features.",
+        )
+        return DensePlan("primal EP", SEARCHED_RIDGES, searched=True)
 
     def _newton_ridges(self) -> DensePlan:
+        left_out = self._left_out()
         return DensePlan(
-            "Newton",
-            SEARCHED_RIDGES,
-            searched=True,
-            per_occurrence=self.words,
-            left_out=self._left_out() if self.many else ONE_BY_ONE,
+            "Newton", SEARCHED_RIDGES, searched=True, per_occurrence=self.words, left_out=left_out
         )
 
     def _left_out(self) -> str:

@@ -1,21 +1,19 @@
-"""Logistic and multinomial ridges of several strengths by Newton's method, with scores of left-out samples.
+"""Ridges of several strengths in the smaller of the two dimensions, with scores of left-out samples.
 
-The strength is a prior variance of scores: the decade at which left-out labels are predicted best, and the
-one on either side, between which an average finds its own. Nothing here is made of labels but the fit itself:
-the prior does not depend on class means, and the intercepts are wide, so leave-one-out counts no label twice.
-
-With many samples a mode and one curvature are all there is to a ridge; scores of samples that were left out
-follow from these (`solvers.multinomial_ridge`), without another visit of the samples.
+Several classes are fitted by Newton's method, two by expectation propagation over their labels. The strength
+is a prior variance of scores: the decade at which left-out labels are predicted best, and the one on either
+side, between which an average finds its own. Nothing here is made of labels but the fit itself: the prior
+does not depend on class means, and the intercepts are wide, so leave-one-out counts no label twice.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
-from scipy.special import log_softmax
 
 from foldless.beliefs import Array
 from foldless.channels import Channel, Logistic, Multinomial
@@ -23,15 +21,14 @@ from foldless.operators import Standardized
 from foldless.problem import Outcome
 from foldless.solvers.multinomial_ridge import (
     ROUGH_TOLERANCE,
-    RidgeFit,
     leave_groups_out,
     leave_one_out,
     leave_one_out_along_own,
     leave_one_out_in_sets,
-    log_odds_variances,
     multinomial_ridge,
 )
-from foldless.tuning.models.base import Model, Scores, Weights
+from foldless.solvers.ridge_ep import ridge_ep
+from foldless.tuning.models.base import Model, Scores, Weights, as_columns
 from foldless.tuning.models.ridges import searched
 from foldless.tuning.plan import ALONG_OWN, IN_SETS, DensePlan, Recipe
 from foldless.tuning.record import Recorder, Run
@@ -49,86 +46,90 @@ def newton_ridges(table: Table, dense: DensePlan, unit: Array | None, recorder: 
     size = float(weight @ np.sum(space.basis[rows] ** 2, axis=1)) / float(weight.sum())
     if size == 0:
         return []
-    two = table.n_classes == 2
-    # The prior of log-odds is that of the difference of two scores.
-    prior_size = 0.5 if two else 1.0
     kept = np.column_stack([counted.columns(table.kept), np.ones(rows.size)])
-    kept_var = np.append(np.full(table.kept.size, COVARIATE_VARIANCE), INTERCEPT_VARIANCE)
-    kept_spread = np.sqrt(prior_size * kept_var)
+    kept_spread = np.sqrt(np.append(np.full(table.kept.size, COVARIATE_VARIANCE), INTERCEPT_VARIANCE))
+    two, n_free = table.n_classes == 2, space.basis.shape[1]
     channel: Channel = Logistic() if two else Multinomial(table.n_classes)
-    last: tuple[float, Array] | None = None
-
-    def basis_of(spread: float) -> Array:
-        return np.hstack([spread * space.basis, kept_spread * kept])
+    start: Any = None
 
     def fitted(recipe: Recipe) -> _Ridge | None:
-        nonlocal last
-        spread = float(np.sqrt(prior_size * recipe.score_variance / size))
-        basis = basis_of(spread)
-        inside = basis[rows], table.indicator[rows], weight
-        start = None
-        if last is not None:
-            # The scores of the last strength, in the units of this one.
-            start = last[1].copy()
-            start[: space.basis.shape[1]] *= last[0] / spread
-        found = multinomial_ridge(*inside, start, ROUGH_TOLERANCE)
-        last = spread, found.weights
-        scores, var, lost = basis @ found.weights, np.zeros(rows.size), table.left_out.weight[rows]
-        if table.left_out.group is not None:
-            scores[rows] = leave_groups_out(*inside, table.left_out.group[rows], found)
-        elif two or dense.left_out == ALONG_OWN:
-            scores[rows], var[rows] = leave_one_out_along_own(*inside, lost, found)
-        else:
-            leave_out = leave_one_out_in_sets if dense.left_out == IN_SETS else leave_one_out
-            scores[rows] = leave_out(*inside, lost, found)
-        fine = found.converged and bool(np.isfinite(scores).all())
+        nonlocal start
+        scale = np.append(np.full(n_free, np.sqrt(recipe.score_variance / size)), kept_spread)
+        basis = np.hstack([space.basis, kept]) * scale
+        solve = _two_classes if two else _several_classes
+        ridge, start = solve(table, dense, basis, scale, start)
+        fine = ridge.converged and bool(np.isfinite(ridge.left_out.mean).all())
         outcome = Outcome.CONVERGED if fine else Outcome.DIVERGED
-        recorder.runs.append(Run("ridge", "fit", "Newton", outcome, 0, detail=recipe.name))
-        return _Ridge(found, scores, var, spread) if fine else None
+        recorder.runs.append(Run("ridge", "fit", dense.solver, outcome, ridge.n_iter, detail=recipe.name))
+        return ridge if fine else None
 
     def loss(ridge: _Ridge) -> float:
-        return -float(table.sample_weight @ table.log_density(log_softmax(ridge.left_out, axis=1)))
+        return -float(table.sample_weight @ table.log_density(channel.log_proba(*ridge.left_out)))
 
     def model(recipe: Recipe, ridge: _Ridge) -> Model:
-        # Doubt about scores is counted for two classes of as many columns as there are weights.
-        doubted = two and space.back is None and table.left_out.group is None
-
         def weights() -> Weights:
-            n, scale = space.basis.shape[1], ridge.spread
-            own = _log_odds(ridge.fit.weights) if two else ridge.fit.weights
-            of_kept = kept_spread[:, np.newaxis] * own[n:]
-            mean = space.weights(scale * own[:n])
-            var, of_kept_var = np.zeros_like(mean), np.zeros_like(of_kept)
-            if doubted:
-                of_all = log_odds_variances(basis_of(scale)[rows], weight, ridge.fit)[:, np.newaxis]
-                var = space.weights(scale**2 * of_all[:n])
-                of_kept_var = kept_spread[:, np.newaxis] ** 2 * of_all[n:]
-            mean[table.kept], var[table.kept] = of_kept[:-1], of_kept_var[:-1]
+            mean, var = space.weights(ridge.mean[:n_free]), np.zeros((table.free.size, table.n_scores))
+            if two:
+                var[table.free] = ridge.var[:n_free]
+            mean[table.kept], var[table.kept] = ridge.mean[n_free:-1], ridge.var[n_free:-1]
             if unit is not None:
-                mean *= unit[:, np.newaxis]
-                var *= unit[:, np.newaxis] ** 2
-            return Weights(mean, var, of_kept[-1], of_kept_var[-1])
+                mean, var = unit[:, np.newaxis] * mean, unit[:, np.newaxis] ** 2 * var
+            return Weights(mean, var, ridge.mean[-1], ridge.var[-1])
 
-        mean = _log_odds(ridge.left_out) if two else ridge.left_out
-        left_out = Scores(mean, ridge.var[:, np.newaxis] if doubted else None)
-        return Model(recipe.code, recipe.name, channel, left_out, weights)
+        return Model(recipe.code, recipe.name, channel, ridge.left_out, weights)
 
     return [model(recipe, ridge) for recipe, ridge in searched(dense.recipes, fitted, loss)]
 
 
-def _log_odds(of_classes: Array) -> Array:
-    """The difference of the scores, or weights, of two classes, (..., 1)."""
-    return np.diff(of_classes, axis=1)
-
-
 @dataclass(frozen=True, eq=False)
 class _Ridge:
-    """One strength: the fit, in coordinates of the space times `spread`, and scores of left-out samples."""
+    """One strength: moments of weights in coordinates of the space, then of those that are always kept."""
 
-    fit: RidgeFit
-    left_out: Array  # (samples, D)
-    var: Array  # (samples,): of the log-odds of two classes
-    spread: float
+    mean: Array  # (coordinates, scores)
+    var: Array
+    left_out: Scores
+    converged: bool
+    n_iter: int = 0
+
+
+def _several_classes(
+    table: Table, dense: DensePlan, basis: Array, scale: Array, start: Array | None
+) -> tuple[_Ridge, Array]:
+    """By Newton's method; the start and what is returned for the next are weights."""
+    rows = table.sample_weight > 0
+    inside = basis[rows], table.indicator[rows], table.sample_weight[rows]
+    begin = None if start is None else start / scale[:, np.newaxis]
+    found = multinomial_ridge(*inside, begin, ROUGH_TOLERANCE)
+    scores, group, lost = basis @ found.weights, table.left_out.group, table.left_out.weight[rows]
+    if group is not None:
+        scores[rows] = leave_groups_out(*inside, group[rows], found)
+    elif dense.left_out == IN_SETS:
+        scores[rows] = leave_one_out_in_sets(*inside, lost, found)
+    elif dense.left_out == ALONG_OWN:
+        scores[rows] = leave_one_out_along_own(*inside, lost, found)
+    else:
+        scores[rows] = leave_one_out(*inside, lost, found)
+    weights = scale[:, np.newaxis] * found.weights
+    return _Ridge(weights, np.zeros_like(weights), Scores(scores, None), found.converged), weights
+
+
+def _two_classes(
+    table: Table, dense: DensePlan, basis: Array, scale: Array, start: tuple[Array, Array] | None
+) -> tuple[_Ridge, tuple[Array, Array]]:
+    """By expectation propagation; the start and what is returned for the next are label sites."""
+    rows = table.sample_weight > 0
+    weight, lost = table.sample_weight[rows], table.left_out.weight[rows]
+    found = ridge_ep(basis[rows], table.labels[rows], weight, lost, Logistic(), start)
+    mean, var = basis @ found.weights, np.square(basis) @ found.weight_var
+    mean[rows], var[rows] = found.left_out_mean, found.left_out_var
+    ridge = _Ridge(
+        as_columns(scale * found.weights),
+        as_columns(scale**2 * found.weight_var),
+        Scores(as_columns(mean), as_columns(var)),
+        found.converged,
+        found.n_iter,
+    )
+    return ridge, found.sites
 
 
 @dataclass(frozen=True, eq=False)

@@ -161,6 +161,7 @@ def _from_plain_parameters(
     def run(purpose: str, problem: Any, stopping: Stopping, **more: Any) -> Solution:
         return recorder.solve(problem, solver, model=SPARSE, purpose=purpose, stopping=stopping, **more)
 
+    begun = len(recorder.runs)
     if sparse.candidates:
         targets = table.indicator - table.class_weight / table.class_weight.sum()
         plain = solve_few(
@@ -170,6 +171,9 @@ def _from_plain_parameters(
             np.append(table.free, np.zeros(problem.operator.shape[1] - table.free.size, dtype=bool)),
             sparse.candidates,
         )
+        for n in range(begun + 1, len(recorder.runs)):
+            if recorder.runs[n].outcome is not plain.outcome:
+                recorder.reject(slice(n, n + 1))
     else:
         plain = run(purpose, problem, choices.stopping, detail=PLAIN)
     as_it_is = SparseFits.one(Fit.of(plain, table), solver, PLAIN)
