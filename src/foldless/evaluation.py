@@ -37,6 +37,7 @@ SLOPE_SPREAD = 10.0
 NEWTON_STEPS = 50
 
 
+@registered("interval/limits")
 class Interval(NamedTuple):
     lower: float
     upper: float

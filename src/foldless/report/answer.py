@@ -144,9 +144,10 @@ def _worth_figures(subject: Subject) -> list[tuple[str, str, str]]:
         found.append(
             (f"{worth.auc:.2f}", "AUC of left-out samples", f"95 % interval {lower:.2f} to {upper:.2f}")
         )
-    slope, spread = worth.calibration_slope, worth.calibration_slope_std
-    note = f"standard error {spread:.2f}; below 1 probabilities are too sure"
-    found.append((f"{slope:.2f}", "calibration slope", note))
+    # Where there is nothing to learn, the slope is that of class frequencies without the sample: negative.
+    if _clear(subject):
+        note = f"standard error {worth.calibration_slope_std:.2f}; below 1 probabilities are too sure"
+        found.append((f"{worth.calibration_slope:.2f}", "calibration slope", note))
     if worth.p_value is not None:
         found.append((number(worth.p_value), "p value", "if labels had nothing to do with the features"))
     return found

@@ -121,7 +121,7 @@ class Subject:
         lower, upper = self.worth.error_interval
         limits = f"95 % interval {100 * lower:.1f} to {percent(upper)}"
         # Samples of unequal weight have no number of misses.
-        whole = self.worth.n_samples == self.n_samples
+        whole = np.isclose(self.worth.n_samples, self.n_samples)
         return (
             f"{round(self.worth.error * self.n_samples)} of {self.n_samples}, {limits}" if whole else limits
         )
