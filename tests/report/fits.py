@@ -114,7 +114,7 @@ CASES = {
     "four, wide": sparse(("solver", "GAMP"), ("averaged", 1), shape=WIDE, **FOUR),
     "four, correlated, wide": sparse(("dense solver", "Newton"), kind="correlated", shape=WIDE, **FOUR),
     "four, words, wide": sparse(("per occurrence", True), kind="words", shape=WIDE, **FOUR),
-    "four, large": sparse(("start", "class means"), kind="correlated", budget=LARGE, **FOUR),
+    "four, large": sparse(("start", "class means"), kind="correlated", budget=LARGE, shape=WIDE, **FOUR),
     "four, groups": sparse(("ridges left out", "groups"), kind="correlated", groups=True, **FOUR),
     "four, ridges in sets": sparse(
         ("ridges left out", "in sets"),
