@@ -50,7 +50,7 @@ class Posterior:
     # Pseudo-observation of each weight by the data alone: mean and variance of N(w; r, tau_r).
     cavity_mean: Array
     cavity_var: Array
-    # Belief about each training score from all other samples (`Problem.left_out`): leave-one-out.
+    # Belief about each training score from all other samples: leave-one-out.
     loo_mean: Array
     loo_var: Array
     log_evidence: float

@@ -208,10 +208,10 @@ def promise_table(study: Study) -> Table:
             f"{n_false} of {selected.size}, {percent(n_false / selected.size)}; the model expects "
             f"{percent(expected)}, the limit asked for is {percent(model.fdr)} on average"
         )
-    loo_deviation = np.sqrt(model.loo_error_ * (1 - model.loo_error_) / data.y.size)
+    lower, upper = model.loo_worth_.error_interval
     rows["Leave-one-out error"] = (
         f"{percent(model.loo_error_)} of the recorded labels, from the same one fit "
-        f"(standard error {percent(loo_deviation)})"
+        f"(95 % interval {percent(lower)} to {percent(upper)})"
     )
     rows["True error"] = (
         f"{percent(study.error_as_recorded)} on new labels recorded as carelessly, "

@@ -64,13 +64,12 @@ class Problem:
 
     operator: Operator
     labels: Array
-    # A sample of weight 2 counts as two equal rows, one of weight 0 as no row.
+    # A sample of weight 2 counts as two equal rows, one of weight 0 as no row. Leave-one-out takes out a
+    # sample with all of its weight (`tuning.table.LeftOut`).
     sample_weight: Array
     channel: Channel
     prior: Prior
     kept: KeptColumns | None = None
-    # How much of a sample's weight leave-one-out takes out; one row by default: weight 2 is two rows.
-    left_out: Array | None = None
     # Weights whose columns the operator has not (`solvers/screening.py`).
     screened_out: ScreenedOut | None = None
 
@@ -82,11 +81,6 @@ class Problem:
     def label_weight(self) -> Array:
         """The weight of each row as a labelled sample: 0 for constraints."""
         return self.sample_weight * (self.labels != 0)
-
-    @property
-    def loo_weight(self) -> Array:
-        """The weight that leave-one-out takes out of each row."""
-        return np.minimum(self.sample_weight, 1.0) if self.left_out is None else self.left_out
 
     @property
     def n_samples(self) -> float:
@@ -201,9 +195,8 @@ class Solution:
     history: History
     state: Any
 
-    # Leave-one-out comes from cavities: what was believed of each score without its own label. A sample of
-    # weight 2 is two equal rows, of which one is taken out, to first order, which is optimistic. What a class
-    # weight multiplies is taken out whole; a sample of weight zero was never in.
+    # Leave-one-out comes from cavities: what was believed of each score without its own label, however much
+    # that counts; a sample of weight zero was never in.
 
     def loo_log_odds(self) -> Array:
         """Log-odds of label +1 for every training sample, from all other samples."""

@@ -3,10 +3,14 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
 from sklearn.base import clone
+from sklearn.utils.class_weight import compute_sample_weight
 
 from foldless import GAMPClassifier, SparseClassifier
 from foldless.datasets import make_class_means, make_logistic
+from foldless.estimators._reading import first_of_equals
+from foldless.operators import operator_from
 
 MODELS = {
     "SparseClassifier": SparseClassifier(),
@@ -68,7 +72,6 @@ def test_exchanging_the_classes_exchanges_the_probabilities(model):
 
 
 @every_model
-# Rows that are repeated are as correlated as rows can be, and message passing may not settle on them.
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_weight_two_is_a_repeated_row_and_weight_zero_no_row(model):
     data = DATA["class means"]
@@ -76,8 +79,40 @@ def test_weight_two_is_a_repeated_row_and_weight_zero_no_row(model):
     weighted = clone(model).fit(data.X, data.y, sample_weight=weight)
     repeated = clone(model).fit(np.repeat(data.X, weight, axis=0), np.repeat(data.y, weight))
     assert_allclose(weighted.predict_proba(data.X), repeated.predict_proba(data.X), rtol=1e-6)
+    # Copies of a row are left out together: none predicts the label of another.
+    assert_allclose(repeated.loo_proba_, np.repeat(weighted.loo_proba_, weight, axis=0), rtol=1e-6)
     assert_allclose(weighted.loo_error_, repeated.loo_error_)
     assert_allclose(weighted.loo_log_loss_, repeated.loo_log_loss_, rtol=1e-6)
+
+
+def test_rows_that_samples_share_are_no_copies():
+    """Of a table of few answers equal rows are samples of their own, of more columns copies."""
+    rng = np.random.default_rng(0)
+    answers, noise = rng.integers(0, 2, (200, 4)).astype(float), rng.standard_normal((200, 30))
+    y = (rng.random(200) < 0.2 + 0.5 * answers[:, 0]).astype(int)
+    assert first_of_equals(operator_from(answers), y, np.ones(200)) is None
+    assert first_of_equals(operator_from(noise), y, np.ones(200)) is None
+    twice = np.append(np.arange(200), [3, 7, 3])
+    for X in (noise, sparse.csr_matrix(np.where(noise > 1, noise, 0.0) + np.eye(200, 30))):
+        first = first_of_equals(operator_from(X[twice]), y[twice], np.ones(203))
+        assert_array_equal(first, twice)
+    other = y[twice].copy()
+    other[-1] = 1 - other[-1]
+    assert first_of_equals(operator_from(noise[twice]), other, np.ones(203)) is None
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_class_weights_and_the_same_sample_weights_leave_out_alike():
+    data = make_class_means(n_samples=60, n_features=100, n_active=3, bayes_error=0.2, random_state=5)
+    unequal = np.flatnonzero((data.y == 1) | (np.arange(data.y.size) % 3 == 0))
+    X, y = data.X[unequal], data.y[unequal]
+    of_classes = SparseClassifier(class_weight="balanced").fit(X, y)
+    of_samples = SparseClassifier().fit(X, y, sample_weight=compute_sample_weight("balanced", y))
+    assert_allclose(of_classes.loo_proba_, of_samples.loo_proba_)
+    wrong = of_classes.classes_[of_classes.loo_proba_.argmax(axis=1)] != y
+    # Errors are averages over samples as they were given: weights of samples count, those of classes do not.
+    assert_allclose(of_classes.loo_error_, wrong.mean())
+    assert_allclose(of_samples.loo_error_, np.average(wrong, weights=compute_sample_weight("balanced", y)))
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

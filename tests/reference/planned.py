@@ -27,7 +27,6 @@ def table_of(
     labels: np.ndarray,
     weight: np.ndarray | None = None,
     *,
-    left_out: np.ndarray | None = None,
     intercept: bool = True,
     mean_removal: bool = False,
     always_kept: tuple[int, ...] = (),
@@ -41,7 +40,7 @@ def table_of(
         standardized,
         labels,
         weight,
-        LeftOut(np.minimum(weight, 1.0) if left_out is None else left_out),
+        LeftOut(weight),
         Layout(X.shape[1], always_kept, intercept, mean_removal),
         n_classes,
     )

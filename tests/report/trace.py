@@ -114,6 +114,8 @@ CALLS = {
     "ridges along own scores": "foldless.tuning.models.newton_ridges.leave_one_out_along_own",
     "ridges by groups": "foldless.tuning.models.newton_ridges.leave_groups_out",
     "groups left out": "foldless.tuning.models.base.left_out_groups",
+    "permutations": "foldless.estimators._base.p_value_of",
+    "loss test": "foldless.estimators._base.p_value_of_losses",
     "credible sets": "foldless.estimators.classifier.credible_sets",
     "penalised fit": "foldless.solvers.smlr.rate.fit",
     "alo": "foldless.estimators.smlr.by_leave_one_out",

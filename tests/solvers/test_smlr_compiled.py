@@ -107,8 +107,8 @@ def test_leave_one_out_is_the_same(n_classes, in_numpy):
     columns = Columns(problem.operator)
 
     def both():
-        stepped = newton_loo.NewtonLOO(problem, ones, ones, columns).by_steps(penalty, fitted)
-        return stepped.loo.log_proba, newton_loo.NewtonLOO(problem, ones, ones).of(penalty, fitted).log_proba
+        stepped = newton_loo.NewtonLOO(problem, ones, columns).by_steps(penalty, fitted)
+        return stepped.loo.log_proba, newton_loo.NewtonLOO(problem, ones).of(penalty, fitted).log_proba
 
     fast = both()
     in_numpy()

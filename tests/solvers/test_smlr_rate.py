@@ -28,10 +28,10 @@ def test_few_looks_find_what_looking_everywhere_finds(penalty, seed):
     problem = problem_of(data.X, data.y)
     ones = np.ones(60)
     rates = rate_grid(problem, penalty, 40)
-    tuned = by_leave_one_out(Task(problem, penalty, Stop()), rates, ones, ones)
+    tuned = by_leave_one_out(Task(problem, penalty, Stop()), rates, ones)
     columns = Columns(problem.operator)
     every = [
-        NewtonLOO(problem, ones, ones, columns).of(penalty(f.rate), f).log_loss
+        NewtonLOO(problem, ones, columns).of(penalty(f.rate), f).log_loss
         for f in path(problem, penalty, rates)
     ]
     assert tuned.rates.size <= 20
@@ -47,7 +47,7 @@ def test_a_rise_before_any_gain_ends_nothing():
     y = shape[:, 0] > np.median(shape)
     problem = problem_of(rbf_kernel(X, gamma=0.01), y, intercept=False, standardized=False)
     ones = np.ones(60)
-    tuned = by_leave_one_out(Task(problem, L1, Stop()), rate_grid(problem, L1, 10), ones, ones)
+    tuned = by_leave_one_out(Task(problem, L1, Stop()), rate_grid(problem, L1, 10), ones)
     order = np.argsort(-tuned.rates)
     assert tuned.criterion[order][1] > tuned.criterion[order][0]
     assert tuned.criterion.min() < 0.5 * np.log(2)
@@ -57,7 +57,7 @@ def test_noise_is_left_alone():
     rng = np.random.default_rng(1)
     problem = problem_of(rng.normal(size=(50, 200)), np.arange(50) % 2)
     ones = np.ones(50)
-    tuned = by_leave_one_out(Task(problem, L1, Stop()), rate_grid(problem, L1, 30), ones, ones)
+    tuned = by_leave_one_out(Task(problem, L1, Stop()), rate_grid(problem, L1, 30), ones)
     assert tuned.criterion.min() > 0.9 * np.log(2)
     assert tuned.fitted.rows.size <= 5
 
@@ -72,11 +72,11 @@ def test_steps_that_promise_too_much_are_not_believed(seed):
     problem = problem_of(rbf_kernel(X, gamma=0.001), y, intercept=False, standardized=False)
     ones = np.ones(60)
     task, rates = Task(problem, L1, Stop()), rate_grid(problem, L1, 10)
-    tuned = by_leave_one_out(task, rates, ones, ones)
+    tuned = by_leave_one_out(task, rates, ones)
     looked = [task.at(rate) for rate in tuned.rates]
-    true = [NewtonLOO(problem, ones, ones).of(L1(f.rate), f).log_loss for f in looked]
+    true = [NewtonLOO(problem, ones).of(L1(f.rate), f).log_loss for f in looked]
     columns = Columns(problem.operator)
-    promised = [NewtonLOO(problem, ones, ones, columns).by_steps(L1(f.rate), f).loo.log_loss for f in looked]
+    promised = [NewtonLOO(problem, ones, columns).by_steps(L1(f.rate), f).loo.log_loss for f in looked]
     by_steps, chosen = int(np.argmin(promised)), int(np.flatnonzero(tuned.rates == tuned.fitted.rate)[0])
     assert true[by_steps] > 1.5 * min(true), "there must be something to be mistaken about"
     assert true[chosen] <= min(true) / (1 - WORTH_REFITS)

@@ -246,21 +246,7 @@ def test_a_weight_is_a_repetition(shape, make):
     repeated = solve(make(X[rows], labels[rows]), VAMP(), stopping=TIGHT)
     assert_allclose(weighted.posterior.mean, repeated.posterior.mean, atol=1e-8)
     assert_allclose(weighted.posterior.var, repeated.posterior.var, rtol=1e-7)
-    assert_allclose(weighted.posterior.loo_mean[rows], repeated.posterior.loo_mean, atol=1e-8)
-    assert_allclose(weighted.posterior.loo_var[rows], repeated.posterior.loo_var, rtol=1e-8)
     assert_allclose(weighted.posterior.log_evidence, repeated.posterior.log_evidence, atol=1e-8)
-
-
-def test_leave_one_out_takes_out_what_the_problem_says():
-    X, labels = probit_data(TALL)
-    weight = np.where(np.arange(labels.size) % 3, 1.0, 2.0)
-    problem = problem_of(X, labels, weight=weight)
-    solution = solve(problem, VAMP(), stopping=TIGHT)
-    state = solution.state
-    assert_allclose(solution.posterior.loo_mean, state.score_cavity_mean, atol=1e-12)
-    nothing = VAMP().posterior(problem.but(left_out=np.zeros(labels.size)), state)
-    assert_allclose(nothing.loo_mean, state.belief.score_mean, atol=1e-10)
-    assert_allclose(nothing.loo_var, state.belief.score_var, rtol=1e-10)
 
 
 def test_fractional_weights_leave_finite_numbers():

@@ -47,7 +47,7 @@ def test_log_loss_is_that_of_refits_down_to_the_smallest_rates(case, seed):
     rates = largest_rate(L1, nothing(problem)) * np.geomspace(0.5, 0.01, 5)
     exact = refitted(problem, rates)
     for fitted, log_proba in zip(path(problem, L1, rates), exact, strict=True):
-        found = NewtonLOO(problem, ones, ones).of(L1(fitted.rate), fitted)
+        found = NewtonLOO(problem, ones).of(L1(fitted.rate), fitted)
         true = scored(log_proba, problem.labels.code, ones)
         assert_allclose(found.log_loss, true.log_loss, rtol=0.02)
 
@@ -57,7 +57,7 @@ def test_without_weights_and_intercept_nothing_moves(n_classes):
     problem = replace(problem_of(40, 5, n_classes, 1.0, 0), intercept=False)
     ones = np.ones(40)
     fitted = replace(nothing(problem), rate=1e3)
-    found = NewtonLOO(problem, ones, ones).of(L1(1e3), fitted)
+    found = NewtonLOO(problem, ones).of(L1(1e3), fitted)
     assert_allclose(found.log_loss, np.log(n_classes))
 
 
@@ -68,7 +68,7 @@ def test_the_only_sample_of_a_class_leaves_the_loss_finite():
     problem = Regression(operator_from(X), Labels.of(code, 3, np.ones(41)))
     rate = 0.3 * largest_rate(L1, nothing(problem))
     (fitted,) = path(problem, L1, np.array([rate]))
-    found = NewtonLOO(problem, np.ones(41), np.ones(41)).of(L1(rate), fitted)
+    found = NewtonLOO(problem, np.ones(41)).of(L1(rate), fitted)
     # Nobody else knows the class. One nat per sample is what guessing among three costs.
     assert np.argmax(found.log_proba[-1]) != 2
     assert found.log_loss < np.log(3)

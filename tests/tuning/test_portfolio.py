@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from numpy.testing import assert_allclose
 from scipy.special import expit, log_expit, log_softmax
 
 from foldless.channels import FlippedLabels, Logistic
 from foldless.tuning.models.base import Model, Scores, Weights
-from foldless.tuning.portfolio import PSEUDO_SAMPLES, mixed, stacked, stacking_weights
+from foldless.tuning.portfolio import PSEUDO_SAMPLES, jackknifed, mixed, stacked, stacking_weights
 from foldless.tuning.survey import survey
+from foldless.tuning.table import LeftOut
 from reference.planned import table_of
 
 
@@ -42,6 +44,40 @@ def test_the_better_model_gets_the_weight_and_equal_models_share_it():
     weights = stacking_weights(np.array([truth, truth, truth - 1.0]), np.ones(500))
     assert_allclose(weights[0], weights[1])
     assert weights[2] < 0.01
+
+
+@pytest.mark.parametrize("weighted", [False, True], ids=["equal", "weighted"])
+@pytest.mark.parametrize("n_in_group", [1, 5])
+@pytest.mark.parametrize(("n_samples", "n_models"), [(30, 10), (60, 27), (200, 27)])
+def test_weights_without_a_sample_are_those_of_a_fit_without_it(n_samples, n_models, n_in_group, weighted):
+    """Measured: within 0.003 of refits, 0.011 where groups are weighted; without a step 0.02 to 0.09."""
+    rng = np.random.default_rng(0)
+    labels = rng.choice([-1, 1], n_samples)
+    signal = 1.5 * rng.standard_normal(n_samples) + labels
+    size, noise = rng.uniform(0.1, 3.0, (n_models, 1)), rng.uniform(0.1, 2.0, (n_models, 1))
+    log_density = log_expit(labels * (size * signal + noise * rng.standard_normal((n_models, n_samples))))
+    weight = rng.uniform(0.2, 3.0, n_samples) if weighted else np.ones(n_samples)
+    group = np.arange(n_samples) // n_in_group
+    all_in = stacking_weights(log_density, weight)
+    found = jackknifed(all_in, log_density, LeftOut(weight, None if n_in_group == 1 else group))
+    refits = np.array([stacking_weights(log_density[:, group != g], weight[group != g]) for g in group]).T
+
+    def loss(weights):
+        return -float(weight @ np.log(np.sum(weights * np.exp(log_density), axis=0))) / weight.sum()
+
+    assert_allclose(found.sum(axis=0), 1.0)
+    optimism = loss(refits) - loss(all_in[:, np.newaxis])
+    assert abs(loss(found) - loss(refits)) < 0.15 * optimism
+
+
+def test_an_average_is_judged_by_weights_that_have_not_seen_the_label():
+    """Models without any skill: the average of all samples finds some, the left-out one must not."""
+    rng = np.random.default_rng(3)
+    labels = rng.choice([-1.0, 1.0], 40)
+    models = [model_of(f"{n}", 0.0, labels, rng, 2.0) for n in range(30)]
+    table = table_of(rng.standard_normal((40, 1)), labels)
+    found = stacked(models, table)
+    assert -table.log_density(found.loo_log_proba).mean() > np.log(2) - 0.01
 
 
 def test_mixed_probabilities_are_the_mean_probability():

@@ -167,6 +167,6 @@ def test_leave_one_out_densities_are_known_from_solving(weight):
     asked_again = Multinomial(3).respond(posterior.loo_mean, posterior.loo_var, y + 1.0).log_z
     assert posterior.loo_log_density is not None
     assert_allclose(posterior.loo_log_density, asked_again, atol=1e-4)
-    # Where only a part of a row is left out, its cavity is another.
-    halves = fit_tuned(table_of(X, y + 1.0, left_out=0.5 * ones), choices, Recorder()).solution
-    assert halves.posterior.loo_log_density is None
+    # Where a sample counts as two rows, both are left out, and the cavity of one is another.
+    twos = fit_tuned(table_of(X, y + 1.0, 2.0 * ones), choices, Recorder()).solution
+    assert twos.posterior.loo_log_density is None

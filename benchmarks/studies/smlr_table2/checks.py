@@ -119,7 +119,7 @@ def loo(source: Path, quick: bool, trials: int, folder: Path) -> Iterator[dict[s
         refits, refit_seconds, _ = common.timed(lambda p=problem, r=rates: _refits(p, r))
         for fitted, exact_log_proba in zip(fits, refits, strict=True):
             approximate, seconds, _ = common.timed(
-                lambda p=problem, f=fitted, o=ones: NewtonLOO(p, o, o).of(L1(f.rate), f)
+                lambda p=problem, f=fitted, o=ones: NewtonLOO(p, o).of(L1(f.rate), f)
             )
             true = scored(exact_log_proba, problem.labels.code, ones)
             what = (

@@ -19,11 +19,12 @@ from foldless.beliefs import Array
 from foldless.channels import Channel, FlippedLabels
 from foldless.estimators._account import Account, component_name, left_out_words, parameters
 from foldless.estimators._checkpoint import checkpointed
-from foldless.estimators._reading import new_data, sample_weights, training_data
+from foldless.estimators._reading import SampleWeights, new_data, sample_weights, training_data
 from foldless.estimators._scikit_learn import SelectingClassifier
 from foldless.estimators._summary import STANDARDISED, Sentence, Summary, basics
 from foldless.estimators._threads import bounded_threads, one_blas_thread
-from foldless.operators import Standardized
+from foldless.evaluation import p_value_of, p_value_of_losses
+from foldless.operators import Dense, Sparse, Standardized, stays_elsewhere
 from foldless.problem import Iteration, Outcome
 from foldless.selection import select
 from foldless.solvers.solve import Stopping, Watch
@@ -40,6 +41,8 @@ TWO_CLASSES_ONLY = {
     "mislabel_probability_": "probabilities of wrong labels are",
     "credible_sets_": "credible sets are",
 }
+# Entries of a table times its scores, above which left-out losses are compared instead of permutations made.
+MOST_PERMUTED = 1e8
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -105,8 +108,11 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
         classes, code = self._encoded(targets)
         labels = 2.0 * code - 1.0 if classes.size == 2 else code + 1.0
         choices = self._choices(classes.size)
-        weight, left_out, given_weight = sample_weights(targets, sample_weight, self.class_weight, classes)
         group = None if groups is None else checked_groups(groups, targets)
+        # Rows that stay elsewhere are not looked at for this, and groups are what a user wants left out.
+        compared = None if stays_elsewhere(X) or group is not None else operator
+        weights = sample_weights(targets, sample_weight, self.class_weight, classes, compared)
+        weight = weights.counted
         kept = self._kept_positions(operator.shape[1])
         layout = self._layout(operator.shape[1], kept, classes.size)
         self.classes_ = classes
@@ -117,12 +123,12 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
                 Standardized.fit(recorded, weight),
                 labels,
                 weight,
-                LeftOut(left_out, group, None if group is None else weight),
+                LeftOut(weight, group),
                 layout,
                 classes.size,
             )
             result = self._fit_table(table, choices, Recorder(self._watch()))
-            self._publish(result, given_weight)
+            self._publish(result, weights)
             # An interrupt is raised while the journal is open: it is kept, to resume from.
             if self.outcome_ is Outcome.INTERRUPTED:
                 name = type(self).__name__
@@ -225,7 +231,7 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
 
     # ------------------------------------------------------------------ from the engine to attributes
 
-    def _publish(self, result: Result, given_weight: Array) -> None:
+    def _publish(self, result: Result, weights: SampleWeights) -> None:
         """Fitted attributes, in the units of X: weights of the average, inclusion of the sparse model."""
         sparse, portfolio = result.sparse, result.portfolio
         table, dtype = sparse.table, sparse.table.standardized.dtype
@@ -246,10 +252,24 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
         self.models_, self.flags_ = list(portfolio.models), list(result.flags)
         self.n_iter_ = result.record.n_iter
 
-        self._publish_left_out(portfolio.loo_log_proba, table.codes, given_weight, dtype)
+        left_out = portfolio.loo_log_proba
+        self._null_test = "permutation" if self._can_permute(table) else "losses"
+        if self._null_test == "permutation":
+            counted = table.sample_weight > 0
+            p_value = p_value_of(table.standardized, table.codes, counted, table.left_out.group)
+        else:
+            p_value = p_value_of_losses(table.log_density(left_out), table.codes, table.sample_weight)
+        self._publish_left_out(left_out, table.codes, weights, dtype, p_value)
+        self.p_value_ = p_value
         self.__dict__.pop("mislabel_probability_", None)  # of an earlier fit
         if portfolio.mislabel_probability is not None:
-            self.mislabel_probability_ = portfolio.mislabel_probability.astype(dtype)
+            self.mislabel_probability_ = weights.for_equals(portfolio.mislabel_probability).astype(dtype)
+
+    @staticmethod
+    def _can_permute(table: Table) -> bool:
+        """Whether the table is in memory, and so small that its products with many vectors cost little."""
+        in_memory = isinstance(table.standardized.operator, Dense | Sparse)
+        return in_memory and table.shape[0] * table.shape[1] * table.n_scores <= MOST_PERMUTED
 
     def __getattr__(self, name: str) -> Any:
         """Attributes that this fit does not have, with the reason."""

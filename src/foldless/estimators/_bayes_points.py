@@ -92,8 +92,8 @@ class OneAgainstRest(NamedTuple):
     loo_log_odds: Array | None = None  # of the training samples, without themselves
 
 
-# From columns, labels ±1, weights of samples and how much of these leaves with a sample.
-BinaryFit = Callable[[Standardized, Array, Array, Array], OneAgainstRest]
+# From columns, labels ±1 and weights of samples.
+BinaryFit = Callable[[Standardized, Array, Array], OneAgainstRest]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -119,10 +119,10 @@ class BayesPointBase(ProbabilisticClassifier):
     def _fit(self, X: Any, code: NDArray[np.intp], weights: SampleWeights) -> str:
         fit_one, columns = self._binary_fit(), self._fitted_columns(X, weights.counted)
         positives = [1] if self.classes_.size == 2 else range(self.classes_.size)
-        fits = [fit_one(columns, np.where(code == k, 1.0, -1.0), *weights[:2]) for k in positives]
+        fits = [fit_one(columns, np.where(code == k, 1.0, -1.0), weights.counted) for k in positives]
         self._publish(fits, columns, X.dtype)
         if log_odds := [fit.loo_log_odds for fit in fits if fit.loo_log_odds is not None]:
-            self._publish_left_out(coupled(np.column_stack(log_odds)), code, weights.given, X.dtype)
+            self._publish_left_out(coupled(np.column_stack(log_odds)), code, weights, X.dtype)
         return ""
 
     def decision_function(self, X: Any) -> NDArray[Any]:

@@ -23,6 +23,8 @@ from foldless.operators import Storage, operator_from, stays_elsewhere
 STORAGE = {"accept_sparse": ("csr", "csc"), "accept_large_sparse": True, "dtype": (np.float64, np.float32)}
 # Operators bring small integers (genotypes, counts) to floating point a tile at a time.
 INTEGERS = (np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32)
+# Of one number made of a row, relative to the largest: closer ones are compared column by column.
+NEARLY_EQUAL = 1e-6
 TILED_STORAGE = STORAGE | {"dtype": (np.float64, np.float32, *INTEGERS)}
 
 
@@ -71,17 +73,29 @@ def new_data(estimator: BaseEstimator, X: Any) -> Storage:
 
 
 class SampleWeights(NamedTuple):
-    """How much each sample counts, how much of that leave-one-out takes out, and as how many samples."""
+    """How much each sample counts in the fit, and as how many samples in averages over left-out ones."""
 
     counted: Array
-    left_out: Array
     given: Array
+    first: NDArray[np.intp] | None = None  # of samples equal to each, if any are: that one counts for all
+
+    def for_equals(self, of_samples: Array) -> Array:
+        """What was found for samples that count, for those they stand for, too."""
+        return of_samples if self.first is None else of_samples[self.first]
 
 
 def sample_weights(
-    y: NDArray[Any], sample_weight: ArrayLike | None, class_weight: Any, classes: NDArray[Any]
+    y: NDArray[Any],
+    sample_weight: ArrayLike | None,
+    class_weight: Any,
+    classes: NDArray[Any],
+    rows: Storage | None = None,
 ) -> SampleWeights:
-    """Checked: every class has a sample that counts, and a class weight above zero."""
+    """Checked: every class has a sample that counts, and a class weight above zero.
+
+    Equal ones of the `rows`, if given, count as one row with the weight of all: so a row twice is a row of
+    weight 2 when samples are left out as well, and no copy of a row predicts the label of another.
+    """
     weight = None if sample_weight is None else np.asarray(sample_weight)
     given = np.asarray(_check_sample_weight(weight, y, dtype=np.float64, ensure_non_negative=True))
     for label in classes:
@@ -91,12 +105,51 @@ def sample_weights(
                 "class cannot be told from nothing. Give a sample of each class a positive weight."
             )
     if class_weight is None:
-        return SampleWeights(given, np.minimum(given, 1.0), given)
+        return _gathered(SampleWeights(given, given), y, rows)
     of_class = compute_sample_weight(class_weight, y)
     if not (np.all(np.isfinite(of_class)) and np.all(of_class > 0)):
         raise ValueError(
             f"class_weight={class_weight!r} gives a class a weight that is not positive and finite. "
             "Every class needs one above 0."
         )
-    # Equal rows are left out one at a time, but a class weight is no row and goes with its sample.
-    return SampleWeights(given * of_class, np.minimum(given, 1.0) * of_class, given)
+    # A class weight is no number of samples: errors are those of the samples that were given.
+    return _gathered(SampleWeights(given * of_class, given), y, rows)
+
+
+def _gathered(weights: SampleWeights, y: NDArray[Any], rows: Storage | None) -> SampleWeights:
+    first = None if rows is None else first_of_equals(rows, y, weights.counted)
+    if first is None:
+        return weights
+    counted = np.bincount(first, weights.counted, minlength=first.size).astype(np.float64)
+    return SampleWeights(counted, weights.given, first)
+
+
+def first_of_equals(rows: Storage, y: NDArray[Any], weight: Array) -> NDArray[np.intp] | None:
+    """Of every row the position of the first one equal to it, label included; None where there are no copies.
+
+    Where equal rows have different labels, rows are patterns that samples share, as in a table of a few
+    answers of yes and no: then equal rows are samples of their own.
+    """
+    # Equal rows are neighbours in the order of any one number made of all columns, but for rounding.
+    mixture = np.asarray(rows.scores(np.cos(np.arange(rows.shape[1]))), dtype=np.float64)
+    order = np.argsort(mixture, kind="stable")
+    step = np.diff(mixture[order])
+    near = np.flatnonzero(step <= NEARLY_EQUAL * max(float(np.abs(mixture).max()), 1.0))
+    equal = np.zeros(near.size, dtype=bool)
+    left, right = rows.some_rows(order[near]), rows.some_rows(order[near + 1])
+    if near.size:
+        for (at, tile), (_, other) in zip(left.dense_rows(), right.dense_rows(), strict=True):
+            equal[at] = np.all(tile == other, axis=1)
+    starts = np.ones(order.size, dtype=bool)
+    starts[near[equal] + 1] = False
+    pattern = np.empty(order.size, dtype=np.intp)
+    pattern[order] = np.cumsum(starts) - 1
+    counted = weight > 0
+    labels_of = np.unique(np.column_stack([pattern, np.unique(y, return_inverse=True)[1]])[counted], axis=0)
+    n_patterns = np.unique(pattern[counted]).size
+    if n_patterns == np.count_nonzero(counted) or labels_of.shape[0] > n_patterns:
+        return None
+    first = np.arange(order.size)
+    _, position, of = np.unique(pattern[counted], return_index=True, return_inverse=True)
+    first[counted] = np.flatnonzero(counted)[position][of]
+    return first

@@ -24,7 +24,9 @@ from foldless.estimators._reading import STORAGE, SampleWeights, sample_weights
 from foldless.estimators._saving import Saved
 from foldless.estimators._summary import LeaveOneOut, Sentence, Summarised, Summary, summary_of
 from foldless.estimators._threads import one_blas_thread
+from foldless.evaluation import worth_of
 from foldless.io import printable
+from foldless.operators import operator_from
 from foldless.problem import Outcome
 
 # In a notebook.
@@ -104,7 +106,8 @@ class ProbabilisticClassifier(Classifier):
         self._check_parameters()
         X, targets = validate_data(self, X, y, ensure_min_samples=2, **STORAGE)
         self.classes_, code = self._encoded(targets)
-        weights = sample_weights(targets, sample_weight, self.class_weight, self.classes_)
+        rows = operator_from(X)
+        weights = sample_weights(targets, sample_weight, self.class_weight, self.classes_, rows)
         with one_blas_thread():
             detail = self._fit(X, code, weights)
         if not (self.outcome_.trustworthy or self.outcome_ is Outcome.EARLY):
@@ -122,17 +125,27 @@ class ProbabilisticClassifier(Classifier):
         check_is_fitted(self)
         return validate_data(self, X, reset=False, **STORAGE)
 
-    def _publish_left_out(self, log_proba: Array, code: NDArray[np.intp], count: Array, dtype: Any) -> None:
-        """`loo_proba_` and its kin; `count` is how many samples each one is."""
-        share = count / count.sum()
+    def _publish_left_out(
+        self,
+        log_proba: Array,
+        code: NDArray[np.intp],
+        weights: SampleWeights,
+        dtype: Any,
+        p_value: float | None = None,
+    ) -> None:
+        """`loo_proba_` and its kin, of samples as they were given."""
+        log_proba, share = weights.for_equals(log_proba), weights.given / weights.given.sum()
         self.loo_proba_ = np.exp(log_proba).astype(dtype)
         # Shares add up to one but for rounding.
         self.loo_error_ = min(float(share @ (log_proba.argmax(axis=1) != code)), 1.0)
         self.loo_log_loss_ = -float(share @ log_proba[np.arange(code.size), code])
+        self.loo_worth_ = worth_of(log_proba, code, weights.given, p_value)
 
     def _left_out(self, how: Sentence, of: str = "samples") -> LeaveOneOut:
         proba = self.loo_proba_.astype(np.float64)
-        return LeaveOneOut(proba, self.loo_error_, self.loo_log_loss_, how, of)
+        # Models that were saved by earlier versions have none.
+        worth, test = vars(self).get("loo_worth_"), vars(self).get("_null_test", "permutation")
+        return LeaveOneOut(proba, self.loo_error_, self.loo_log_loss_, how, of, worth, test)
 
     def _warn(self, detail: str = "") -> None:
         """Of a fit that is not to be relied on; called by `fit`."""
@@ -159,8 +172,13 @@ def _lines(summary: Summary) -> list[str]:
     more = len(summary.classes) - len(names)
     said = [f"classes: {', '.join(names)}{f' and {more} more' if more > 0 else ''}", _features(summary)]
     if summary.loo is not None and np.isfinite(summary.loo.error):
-        error, log_loss = 100 * summary.loo.error, summary.loo.log_loss
-        said.append(f"leave-one-out: error {error:.1f} %, log loss {log_loss:.3f}")
+        error, log_loss, worth = 100 * summary.loo.error, summary.loo.log_loss, summary.loo.worth
+        line = f"leave-one-out: error {error:.1f} %"
+        if worth is not None:
+            lower, upper = worth.error_interval
+            line += f" (95 % interval {100 * lower:.1f} to {100 * upper:.1f} %; guessing "
+            line += f"{100 * worth.guessing_error:.1f} %)"
+        said.append(f"{line}, log loss {log_loss:.3f}")
     if summary.outcome is not None:
         advice = "" if summary.outcome.trustworthy else f". {summary.outcome.advice}"
         said.append(f"the fit {summary.outcome} after {summary.n_iter} iterations{advice}")

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from foldless.beliefs import Array
 
 if TYPE_CHECKING:
+    from foldless.evaluation import Worth
     from foldless.problem import History, Outcome
     from foldless.selection import CredibleSet
     from foldless.tuning.plan import Plan
@@ -52,6 +53,8 @@ class LeaveOneOut(NamedTuple):
     log_loss: float
     how: Sentence  # begins in the middle of a sentence: "leave-one-out, ..."
     of: str = "samples"  # or "groups"
+    worth: Worth | None = None  # with intervals; None where all approximations broke down
+    test: str = "permutation"  # that the p value is of, or "losses"
 
 
 class KernelBasis(NamedTuple):

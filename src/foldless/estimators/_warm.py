@@ -50,8 +50,8 @@ def fingerprint(estimator: BaseEstimator, table: Table) -> str:
     Every value of X enters the moments of its column, and a sum over its row that is weighted by column.
     """
     params = {k: v for k, v in estimator.get_params(deep=False).items() if k not in NO_INFLUENCE}
-    x, left_out = table.standardized, table.left_out
+    x = table.standardized
     mixture = x.scores(np.cos(np.arange(x.shape[1])))
-    arrays = [x.center, x.scale, mixture, table.labels, table.sample_weight, left_out.weight, left_out.group]
+    arrays = [x.center, x.scale, mixture, table.labels, table.sample_weight, table.left_out.group]
     # An array among the parameters is shortened in print; which columns are kept is in the layout.
     return f"{checksum(arrays):08x} {table.shape} {table.layout} {params!r}"

@@ -126,7 +126,7 @@ class BayesPointClassifier(BayesPointBase):
         machine, choices = self._checked_machine(), self._checked_choices()
         watch = self._show if self.verbose else None
 
-        def fit(columns: Standardized, labels: Array, weight: Array, left_out: Array) -> OneAgainstRest:
+        def fit(columns: Standardized, labels: Array, weight: Array) -> OneAgainstRest:
             self._check_size(columns.shape)
             counted = weight > 0
             design = np.column_stack([dense(columns), np.ones(labels.size)])[counted]

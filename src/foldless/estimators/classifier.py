@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import clone
 
-from foldless.beliefs import Array
 from foldless.channels import FlippedLabels, Logistic, Multinomial
 from foldless.estimators._base import MessagePassingClassifier, checked_generative_weight, checked_stopping
-from foldless.estimators._reading import sample_weights, training_data
+from foldless.estimators._reading import SampleWeights, sample_weights, training_data
 from foldless.estimators._summary import Summary
 from foldless.estimators._warm import WarmStart
 from foldless.operators import Standardized
@@ -161,8 +160,8 @@ class SparseClassifier(WarmStart, MessagePassingClassifier):
     def _summary(self) -> Summary:
         return replace(super()._summary(), credible_sets=vars(self).get("credible_sets_"))
 
-    def _publish(self, result: Result, given_weight: Array) -> None:
-        super()._publish(result, given_weight)
+    def _publish(self, result: Result, weights: SampleWeights) -> None:
+        super()._publish(result, weights)
         self.__dict__.pop("credible_sets_", None)  # of an earlier fit
         if self.classes_.size > 2:
             return

@@ -83,10 +83,8 @@ class EPBayesPointClassifier(BayesPointBase):
         stopping = Stopping(tol=float(self.tol), max_iter=int(self.max_iter))
         watch = self._show if self.verbose else None
 
-        def fit(columns: Standardized, labels: Array, weight: Array, left_out: Array) -> OneAgainstRest:
-            found, tried = fit_by_evidence(
-                columns, labels, weight, channels, stopping, left_out=left_out, watch=watch
-            )
+        def fit(columns: Standardized, labels: Array, weight: Array) -> OneAgainstRest:
+            found, tried = fit_by_evidence(columns, labels, weight, channels, stopping, watch=watch)
             return _one_against_rest(found, tried)
 
         return fit

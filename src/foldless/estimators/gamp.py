@@ -127,7 +127,13 @@ class GAMPClassifier(WarmStart, MessagePassingClassifier):
     inclusion_probability_ : array of shape (n_features,)
         Posterior probability that a feature's weight is not zero.
     loo_proba_, loo_error_, loo_log_loss_
-        Class probabilities of each training sample from all others, their error and mean log loss.
+        Class probabilities of each training sample from all others, their error and mean log loss. A sample
+        is left out with all of its weight; equal rows of one label are one sample.
+    loo_worth_ : Worth
+        What these are worth: ``error_interval`` (exact, 95 %), ``auc`` and ``auc_interval``,
+        ``calibration_slope``, and the same of class frequencies, ``guessing_error``, ``guessing_log_loss``.
+    p_value_ : float
+        Of class means as far apart as these if labels had nothing to do with the features, by permutation.
     mislabel_probability_ : array of shape (n_samples,)
         For robust channels: the probability of each training label being wrong.
     prior_, channel_, generative_weight_

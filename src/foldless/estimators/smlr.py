@@ -28,6 +28,7 @@ from foldless.estimators._summary import (
     basics,
     said,
 )
+from foldless.evaluation import worth_of
 from foldless.operators import Operator, Standardized, operator_from
 from foldless.registry import registered
 from foldless.solvers.smlr import ALGORITHMS, L1, PENALTIES, Labels, Regression, RegressionFit, Stop
@@ -259,7 +260,7 @@ class SMLRClassifier(SelectingClassifier):
     # ------------------------------------------------------------------ the fit
 
     def _fit(self, X: Any, code: NDArray[np.intp], weights: SampleWeights) -> str:
-        sample_weight, left_out, label_weight = weights
+        sample_weight, label_weight = weights.counted, weights.given
         labels = Labels.of(code, self.classes_.size, sample_weight, self._reference())
         basis = self._fitted_basis(X, sample_weight, label_weight)
         kind = PENALTIES[self.penalty]
@@ -267,12 +268,12 @@ class SMLRClassifier(SelectingClassifier):
         reduced = None if kind.sparse or n_columns <= n_rows else row_space(basis)
         problem = Regression(reduced.basis if reduced else basis, labels, bool(self.fit_intercept))
         task = Task(problem, kind, Stop(float(self.tol), int(self.max_iter)), self.algorithm)
-        tuned = self._tuned(task, left_out)
+        tuned = self._tuned(task)
         fitted = tuned.fitted
         penalty = kind(fitted.rate)
-        loo = tuned.loo or NewtonLOO(problem, left_out, label_weight).of(penalty, fitted)
+        loo = tuned.loo or NewtonLOO(problem, label_weight).of(penalty, fitted)
         # Whatever the rate was chosen for, errors are reported as errors.
-        loo = scored(loo.log_proba, labels.code, label_weight)
+        loo = scored(weights.for_equals(loo.log_proba), labels.code, label_weight)
         inside = fitted.coef(problem.operator.shape[1])
         if reduced is not None:
             inside = basis.adjoint(reduced.back @ inside)
@@ -284,6 +285,7 @@ class SMLRClassifier(SelectingClassifier):
         self.n_iter_ = max(tuned.n_iter, 1)
         self.loo_proba_ = np.exp(loo.log_proba).astype(basis.dtype)
         self.loo_log_loss_, self.loo_error_ = loo.log_loss, loo.error
+        self.loo_worth_ = worth_of(loo.log_proba, labels.code, label_weight)
         self._publish_weights(inside, fitted.intercept, labels, basis.dtype)
         return f", with a duality gap of {self.duality_gap_:.1e}"
 
@@ -310,7 +312,7 @@ class SMLRClassifier(SelectingClassifier):
             return "none"
         return self.tuning if self.rate == "auto" else "given"
 
-    def _tuned(self, task: Task, left_out: Array) -> Tuned:
+    def _tuned(self, task: Task) -> Tuned:
         rate_by = self._rate_by
         if rate_by in ("none", "given"):
             fitted = task.at(0.0 if rate_by == "none" else float(self.rate))
@@ -321,7 +323,7 @@ class SMLRClassifier(SelectingClassifier):
         # The rate answers the question that the fit answers, so a class counts as much here as there.
         cost = task.problem.labels.sample_weight
         if rate_by == "alo":
-            return by_leave_one_out(task, rates, left_out, cost)
+            return by_leave_one_out(task, rates, cost)
         if rate_by == "cv":
             return by_folds(task, rates, int(self.n_folds), cost)
         return by_criterion(task, rates, self._bound_criterion(task.problem))

@@ -8,8 +8,8 @@ from foldless.problem import Outcome
 from foldless.report.subject import Subject
 from foldless.report.wording import counted, listed, number, percent, plural, probability, sentence
 
-# An error this many standard errors below guessing is no accident.
-CLEAR_STANDARD_ERRORS = 2.0
+# A p value below this is no accident.
+CLEAR = 0.05
 MOST_CLASSES_NAMED = 8
 
 
@@ -81,14 +81,21 @@ def _about_samples(subject: Subject) -> list[str]:
     if guessing is None:
         return [f"{how}."]
     assert subject.class_counts is not None
-    assert subject.loo_standard_error is not None
     most = subject.classes[int(subject.class_counts.argmax())]
-    if error + CLEAR_STANDARD_ERRORS * subject.loo_standard_error < guessing:
+    if error < guessing and _clear(subject):
         return [f"{how}, against {percent(guessing)} by always answering {most}."]
     return [
         f"{how}, which is not clearly fewer than by always answering {most} ({percent(guessing)}): these "
         "data do not show that the classes can be told apart."
     ]
+
+
+def _clear(subject: Subject) -> bool:
+    """Whether the classes can be told apart: by the test, or else by the interval of the error."""
+    worth, guessing = subject.worth, subject.guessing_error
+    if worth is None or guessing is None:
+        return False
+    return worth.error_interval.upper < guessing if worth.p_value is None else worth.p_value < CLEAR
 
 
 def figures(subject: Subject) -> list[tuple[str, str, str]]:
@@ -111,19 +118,38 @@ def figures(subject: Subject) -> list[tuple[str, str, str]]:
     else:
         found.append((counted(subject.selected.size), f"{subject.thing}s in use", ""))
     if subject.loo_error is not None:
-        spread, of_groups = subject.loo_standard_error, "-group" if subject.by_groups else ""
-        note = "" if spread is None else f"standard error {percent(spread)}"
+        of_groups, note = "-group" if subject.by_groups else "", subject.error_in_words or ""
         found.append((percent(subject.loo_error), f"leave-one{of_groups}-out error", note))
     if subject.loo is not None and np.isfinite(subject.loo.log_loss):
         note = ""
         if subject.class_counts is not None:
             share = subject.class_counts / subject.class_counts.sum()
             entropy = -float(np.sum(share * np.log(np.maximum(share, np.finfo(float).tiny))))
-            note = f"{entropy:.2f} from class frequencies alone"
+            guessing = entropy if subject.worth is None else subject.worth.guessing_log_loss
+            note = f"{guessing:.2f} from class frequencies alone"
         found.append((f"{subject.loo.log_loss:.2f}", "log loss of left-out labels", note))
+    found += _worth_figures(subject)
     outcome, n_iter = subject.summary.outcome, subject.summary.n_iter
     if outcome is not None and n_iter is not None:
         found.append((str(outcome), "the fit", f"after {counted(n_iter)} iterations"))
+    return found
+
+
+def _worth_figures(subject: Subject) -> list[tuple[str, str, str]]:
+    worth, found = subject.worth, []
+    if worth is None:
+        return []
+    if worth.auc is not None and worth.auc_interval is not None:
+        lower, upper = worth.auc_interval
+        found.append(
+            (f"{worth.auc:.2f}", "AUC of left-out samples", f"95 % interval {lower:.2f} to {upper:.2f}")
+        )
+    # Where there is nothing to learn, the slope is that of class frequencies without the sample: negative.
+    if _clear(subject):
+        note = f"standard error {worth.calibration_slope_std:.2f}; below 1 probabilities are too sure"
+        found.append((f"{worth.calibration_slope:.2f}", "calibration slope", note))
+    if worth.p_value is not None:
+        found.append((number(worth.p_value), "p value", "if labels had nothing to do with the features"))
     return found
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 import foldless
 from foldless.estimators._summary import Sentence
+from foldless.evaluation import N_ORDERS
 from foldless.references import references
 from foldless.report.subject import Subject
 from foldless.report.wording import counted, listed, number, percent, plural
@@ -84,14 +85,31 @@ def _features(subject: Subject) -> Iterator[Sentence]:
 def _error(subject: Subject) -> Iterator[Sentence]:
     if subject.loo is None or subject.loo_error is None:
         return
-    how, spread = subject.loo.how, subject.loo_standard_error
+    how, around, worth = subject.loo.how, subject.error_in_words, subject.worth
     said = f"The error was estimated by {how.text}: {percent(subject.loo_error)}"
-    said += "." if spread is None else f" (standard error {percent(spread)})."
+    said += "." if around is None else f" ({around}; Clopper and Pearson 1934)."
     yield Sentence(said, (*how.claims, ("error", subject.loo_error)))
     if np.isfinite(subject.loo.log_loss):
         yield Sentence(
             f"The mean log loss of left-out labels is {subject.loo.log_loss:.3f}.",
             (("log loss", subject.loo.log_loss),),
+        )
+    if worth is None:
+        return
+    if worth.auc is not None and worth.auc_interval is not None:
+        lower, upper = worth.auc_interval
+        yield Sentence(
+            f"The AUC of left-out samples is {worth.auc:.3f} (95 % interval {lower:.3f} to {upper:.3f}; "
+            "DeLong et al. 1988).",
+            (("AUC", worth.auc),),
+        )
+    if worth.p_value is not None:
+        test = f"by {N_ORDERS - 1} permutations of the labels (Westfall and Young 1993)"
+        if subject.loo.test == "losses":
+            test = "by a paired test of left-out log densities against class frequencies"
+        yield Sentence(
+            f"That labels have nothing to do with the features was tested {test}: p = {worth.p_value:.3g}.",
+            (("p value", worth.p_value), ("p value by", subject.loo.test)),
         )
 
 

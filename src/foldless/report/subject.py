@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from foldless.estimators._summary import summary_of
+from foldless.evaluation import Worth
 from foldless.plots.readings import ranking, weights_of
-from foldless.report.wording import named, sentence
+from foldless.report.wording import named, percent, sentence
 
 Names = Sequence[Any] | NDArray[Any] | None
 
@@ -108,10 +109,22 @@ class Subject:
         return None if self.loo is None or not np.isfinite(self.loo.error) else self.loo.error
 
     @property
-    def loo_standard_error(self) -> float | None:
-        if self.loo_error is None or not self.n_samples:
+    def worth(self) -> Worth | None:
+        """Of left-out predictions, with intervals; models that were saved by earlier versions have none."""
+        return None if self.loo is None else self.loo.worth
+
+    @property
+    def error_in_words(self) -> str | None:
+        """How many labels are missed, and between what limits the error lies."""
+        if self.worth is None or self.n_samples is None:
             return None
-        return float(np.sqrt(self.loo_error * (1 - self.loo_error) / self.n_samples))
+        lower, upper = self.worth.error_interval
+        limits = f"95 % interval {100 * lower:.1f} to {percent(upper)}"
+        # Samples of unequal weight have no number of misses.
+        whole = np.isclose(self.worth.n_samples, self.n_samples)
+        return (
+            f"{round(self.worth.error * self.n_samples)} of {self.n_samples}, {limits}" if whole else limits
+        )
 
     @property
     def guessing_error(self) -> float | None:

@@ -44,6 +44,10 @@ def print_fit(console: Console, run: Run, folder: Path) -> None:
     if summary.loo is not None:
         left_out = "leave-one-group-out" if summary.loo.of == "groups" else "leave-one-out"
         sentence += f"; {left_out} error {100 * summary.loo.error:.1f} %"
+        if (worth := summary.loo.worth) is not None:
+            lower, upper = worth.error_interval
+            sentence += f" (95 % interval {100 * lower:.1f} to {100 * upper:.1f} %)"
+            sentence += "" if worth.p_value is None else f", p = {worth.p_value:.2g}"
     console.print(sentence + ".", style="bold")
     console.print(_features(summary, table.feature_names))
     suspects = _suspects(summary, table.sample_names)

@@ -282,7 +282,7 @@ class BackgroundEP(EP):
         mean, var, cavity_mean, cavity_var = (values.copy() for values in held[:4])
         mean[own], var[own] = state.gaussian.mean, state.gaussian.var
         cavity_mean[own], cavity_var[own] = at.mean, at.var
-        left_out = _without_labels(problem, state, problem.loo_weight)
+        left_out = _without_labels(problem, state, problem.sample_weight)
         return Posterior(
             mean=mean,
             var=var,

@@ -262,7 +262,7 @@ class EP(MessagePassing[EPState]):
 
     def posterior(self, problem: Problem, state: EPState) -> Posterior:
         left_out = score_cavities(
-            state.gaussian.scores, state.sites, problem.sample_weight, problem.loo_weight
+            state.gaussian.scores, state.sites, problem.sample_weight, problem.sample_weight
         )
         return Posterior(
             mean=state.gaussian.mean,

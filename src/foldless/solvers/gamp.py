@@ -316,8 +316,8 @@ class GAMP(Sweeping[GAMPState]):
         )
 
     def posterior(self, problem: Problem, state: GAMPState) -> Posterior:
-        # The cavity is the score less τp s for one row; leave-one-out takes out `loo_weight` rows.
-        rows_kept = along_scores(1.0 - problem.loo_weight, state.slopes)
+        # The cavity is the score less τp s for one row; leave-one-out takes out all rows a sample counts for.
+        rows_kept = along_scores(1.0 - problem.sample_weight, state.slopes)
         return Posterior(
             mean=state.weights,
             var=state.weight_var,
@@ -398,11 +398,11 @@ def _is_tempered(problem: Problem) -> bool:
 
 
 def _loo_log_density(problem: Problem, state: GAMPState) -> Array | None:
-    """Log probabilities of labels at their cavities, known already if leave-one-out takes out whole rows.
+    """Log probabilities of labels at their cavities, known already if every sample counts as one row.
 
     Of many classes only: for two, label noise and likelihoods that are not normalised come between.
     """
-    if not problem.channel.score_shape or np.any(problem.loo_weight != 1.0):
+    if not problem.channel.score_shape or np.any(problem.sample_weight != 1.0):
         return None
     if state.kept is not None:
         return state.kept.log_z

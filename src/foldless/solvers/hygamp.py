@@ -159,7 +159,7 @@ class HyGAMP(Sweeping[HyGAMPState]):
         )
 
     def posterior(self, problem: Problem, state: HyGAMPState) -> Posterior:
-        rows_kept = (1.0 - problem.loo_weight)[:, np.newaxis]
+        rows_kept = (1.0 - problem.sample_weight)[:, np.newaxis]
         pull = np.einsum("mij,mj->mi", state.score_cavity_cov, state.slopes)
         return Posterior(
             mean=state.weights,

@@ -55,14 +55,24 @@ class KernelFits(NamedTuple):
 
 
 def kernel_ep(
-    kernels: Array, prior_scores: Array, labels: Array, sample_weight: Array, channel: Channel
+    kernels: Array,
+    prior_scores: Array,
+    labels: Array,
+    sample_weight: Array,
+    channel: Channel,
+    start: tuple[Array, Array] | None = None,
 ) -> KernelFits:
-    """EP under every kernel of (C, M, M); all samples must have positive weight."""
+    """EP under every kernel of (C, M, M); all samples must have positive weight.
+
+    `start` has the precisions and shifts of label sites that a neighbouring problem ended with.
+    """
     n_kernels, n_samples = kernels.shape[:2]
     share = sample_weight / sample_weight.sum()
     lost = np.minimum(sample_weight, 1.0)
     precision = np.full((n_kernels, n_samples), FIRST_PRECISION)
     shift = precision * prior_scores
+    if start is not None:
+        precision, shift = start[0] / sample_weight, start[1] / sample_weight
     nothing = np.zeros((3, n_kernels, n_samples))
     converged = np.zeros(n_kernels, dtype=bool)
     fits = KernelFits(nothing[0], np.zeros_like(kernels), nothing[1], nothing[2], converged)

@@ -86,7 +86,10 @@ class Cavities:
 
 
 def score_cavities(scores: Scores, sites: Sites, sample_weight: Array, lost: Array | None = None) -> Cavities:
-    """Scores without one label: a sample of weight 2 keeps the other, one of weight ½ had half to lose."""
+    """Scores without one label: a sample of weight 2 keeps the other, one of weight ½ had half to lose.
+
+    That is where sites are made; leave-one-out has all of the weight `lost`.
+    """
     lost = np.minimum(sample_weight, 1.0) if lost is None else lost
     remaining, lost = (along_scores(weight, scores.mean) for weight in (sample_weight - lost, lost))
     precision = scores.rest_precision + remaining * sites.label_precision

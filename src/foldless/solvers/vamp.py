@@ -418,10 +418,10 @@ class VAMP(MessagePassing[VAMPState]):
 
     def posterior(self, problem: Problem, state: VAMPState) -> Posterior:
         """Moments of the prior at the cavities: their means are the Gaussian's at a fixed point, and their
-        variances, unlike the tied one, tell weights apart. Leave-one-out takes out `loo_weight` equal sites
-        of a sample, where a cavity takes out one."""
+        variances, unlike the tied one, tell weights apart. Leave-one-out takes out as many equal
+        sites as a sample has weight, where a cavity takes out one."""
         tilted = problem.prior.tilted(state.cavity_mean, state.cavity_var)
-        rows_kept = (1.0 - problem.loo_weight) * state.sites.label_precision
+        rows_kept = (1.0 - problem.sample_weight) * state.sites.label_precision
         loo_precision = np.maximum(
             state.belief.score_cavity_precision + rows_kept, LEAST_CAVITY_SHARE / state.belief.score_var
         )

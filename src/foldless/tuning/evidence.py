@@ -31,11 +31,10 @@ def fit_by_evidence(
     channels: Sequence[Channel],
     stopping: Stopping,
     *,
-    left_out: Array,
     watch: Watch | None = None,
 ) -> tuple[Fit, list[tuple[Channel, float]]]:
     """The fit with the largest evidence, and the evidence of each; fits that ran away do not stand."""
-    table = Table(standardized, labels, sample_weight, LeftOut(left_out), Layout(standardized.shape[1]))
+    table = Table(standardized, labels, sample_weight, LeftOut(sample_weight), Layout(standardized.shape[1]))
     recorder, fits = Recorder(watch), []
     for channel in channels:
         # A channel that depends on signs only does not inform the size of weights.

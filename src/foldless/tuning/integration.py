@@ -119,7 +119,7 @@ def _mixture(solutions: list[Solution], log_weight: Array) -> Posterior:
     )
     without = softmax(
         log_weight[:, np.newaxis]
-        - solutions[0].problem.left_out * np.array([s.loo_log_densities() for s in solutions]),
+        - solutions[0].problem.sample_weight * np.array([s.loo_log_densities() for s in solutions]),
         axis=0,
     )
     loo_mean, loo_var = _moments(

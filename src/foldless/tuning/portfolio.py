@@ -26,7 +26,7 @@ from foldless.operators import Operator
 from foldless.registry import registered
 from foldless.solvers.newton import damped_newton
 from foldless.tuning.models.base import Model, Weights
-from foldless.tuning.table import Table
+from foldless.tuning.table import LeftOut, Table
 
 # Shares of a model's score variance that predictions are tried with.
 CERTAINTIES = (0.0, 0.3, 1.0)
@@ -120,10 +120,21 @@ class Portfolio:
 
 
 def mixed(weights: Array, log_proba: Array) -> Array:
-    """Of the mixture with these weights of (models, samples, classes), in the log domain."""
-    if weights.size == 1:
+    """Of the mixture with these weights of (models, samples, classes), in the log domain.
+
+    Weights are those of models, or of models for each sample.
+    """
+    if weights.shape[0] == 1:
         return np.asarray(log_proba[0])
-    return np.asarray(np.logaddexp.reduce(np.log(weights)[:, np.newaxis, np.newaxis] + log_proba, axis=0))
+    with np.errstate(divide="ignore"):  # a weight of zero is a log of -inf, and no model
+        log_weights = np.log(weights).reshape(*weights.shape, *(1,) * (3 - weights.ndim))
+    return np.asarray(np.logaddexp.reduce(log_weights + log_proba, axis=0))
+
+
+def _of_some_account(weights: Array) -> Array:
+    """Without models whose weight adds nothing."""
+    found = np.where(weights >= np.minimum(LEAST_WEIGHT, weights.max(axis=0)), weights, 0.0)
+    return np.asarray(found / found.sum(axis=0))
 
 
 def alone(model: Model, table: Table) -> Portfolio:
@@ -142,8 +153,10 @@ def stacked(models: Sequence[Model], table: Table) -> Portfolio:
     log_proba = _tempered(tried)
     density = table.log_density(log_proba)
     weights = stacking_weights(density, table.sample_weight)
-    kept = np.flatnonzero(weights >= min(LEAST_WEIGHT, float(weights.max())))
-    kept_weights = weights[kept] / weights[kept].sum()
+    without = jackknifed(weights, density, table.left_out)
+    weights, without = _of_some_account(weights), _of_some_account(without)
+    kept = np.flatnonzero(weights)
+    kept_weights = weights[kept]
 
     made: dict[str, Weights] = {}
     parts = []
@@ -164,7 +177,7 @@ def stacked(models: Sequence[Model], table: Table) -> Portfolio:
         share[tried[n][0].name] += float(weight)
     shares = [ModelShare(m.code, m.name, share[m.name], float(min(losses[of_model[m.name]]))) for m in models]
     average = Average(tuple(parts))
-    left_out = mixed(kept_weights, log_proba[kept])
+    left_out = mixed(without, log_proba)
     unused = table.sample_weight <= 0
     if unused.any():
         # Samples of weight zero are predicted as any new sample.
@@ -273,3 +286,33 @@ def stacking_weights(log_density: Array, sample_weight: Array) -> Array:
     start = np.full(n_models, 1.0 / n_models)
     found = damped_newton(loss, expand, start, tolerance=TOLERANCE, max_iter=MAX_ITER, room=room)
     return np.asarray(found.at / found.at.sum())
+
+
+def jackknifed(weights: Array, log_density: Array, left_out: LeftOut) -> Array:
+    """Stacking weights without each sample, or group, in turn: (models, samples), like the densities.
+
+    An average whose weights were fitted to a left-out density is not judged by it fairly. Groups are few, and
+    weights are found again without each. From the weights of all samples, one Newton step leads to those
+    without sample m: with q_c = w_c p_c(m) / Σ w p(m), the loss has there, in units of w, the slope and the
+    curvature
+
+        weight_m (q - w),    diag α + Σ weight q qᵀ - weight_m q qᵀ,
+
+    and a step of u is taken as a factor exp(u), so that weights stay positive.
+    """
+    weight, group = left_out.weight, left_out.group
+    if group is not None:
+        every = np.arange(int(group.max()) + 1)[:, np.newaxis]
+        without = [stacking_weights(log_density[:, own], weight[own]) for own in group != every]
+        return np.asarray(np.array(without)[group].T)
+    density = np.exp(log_density - log_density.max(axis=0))
+    share = weights[:, np.newaxis] * density / (weights @ density)
+    curvature = (share * weight) @ share.T
+    curvature[np.diag_indices_from(curvature)] += PSEUDO_SAMPLES / weights.size
+    factor = cho_factor(curvature)
+    step, own = (cho_solve(factor, part) for part in (weight * (share - weights[:, np.newaxis]), share))
+    stays = 1.0 - weight * np.einsum("cm,cm->m", share, own)
+    along = np.einsum("cm,cm->m", share, step)
+    step += own * (weight * along / np.maximum(stays, np.finfo(float).eps))
+    found = weights[:, np.newaxis] * np.exp(-step)
+    return np.asarray(found / found.sum(axis=0))

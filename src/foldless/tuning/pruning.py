@@ -120,7 +120,6 @@ def fit_pruned(
         operator=standardized if whitening is None else whitening.operator(standardized),
         labels=table.labels,
         sample_weight=table.sample_weight,
-        left_out=table.left_out.weight,
         constant=standardized.constant if whitening is None else np.zeros(whitening.n_columns, dtype=bool),
         intercept=table.layout.intercept,
     )
@@ -181,7 +180,6 @@ class _Data:
     operator: Operator
     labels: Array
     sample_weight: Array
-    left_out: Array
     constant: NDArray[np.bool_]
     intercept: bool
 
@@ -197,7 +195,7 @@ class _Data:
             # As much as all features together can do, and no more: labels of a step do not depend on scale.
             others.append((slice(-1, None), Gaussian(density)))
         prior = Blocks(Pruned(density), tuple(others))
-        return Problem(operator, self.labels, self.sample_weight, channel, prior, left_out=self.left_out)
+        return Problem(operator, self.labels, self.sample_weight, channel, prior)
 
 
 class _Contest:

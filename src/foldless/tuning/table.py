@@ -36,31 +36,30 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class LeftOut:
-    """Which rows are left out together, and how much of the weight of each is taken out."""
+    """What leaving out means: a row, or a group of rows, goes with all of its weight.
 
-    weight: Array  # of a row that is left out alone
-    # Of every row, from 0; None where each is left out alone. A group goes with all of its weight.
+    A row of weight 2 makes the same weights of features as the row twice. But it is one sample: a prediction
+    that has seen one half of it has seen its label. So leave-one-out of the row of weight 2 is that of a fit
+    without it, while of two equal rows either is predicted from the other.
+    """
+
+    weight: Array  # of the samples: what goes when their turn comes
+    # Of every row, from 0; None where each is left out alone.
     group: NDArray[np.intp] | None = None
-    group_weight: Array | None = None
 
     def singly(self) -> LeftOut:
         return LeftOut(self.weight)
-
-    @property
-    def lost(self) -> Array:
-        """The weight that is taken out of each row when its turn comes."""
-        return self.weight if self.group_weight is None else self.group_weight
 
     def of_rows(self, rows: NDArray[np.intp] | NDArray[np.bool_]) -> LeftOut:
         """For some rows only; groups that have none of them are not counted."""
         if self.group is None:
             return LeftOut(self.weight[rows])
         group = np.unique(self.group[rows], return_inverse=True)[1]
-        return LeftOut(self.weight[rows], group, self.lost[rows])
+        return LeftOut(self.weight[rows], group)
 
     def taken(self, values: Array) -> Array:
         """Of every row, the weighted sum of values that are taken out with it; (rows, ...) like `values`."""
-        own = (self.lost * values.T).T
+        own = (self.weight * values.T).T
         if self.group is None:
             return own
         sums = np.zeros((int(self.group.max()) + 1, *values.shape[1:]))
@@ -151,7 +150,7 @@ def assembled(table: Table, channel: Channel, prior: Prior | None = None) -> Pro
     Without a prior it has a vague one, to be replaced.
     """
     operator: Operator = table.standardized
-    labels, weight, left_out = table.labels, table.sample_weight, table.left_out.weight
+    labels, weight = table.labels, table.sample_weight
     layout, kept = table.layout, table.kept
     others: list[tuple[slice | NDArray[np.intp], Prior]] = []
     if kept.size:
@@ -163,7 +162,6 @@ def assembled(table: Table, channel: Channel, prior: Prior | None = None) -> Pro
     if layout.mean_removal:
         operator = MeanRemoved(table.standardized, weight)
         labels, weight = np.append(labels, [0.0, 0.0]), np.append(weight, [1.0, 1.0])
-        left_out = np.append(left_out, [1.0, 1.0])
         channel = Pinned(channel)
         added = slice(layout.n_features, layout.n_features + 2)
         others.append((added, Gaussian(INTERCEPT_VARIANCE)))
@@ -180,7 +178,6 @@ def assembled(table: Table, channel: Channel, prior: Prior | None = None) -> Pro
         channel,
         Blocks(Gaussian() if prior is None else prior, tuple(others)),
         KeptColumns(kept, operator.columns(kept)) if kept.size else None,
-        left_out,
     )
 
 

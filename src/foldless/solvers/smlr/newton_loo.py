@@ -20,7 +20,7 @@ steps without a line search ran away (a loss of 22 nats where refits have 1.03, 
 columns came in that no expansion had counted on. Those samples are refitted, from where their step led, with
 the certificate that every fit has.
 
-A sample of weight 2 is two rows, of which one is left out.
+A sample is left out whatever its weight.
 """
 
 from __future__ import annotations
@@ -88,16 +88,14 @@ class Stepped(NamedTuple):
 class NewtonLOO:
     """Leave-one-out of fits of one problem, by Newton steps and refits.
 
-    `left_out` is how much of each sample's weight goes, `label_weight` how much it counts in the averages.
+    `label_weight` is how much each sample counts in the averages.
     """
 
-    def __init__(
-        self, problem: Regression, left_out: Array, label_weight: Array, columns: Columns | None = None
-    ) -> None:
-        self.problem, self.left_out, self.label_weight = problem, left_out, label_weight
+    def __init__(self, problem: Regression, label_weight: Array, columns: Columns | None = None) -> None:
+        self.problem, self.label_weight = problem, label_weight
         self.columns = columns or Columns(problem.operator)
-        weight = problem.labels.sample_weight
-        self.share = left_out / np.where(weight > 0, weight, 1.0)
+        # A sample of weight zero is in no fit, and has nothing to be taken out.
+        self.share = (problem.labels.sample_weight > 0).astype(np.float64)
 
     def of(self, penalty: Penalty, fitted: RegressionFit) -> LeaveOneOut:
         """Leave-one-out log probabilities of a fit."""
@@ -125,7 +123,7 @@ class NewtonLOO:
         log_proba = stepped.loo.log_proba.copy()
         for m, start in stepped.far.items():
             weight = labels.sample_weight.copy()
-            weight[m] -= self.left_out[m]
+            weight[m] = 0.0
             without = replace(self.problem, labels=replace(labels, sample_weight=weight))
             if np.any(without.labels.base_rates == 0):
                 continue  # the last of its class: who has never seen that class calls it impossible

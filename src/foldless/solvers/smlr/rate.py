@@ -122,7 +122,7 @@ def rate_grid(problem: Regression, penalty: type[Penalty], n_rates: int) -> Arra
     return steep * np.geomspace(*RIDGE_RANGE, n_rates)
 
 
-def by_leave_one_out(task: Task, rates: Array, left_out: Array, label_weight: Array) -> Tuned:
+def by_leave_one_out(task: Task, rates: Array, label_weight: Array) -> Tuned:
     """The rate with the smallest approximate leave-one-out log loss.
 
     The loss is smooth in the logarithm of the rate, so a few of the rates are fitted first, from the largest
@@ -130,7 +130,7 @@ def by_leave_one_out(task: Task, rates: Array, left_out: Array, label_weight: Ar
     lowest. A loss that still falls at the end of the rates is followed further: smooth kernels want rates
     many decades down.
     """
-    looks = _Looks(task, rates, NewtonLOO(task.problem, left_out, label_weight, task.columns))
+    looks = _Looks(task, rates, NewtonLOO(task.problem, label_weight, task.columns))
     end, stride = rates.size - 1, max(rates.size // COARSE_LOOKS, 1)
     furthest = end + int(end * np.log(FURTHEST) / np.log(rates[-1] / rates[0]))
     for place in (*range(0, end, stride), end, *range(end + stride, furthest + 1, stride)):

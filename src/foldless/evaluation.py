@@ -1,0 +1,216 @@
+"""What left-out predictions are worth: error rates and AUC with intervals, calibration, and chance.
+
+Intervals are at the 95 % level. That of an error rate is exact [Clopper and Pearson 1934]: of 63 samples
+without an error it is 0 to 5.7 %, where a standard error would be zero. Samples of unequal weight count as
+the number of equal ones of the same precision, (Σ w)² / Σ w² [Kish 1965].
+
+**Is there anything to learn?** Leave-one-out of noise scatters about guessing, by more than its errors would
+if samples were independent: they share one fit. So the answer is a test of its own, by permutation. If labels
+have nothing to do with columns, any order of the labels is as good as the one at hand, whatever columns have
+in common; the share of orders with which class means lie as far apart is an exact p value. How far apart is
+told by three sums over columns, for many weak, some and one strong difference (Σ z², Σ z⁴, max z²), and by
+the smallest of their p values, which is compared with those of the permutations [Westfall and Young 1993].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betaincinv, expit, log_softmax, logit, ndtr, softmax
+from scipy.stats import rankdata
+
+from foldless.beliefs import Array
+from foldless.operators import Operator
+from foldless.registry import registered
+
+TAIL = 0.025
+NORMAL_95 = 1.959964
+# The smallest p value is one over this number.
+N_ORDERS = 200
+# Products of columns and orders that are held at once.
+MOST_PRODUCTS = 4_000_000
+# Calibration slopes beyond ten are all alike: labels are never missed.
+SLOPE_SPREAD = 10.0
+NEWTON_STEPS = 50
+
+
+@registered("interval/limits")
+class Interval(NamedTuple):
+    lower: float
+    upper: float
+
+
+@registered("left-out/worth")
+@dataclass(frozen=True)
+class Worth:
+    """Of left-out predictions."""
+
+    n_samples: float  # of equal weight
+    error: float
+    error_interval: Interval
+    log_loss: float
+    auc: float | None  # of two classes
+    auc_interval: Interval | None
+    calibration_slope: float  # 1 if probabilities mean what they say, less if they are too sure
+    calibration_slope_std: float
+    guessing_error: float  # of always answering the most frequent class
+    guessing_log_loss: float  # of class frequencies without the sample
+    p_value: float | None = None  # of labels that have nothing to do with the columns
+
+
+def worth_of(
+    log_proba: Array, code: NDArray[np.intp], weight: Array, p_value: float | None = None
+) -> Worth | None:
+    """Of log probabilities (samples, classes); None where an approximation broke down for all."""
+    known = np.all(np.isfinite(np.exp(log_proba)), axis=1) & (weight > 0)
+    if not known.any():
+        return None
+    log_proba, code, weight = log_proba[known], code[known], weight[known]
+    n_classes, share = log_proba.shape[1], weight / weight.sum()
+    effective = float(1.0 / np.sum(share**2))
+    error = min(float(share @ (log_proba.argmax(axis=1) != code)), 1.0)
+    count = np.bincount(code, weight, minlength=n_classes)
+    left = count[np.newaxis] - weight[:, np.newaxis] * np.eye(n_classes)[code] + 1.0
+    own = np.arange(code.size), code
+    found, around = None, None
+    if n_classes == 2 and np.all(count > 0):
+        found, around = auc(np.diff(log_proba)[:, 0], code == 1)
+    slope, spread = calibration_slope(log_proba, code, weight * effective / weight.sum())
+    return Worth(
+        effective,
+        error,
+        exact_interval(error * effective, effective),
+        -float(share @ log_proba[own]),
+        found,
+        around,
+        slope,
+        spread,
+        1.0 - float(count.max() / count.sum()),
+        -float(share @ np.log(left / left.sum(axis=1, keepdims=True))[own]),
+        p_value,
+    )
+
+
+def exact_interval(hits: float, n_samples: float) -> Interval:
+    """Of a rate of which `hits` of `n_samples` were seen, by Clopper and Pearson; counts may be fractions."""
+    misses = n_samples - hits
+    lower = 0.0 if hits <= 0 else float(betaincinv(hits, misses + 1.0, TAIL))
+    return Interval(lower, 1.0 if misses <= 0 else float(betaincinv(hits + 1.0, misses, 1.0 - TAIL)))
+
+
+def auc(scores: Array, positive: NDArray[np.bool_]) -> tuple[float, Interval]:
+    """The share of pairs of samples in the right order, and its interval [DeLong et al. 1988] in log-odds.
+
+    Where all pairs, or none, are in order that interval has no width. Of min(n₁, n₀) pairs without a sample
+    in common all are in order with probability AUC^min: that bounds it.
+    """
+    first, second = scores[positive], scores[~positive]
+    n_first, n_second = first.size, second.size
+    rank = rankdata(np.concatenate([first, second]))
+    # How often each sample is on the right side of the samples of the other class.
+    of_first = (rank[:n_first] - rankdata(first)) / n_second
+    of_second = 1.0 - (rank[n_first:] - rankdata(second)) / n_first
+    found, bound = float(of_first.mean()), TAIL ** (1.0 / min(n_first, n_second))
+    if found in (0.0, 1.0):
+        return found, Interval(bound, 1.0) if found else Interval(0.0, 1.0 - bound)
+    spread = sum(float(part.var(ddof=1)) / part.size for part in (of_first, of_second) if part.size > 1)
+    reach = NORMAL_95 * np.sqrt(spread) / (found * (1.0 - found))
+    return found, Interval(float(expit(logit(found) - reach)), float(expit(logit(found) + reach)))
+
+
+def calibration_slope(log_proba: Array, code: NDArray[np.intp], weight: Array) -> tuple[float, float]:
+    """The slope b and its standard error in  P(class) ∝ exp(a_class + b log p_class)  [Cox 1958].
+
+    A wide Gaussian about a = 0 and b = 1 keeps them finite where no label is missed.
+    """
+    n_classes = log_proba.shape[1]
+    # Far out a class that is ruled out would be an infinite slope's whole evidence.
+    x = np.maximum(log_proba, -50.0)
+    x = x - x.mean(axis=1, keepdims=True)
+    indicator, at = np.eye(n_classes)[code], np.append(np.zeros(n_classes), 1.0)
+    # Columns of the design, (samples, classes, parameters).
+    design = np.concatenate([np.broadcast_to(np.eye(n_classes), (*x.shape, n_classes)), x[..., None]], axis=2)
+    middle = at.copy()
+
+    def loss(at: Array) -> float:
+        own = np.sum(indicator * log_softmax(design @ at, axis=1), axis=1)
+        return float(0.5 * np.sum((at - middle) ** 2) / SLOPE_SPREAD**2 - weight @ own)
+
+    for _ in range(NEWTON_STEPS):
+        share = softmax(design @ at, axis=1)
+        slope = np.einsum("m,mk,mkp->p", weight, share - indicator, design) + (at - middle) / SLOPE_SPREAD**2
+        centred = design - np.einsum("mk,mkp->mp", share, design)[:, np.newaxis]
+        curvature = np.einsum("m,mk,mkp,mkq->pq", weight, share, centred, centred)
+        curvature[np.diag_indices_from(curvature)] += SLOPE_SPREAD**-2
+        step, before = -np.linalg.solve(curvature, slope), loss(at)
+        while loss(at + step) > before and np.max(np.abs(step)) > 1e-8:
+            step /= 2
+        at = at + step
+        if np.max(np.abs(step)) <= 1e-8:
+            break
+    return float(at[-1]), float(np.sqrt(np.linalg.inv(curvature)[-1, -1]))
+
+
+# ---------------------------------------------------------------------------------------- chance
+
+
+def p_value_of(
+    columns: Operator,
+    code: NDArray[np.intp],
+    counted: NDArray[np.bool_],
+    group: NDArray[np.intp] | None = None,
+) -> float:
+    """Of class means that lie as far apart as these, if labels have nothing to do with columns.
+
+    Every row that is `counted` counts as one. Labels change places within groups, if any; where every group
+    has one label, groups change theirs.
+    """
+    n_classes = int(code.max()) + 1
+    orders = _orders(code[counted], None if group is None else group[counted])
+    sums = np.empty((3, N_ORDERS))
+    at_once = max(MOST_PRODUCTS // (columns.shape[1] * n_classes), 1)
+    classes = np.arange(1, 2) if n_classes == 2 else np.arange(n_classes)
+    for start in range(0, N_ORDERS, at_once):
+        part = orders[:, start : start + at_once]
+        contrast = np.zeros((code.size, part.shape[1], classes.size))
+        contrast[counted] = part[:, :, np.newaxis] == classes
+        contrast[counted] -= contrast[counted].mean(axis=0)
+        contrast /= np.sqrt(np.maximum(np.sum(contrast**2, axis=0), np.finfo(float).tiny))
+        z = columns.adjoint(contrast.reshape(code.size, -1)).reshape(-1, part.shape[1], classes.size)
+        square = np.sum(np.square(z, dtype=np.float64), axis=2)
+        found = square.sum(axis=0), np.square(square).sum(axis=0), square.max(axis=0)
+        sums[:, start : start + at_once] = found
+    # Rounding must not tell orders apart that come to the same.
+    sums = np.round(sums / sums.max(axis=1, keepdims=True).clip(np.finfo(float).tiny), 9)
+    smallest = np.min((N_ORDERS + 1 - rankdata(sums, method="min", axis=1)) / N_ORDERS, axis=0)
+    return float(np.mean(smallest <= smallest[0]))
+
+
+def _orders(code: NDArray[np.intp], group: NDArray[np.intp] | None) -> NDArray[np.intp]:
+    """The labels as they are, and in other orders: (samples, N_ORDERS)."""
+    rng = np.random.default_rng(0)
+    group = np.zeros(code.size, dtype=np.intp) if group is None else np.unique(group, return_inverse=True)[1]
+    _, first = np.unique(group, return_index=True)
+    if first.size > 1 and np.array_equal(code[first][group], code):
+        return _orders(code[first], None)[group]
+    place = np.argsort(group, kind="stable")
+    found = np.empty((code.size, N_ORDERS), dtype=np.intp)
+    found[:, 0] = code
+    for n in range(1, N_ORDERS):
+        found[place, n] = code[np.lexsort((rng.random(code.size), group))]
+    return found
+
+
+def p_value_of_losses(log_density: Array, code: NDArray[np.intp], weight: Array) -> float:
+    """The same for very many samples, from log densities of left-out labels, by a paired z test.
+
+    Class frequencies that have seen all labels stand against them: it is cautious.
+    """
+    share = weight / weight.sum()
+    lead = log_density - np.log(np.bincount(code, share))[code]
+    mean = float(share @ lead)
+    error = np.sqrt(float(share**2 @ (lead - mean) ** 2))
+    return float(ndtr(-mean / max(error, np.finfo(float).tiny)))

@@ -1,0 +1,188 @@
+"""Intervals are exact or held to definitions, and the p value is right on noise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.special import expit, log_expit, log_softmax
+from scipy.stats import binom
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+
+from foldless.evaluation import (
+    N_ORDERS,
+    auc,
+    calibration_slope,
+    exact_interval,
+    p_value_of,
+    p_value_of_losses,
+    worth_of,
+)
+from foldless.operators import Standardized, operator_from
+
+
+def standardized(X):
+    return Standardized.fit(operator_from(X), np.ones(len(X)))
+
+
+def two_columns(log_odds):
+    return np.column_stack([log_expit(-log_odds), log_expit(log_odds)])
+
+
+# ---------------------------------------------------------------------- error rates
+
+
+@pytest.mark.parametrize(("hits", "n"), [(0, 63), (1, 63), (8, 62), (31, 62), (62, 62)])
+def test_limits_of_an_error_rate_leave_a_fortieth_in_each_tail(hits, n):
+    lower, upper = exact_interval(hits, n)
+    if hits:
+        assert_allclose(binom.sf(hits - 1, n, lower), 0.025)
+    if hits < n:
+        assert_allclose(binom.cdf(hits, n, upper), 0.025)
+    assert 0 <= lower <= hits / n <= upper <= 1
+
+
+def test_no_error_among_sixty_three_is_no_certainty():
+    assert_allclose(exact_interval(0, 63), [0.0, 0.0569], atol=1e-4)
+
+
+def test_unequal_weights_are_fewer_samples():
+    rng = np.random.default_rng(0)
+    code = rng.integers(0, 2, 100)
+    log_proba = two_columns(2.0 * (2 * code - 1) + rng.standard_normal(100) * 2)
+    even = worth_of(log_proba, code, np.full(100, 3.0))
+    uneven = worth_of(log_proba, code, np.where(np.arange(100) < 20, 5.0, 1.0))
+    assert even.n_samples == pytest.approx(100)
+    assert uneven.n_samples == pytest.approx(180**2 / (20 * 25 + 80))
+    assert np.subtract(*uneven.error_interval[::-1]) > np.subtract(*even.error_interval[::-1])
+    assert even.log_loss == pytest.approx(-log_proba[np.arange(100), code].mean())
+
+
+def test_class_frequencies_are_left_out_too():
+    code = np.repeat([0, 1], [30, 10])
+    worth = worth_of(two_columns(np.zeros(40)), code, np.ones(40))
+    assert worth.guessing_error == 0.25
+    expected = -(30 * np.log(30 / 41) + 10 * np.log(10 / 41)) / 40
+    assert worth.guessing_log_loss == pytest.approx(expected)
+
+
+def test_samples_of_which_nothing_is_known_do_not_count():
+    code = np.array([0, 1, 1, 0])
+    log_proba = two_columns(np.array([-1.0, 2.0, np.nan, -3.0]))
+    assert worth_of(log_proba, code, np.ones(4)).n_samples == pytest.approx(3)
+    assert worth_of(np.full((4, 2), np.nan), code, np.ones(4)) is None
+
+
+# ---------------------------------------------------------------------- AUC
+
+
+def test_the_auc_is_the_share_of_pairs_and_its_variance_delong_s():
+    rng = np.random.default_rng(1)
+    positive = rng.random(70) < 0.4
+    scores = np.round(rng.standard_normal(70) + positive, 1)  # with ties
+    found, (lower, upper) = auc(scores, positive)
+    assert found == pytest.approx(roc_auc_score(positive, scores))
+    pairs = np.sign(scores[positive][:, None] - scores[~positive]) / 2 + 0.5
+    variance = pairs.mean(1).var(ddof=1) / pairs.shape[0] + pairs.mean(0).var(ddof=1) / pairs.shape[1]
+    reach = 1.96 * np.sqrt(variance) / (found * (1 - found))
+    odds = np.log(found / (1 - found))
+    assert_allclose([lower, upper], expit([odds - reach, odds + reach]), rtol=1e-4)
+
+
+def test_the_interval_of_the_auc_covers():
+    covered = []
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        positive = np.arange(60) < 25
+        lower, upper = auc(rng.standard_normal(60) + positive, positive)[1]
+        covered.append(lower <= 0.760 <= upper)  # Φ(1 / √2)
+    assert 0.91 < np.mean(covered) < 0.99
+
+
+def test_classes_that_do_not_overlap_leave_doubt():
+    scores = np.append(np.ones(12), np.zeros(30))
+    found, interval = auc(scores, scores > 0)
+    assert found == 1.0
+    assert_allclose(interval, [0.025 ** (1 / 12), 1.0])
+    assert_allclose(auc(-scores, scores > 0)[1], [0.0, 1 - 0.025 ** (1 / 12)])
+
+
+# ---------------------------------------------------------------------- calibration
+
+
+def test_the_calibration_slope_is_that_of_a_logistic_regression():
+    rng = np.random.default_rng(2)
+    truth = 1.5 * rng.standard_normal(400)
+    code = (rng.random(400) < expit(truth)).astype(int)
+    for factor in (0.5, 1.0, 3.0):
+        slope, spread = calibration_slope(two_columns(factor * truth), code, np.ones(400))
+        plain = LogisticRegression(C=np.inf).fit(factor * truth[:, None], code).coef_[0, 0]
+        assert slope == pytest.approx(plain, rel=0.01)
+        assert abs(slope - 1 / factor) < 4 * spread
+
+
+def test_the_slope_of_several_classes_and_of_labels_that_are_never_missed():
+    rng = np.random.default_rng(3)
+    scores = rng.standard_normal((600, 4)) * 1.5
+    code = np.array([rng.choice(4, p=p) for p in np.exp(log_softmax(scores, axis=1))])
+    slope, spread = calibration_slope(log_softmax(2.0 * scores, axis=1), code, np.ones(600))
+    assert abs(slope - 0.5) < 4 * spread < 0.4
+    sure = calibration_slope(
+        two_columns(np.where(np.arange(40) < 20, 1.0, -1.0)), np.arange(40) // 20, np.ones(40)
+    )
+    assert np.all(np.isfinite(sure))
+
+
+# ---------------------------------------------------------------------- chance
+
+
+def noise(rng, kind, n=50, p=120):
+    X = rng.standard_normal((n, p))
+    if kind == "factors":
+        X = X + 3.0 * rng.standard_normal((n, 2)) @ rng.standard_normal((2, p))
+    return X
+
+
+@pytest.mark.parametrize("kind", ["independent", "factors", "four classes", "groups", "subjects"])
+def test_p_values_of_noise_are_uniform(kind):
+    """Within five standard errors of 300 draws; the smallest possible is one of 200."""
+    found = []
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        X, code, group = noise(rng, kind), rng.integers(0, 4 if kind == "four classes" else 2, 50), None
+        if kind in ("groups", "subjects"):
+            group = np.arange(50) // 5
+            X += 2.0 * rng.standard_normal((10, X.shape[1]))[group]
+            # Labels that differ from group to group, in part or altogether.
+            of_group = rng.random(10)[group] if kind == "groups" else rng.permutation(10)[group] < 5
+            code = (rng.random(50) < of_group).astype(int)
+        found.append(p_value_of(standardized(X), code, np.ones(50, dtype=bool), group))
+    found = np.array(found)
+    assert found.min() >= 1 / N_ORDERS
+    for level in (0.05, 0.2, 0.5):
+        assert np.mean(found <= level) < level + 5 * np.sqrt(level * (1 - level) / 300)
+    assert np.mean(found <= 0.5) > 0.3
+
+
+@pytest.mark.parametrize("n_active", [1, 30], ids=["one strong", "many weak"])
+def test_differences_of_either_kind_are_found(n_active):
+    rng = np.random.default_rng(0)
+    code = np.arange(60) % 2
+    X = rng.standard_normal((60, 400))
+    X[:, :n_active] += (2.0 if n_active == 1 else 0.8) * code[:, np.newaxis]
+    counted = np.ones(60, dtype=bool)
+    assert p_value_of(standardized(X), code, counted) <= 0.015
+    # Rows that do not count may be anything.
+    counted[:5] = False
+    X[:5] *= 100.0
+    columns = Standardized.fit(operator_from(X), counted.astype(float))
+    assert p_value_of(columns, code, counted) <= 0.015
+
+
+def test_left_out_losses_of_many_samples():
+    rng = np.random.default_rng(4)
+    code = rng.integers(0, 2, 5000)
+    better = np.log(np.where(rng.random(5000) < 0.6, 0.55, 0.45))
+    assert p_value_of_losses(better, code, np.ones(5000)) < 0.01
+    assert p_value_of_losses(np.full(5000, np.log(0.49)), code, np.ones(5000)) > 0.5
