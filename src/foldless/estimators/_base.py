@@ -107,7 +107,7 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
         choices = self._choices(classes.size)
         weight, left_out, given_weight = sample_weights(targets, sample_weight, self.class_weight, classes)
         group = None if groups is None else checked_groups(groups, targets)
-        kept = self._kept_positions(operator.shape[1])
+        kept = kept_positions(self, operator.shape[1])
         layout = self._layout(operator.shape[1], kept, classes.size)
         self.classes_ = classes
         given = {"labels": targets, "sample weights": weight, "groups": group}
@@ -174,40 +174,6 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
         return np.flatnonzero(mask) if indices else mask
 
     # ------------------------------------------------------------------ from data to the engine
-
-    def _kept_positions(self, n_features: int) -> tuple[int, ...]:
-        """Positions of the columns named, or numbered, in `always_keep`."""
-        if self.always_keep is None:
-            return ()
-        if isinstance(self.always_keep, str):
-            raise ValueError(
-                f"always_keep must be a list of columns; got the string {self.always_keep!r}. "
-                f"Write always_keep=[{self.always_keep!r}]."
-            )
-        chosen = np.asarray(self.always_keep)
-        if chosen.dtype == bool:
-            if chosen.shape != (n_features,):
-                raise ValueError(
-                    f"always_keep as a mask needs one value for each of the {n_features} columns; "
-                    f"got shape {chosen.shape}."
-                )
-            return tuple(np.flatnonzero(chosen).tolist())
-        names, positions = list(getattr(self, "feature_names_in_", [])), []
-        for column in self.always_keep:
-            if isinstance(column, str) and column in names:
-                positions.append(names.index(column))
-            elif isinstance(column, str):
-                have = f"The columns are {names[:10]}{'...' if len(names) > 10 else ''}."
-                have = have if names else "X has no column names: pass a data frame, or give positions."
-                raise ValueError(f"always_keep names {column!r}, which is not a column of X. {have}")
-            elif isinstance(column, Integral) and -n_features <= int(column) < n_features:
-                positions.append(int(column) % n_features)
-            else:
-                raise ValueError(
-                    f"always_keep contains {column!r}; it needs column names, or positions from 0 to "
-                    f"{n_features - 1}."
-                )
-        return tuple(sorted(set(positions)))
 
     def _watch(self) -> Watch | None:
         if not self.verbose:
@@ -322,6 +288,42 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
         operator = self._standardized(X)
         with one_blas_thread():
             return self._average.log_proba(operator)
+
+
+def kept_positions(estimator: Any, n_features: int) -> tuple[int, ...]:
+    """Positions of the columns named, or numbered, in the estimator's `always_keep`."""
+    always_keep = estimator.always_keep
+    if always_keep is None:
+        return ()
+    if isinstance(always_keep, str):
+        raise ValueError(
+            f"always_keep must be a list of columns; got the string {always_keep!r}. "
+            f"Write always_keep=[{always_keep!r}]."
+        )
+    chosen = np.asarray(always_keep)
+    if chosen.dtype == bool:
+        if chosen.shape != (n_features,):
+            raise ValueError(
+                f"always_keep as a mask needs one value for each of the {n_features} columns; "
+                f"got shape {chosen.shape}."
+            )
+        return tuple(np.flatnonzero(chosen).tolist())
+    names, positions = list(getattr(estimator, "feature_names_in_", [])), []
+    for column in always_keep:
+        if isinstance(column, str) and column in names:
+            positions.append(names.index(column))
+        elif isinstance(column, str):
+            have = f"The columns are {names[:10]}{'...' if len(names) > 10 else ''}."
+            have = have if names else "X has no column names: pass a data frame, or give positions."
+            raise ValueError(f"always_keep names {column!r}, which is not a column of X. {have}")
+        elif isinstance(column, Integral) and -n_features <= int(column) < n_features:
+            positions.append(int(column) % n_features)
+        else:
+            raise ValueError(
+                f"always_keep contains {column!r}; it needs column names, or positions from 0 to "
+                f"{n_features - 1}."
+            )
+    return tuple(sorted(set(positions)))
 
 
 def checked_groups(groups: ArrayLike, y: NDArray[Any]) -> NDArray[np.intp]:

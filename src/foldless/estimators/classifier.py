@@ -15,7 +15,12 @@ from sklearn.base import clone
 
 from foldless.beliefs import Array
 from foldless.channels import FlippedLabels, Logistic, Multinomial
-from foldless.estimators._base import MessagePassingClassifier, checked_generative_weight, checked_stopping
+from foldless.estimators._base import (
+    MessagePassingClassifier,
+    checked_generative_weight,
+    checked_stopping,
+    kept_positions,
+)
 from foldless.estimators._reading import sample_weights, training_data
 from foldless.estimators._summary import Summary
 from foldless.estimators._warm import WarmStart
@@ -139,7 +144,7 @@ class SparseClassifier(WarmStart, MessagePassingClassifier):
         operator, targets = training_data(reader, X, y)
         classes, code = reader._encoded(targets)
         weight, *_ = sample_weights(targets, sample_weight, self.class_weight, classes)
-        standardized, kept = Standardized.fit(operator, weight), reader._kept_positions(operator.shape[1])
+        standardized, kept = Standardized.fit(operator, weight), kept_positions(reader, operator.shape[1])
         found = survey(standardized, code, weight, classes.size, kept)
         return self._planned(found, reader._choices(classes.size), groups is not None)
 
