@@ -33,11 +33,12 @@ from foldless.selection.panel import (
     stand_ins,
 )
 from foldless.tuning.path import fit_part
+from foldless.tuning.plan import WORTH_IT, Plan
 from foldless.tuning.record import Flag
 from foldless.tuning.table import Layout, LeftOut, Table
 
 # Sizes that 'auto' compares: about equal steps of what a feature more can change.
-SIZES = (1, 2, 3, 5, 7, 10, 14, 20, 30, 50)
+SIZES = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50)
 # Scores of training samples beyond this many digits are rounding: equal rows belong to the same part.
 SCORE_DIGITS = 6
 
@@ -307,9 +308,9 @@ class PanelClassifier(SelectingClassifier):
             whole = known is not None and len(given) == self.n_features_in_
             if not whole and names.size and set(names) <= set(given):
                 X = X[list(names)].to_numpy()
-        n_columns = np.shape(X)[1] if np.ndim(X) == 2 else None
-        if 0 < self.features_.size == n_columns != self.n_features_in_:
-            return operator_from(check_array(X, **TILED_STORAGE)).columns(np.arange(n_columns))
+        shape = getattr(X, "shape", ())
+        if len(shape) == 2 and 0 < self.features_.size == shape[1] != self.n_features_in_:
+            return operator_from(check_array(X, **TILED_STORAGE)).columns(np.arange(shape[1]))
         return new_data(self, X).columns(self.features_)
 
     def get_support(self, indices: bool = False) -> NDArray[Any]:
@@ -472,7 +473,7 @@ class _Search:
         layout = Layout(standardized.shape[1], tuple(self.kept.tolist()))
         table = Table(standardized, labels, weight, left_out, layout, n_classes)
         choices = replace(model._choices(n_classes), generative_weight=model.generative_weight_)
-        return fit_part(table, model.plan_, choices).log_proba(standardized)
+        return fit_part(table, _worthwhile(model), choices).log_proba(standardized)
 
 
 @dataclass(frozen=True, eq=False)
@@ -541,6 +542,15 @@ class _Judged:
 
     def proba(self, size: int) -> Array:
         return np.exp(self.log_proba[size])
+
+
+def _worthwhile(model: SparseClassifier) -> Plan:
+    """The plan of a model, without what hardly has a share in its predictions."""
+    plan, share = model.plan_, {each.name: each.weight for each in model.models_}
+    if plan.dense is None:
+        return plan
+    recipes = tuple(r for r in plan.dense.recipes if share.get(r.name, 0.0) >= WORTH_IT)
+    return replace(plan, dense=replace(plan.dense, recipes=recipes or plan.dense.recipes))
 
 
 def _log_proba(model: Any, X: Any) -> Array:

@@ -42,6 +42,8 @@ CANDIDATES_PER_MEMBER, FEWEST_CANDIDATES = 10, 200
 LEAST_PROBABILITY = 1e-4
 # The variance that scores have a priori, in that of the full model's, and the intercept's.
 SCORE_VARIANCE, INTERCEPT_VARIANCE = 3.0, 100.0
+# Newton's decrement, in nats of all samples together: losses a sample are right to five digits.
+TOLERANCE = 1e-4
 # Features that may stand in for a member: so many by their first-order loss are refitted.
 STAND_INS = 3
 
@@ -95,7 +97,9 @@ def projected(columns: Array, target: Target) -> Projection:
     size = np.sqrt(SCORE_VARIANCE * max(target.score_variance, LEAST_PROBABILITY) / max(columns.shape[1], 1))
     level = np.sqrt(INTERCEPT_VARIANCE)
     basis = np.column_stack([size * columns[used], np.full(int(used.sum()), level)])
-    found = multinomial_ridge(basis, np.exp(target.log_proba[used]), target.weight[used])
+    found = multinomial_ridge(
+        basis, np.exp(target.log_proba[used]), target.weight[used], tolerance=TOLERANCE
+    )
     return Projection(size * found.weights[:-1], level * found.weights[-1])
 
 

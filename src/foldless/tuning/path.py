@@ -98,7 +98,9 @@ def fit_part(table: Table, plan: Plan, choices: Choices) -> Average:
     if dense is not None and not dense.if_worthwhile:
         unit = occurrence_unit(table, fraction) if dense.per_occurrence else None
         models = _Path(table, plan, choices, recorder, unit, None)._dense(table, dense, unit)[0]
-        return stacked([class_frequencies(table), *models], table).average
+        # Rows without weight would be predicted at once, and the caller is about to predict all.
+        counted = replace(table, sample_weight=np.maximum(table.sample_weight, np.finfo(float).tiny))
+        return stacked([class_frequencies(table), *models], counted).average
     plain = replace(plan.sparse, polish=False, integrate=False, credible_sets=False)
     quick = replace(choices, stopping=replace(choices.stopping, tol=max(choices.stopping.tol, PART_TOLERANCE)))
     planned = replace(plan, sparse=plain)
