@@ -420,6 +420,13 @@ def test_moments_and_columns_match_the_explicit_matrix(pair: tuple[Operator, np.
         operator.columns([A.shape[1]])
 
 
+def test_gram_matches_the_explicit_matrix(pair: tuple[Operator, np.ndarray]) -> None:
+    operator, A = pair
+    weight_var = np.random.default_rng(5).gamma(1.0, size=A.shape[1])
+    weight_var[::3] = 0.0
+    assert_close(operator.gram(weight_var), (A * weight_var) @ A.T, operator)
+
+
 def test_dense_tiles_match_the_explicit_matrix(pair: tuple[Operator, np.ndarray]) -> None:
     operator, A = pair
     n_rows, n_columns = A.shape

@@ -110,17 +110,26 @@ CASES = {
     ),
     "warm, independent": sparse(("weights compared", True), parameters={"warm_start": True}, fits=2),
     # The default, four classes.
-    "four": sparse(("solver", "EP"), ("ridges left out", "samples"), **FOUR),
+    "four": sparse(("solver", "EP"), ("ridges left out", "one by one"), **FOUR),
     "four, wide": sparse(("solver", "GAMP"), ("averaged", 1), shape=WIDE, **FOUR),
     "four, correlated, wide": sparse(("dense solver", "Newton"), kind="correlated", shape=WIDE, **FOUR),
     "four, words, wide": sparse(("per occurrence", True), kind="words", shape=WIDE, **FOUR),
     "four, large": sparse(("start", "class means"), kind="correlated", budget=LARGE, **FOUR),
     "four, groups": sparse(("ridges left out", "groups"), kind="correlated", groups=True, **FOUR),
-    "four, ridges in parts": sparse(
-        ("ridges left out", "5 parts"),
+    "four, ridges in sets": sparse(
+        ("ridges left out", "in sets"),
         kind="correlated",
         budget=Budget(exact=1e3, ridge_left_out=1.0),
         **FOUR,
+    ),
+    "four, ridges along own scores": sparse(
+        ("ridges left out", "along own scores"),
+        kind="correlated",
+        budget=Budget(exact=1e3, ridge_left_out=1.0, ridge_sets=1.0),
+        **FOUR,
+    ),
+    "ridges by Newton's method": sparse(
+        ("ridges left out", "one by one"), kind="correlated", budget=Budget(ridge_ep=1.0)
     ),
     "four, ridges by messages": sparse(
         ("dense solver", "GAMP"), kind="correlated", budget=Budget(exact=1e3, ridge_step=1.0), **FOUR

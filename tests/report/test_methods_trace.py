@@ -136,7 +136,9 @@ def reason(fitted: Fitted, code: str) -> bool:
         "groups": lambda: fitted.groups is not None and groups_left_out(fitted),
         "alone": lambda: not fitted.trace.count("stack", "kernel EP", "Newton"),
         "many-rows": lambda: any(run.rows < len(fitted.y) for run in fitted.trace.runs),
-        "parts": lambda: fitted.trace.count("ridges by groups") > 0,
+        "in-sets": lambda: fitted.trace.count("ridges in sets") > 0,
+        "along-own-scores": lambda: fitted.trace.count("ridges along own scores") > 0,
+        "one-curvature": lambda: fitted.trace.count("ridges along own scores") > 0,
         "requested": lambda: not (fitted.trace.count("stack") or fitted.polish),
     }[code]()
 
@@ -208,11 +210,15 @@ def columns(fitted: Fitted) -> str:
 
 
 def ridges_left_out(fitted: Fitted) -> str:
-    calls = fitted.trace.of("ridges by groups")
-    if not calls:
-        return "samples" if fitted.trace.count("ridges one by one") else "nothing"
-    n = len(np.unique(calls[-1][1][0][3]))
-    return "groups" if fitted.groups is not None and n == len(np.unique(fitted.groups)) else f"{n} parts"
+    trace, n_classes = fitted.trace, len(np.unique(fitted.y))
+    if trace.count("ridges by groups"):
+        return "groups"
+    if trace.count("ridges in sets"):
+        return "in sets"
+    # Two classes have one score, their own.
+    if trace.count("ridges along own scores"):
+        return "along own scores" if n_classes > 2 else "one by one"
+    return "one by one" if trace.count("ridges one by one") else "nothing"
 
 
 def penalties(trace: Trace) -> set[str]:
@@ -384,7 +390,7 @@ def must_be_said(fitted: Fitted) -> list[tuple[str, Any]]:
         found += [("dense solver", dense_solver(trace)), ("dense fits", dense_fits(trace)[0])]
     if any(units for _, _, units in trace.of("units")):
         found.append(("per occurrence", True))
-    if trace.count("ridges by groups", "ridges one by one"):
+    if ridges_left_out(fitted) != "nothing":
         found.append(("ridges left out", ridges_left_out(fitted)))
     if groups_left_out(fitted):
         found.append(("left out", "groups"))

@@ -108,6 +108,8 @@ CALLS = {
     "informed by groups": "foldless.tuning.models.informed._by_groups",
     "Newton": "foldless.tuning.models.newton_ridges.multinomial_ridge",
     "ridges one by one": "foldless.tuning.models.newton_ridges.leave_one_out",
+    "ridges in sets": "foldless.tuning.models.newton_ridges.leave_one_out_in_sets",
+    "ridges along own scores": "foldless.tuning.models.newton_ridges.leave_one_out_along_own",
     "ridges by groups": "foldless.tuning.models.newton_ridges.leave_groups_out",
     "groups left out": "foldless.tuning.models.base.left_out_groups",
     "credible sets": "foldless.estimators.classifier.credible_sets",

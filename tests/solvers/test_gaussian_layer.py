@@ -18,7 +18,6 @@ from foldless.solvers.gaussian_layer import (
     NotPositiveDefinite,
     Sites,
     Tiles,
-    opened_layer,
     without_labels,
 )
 
@@ -26,7 +25,7 @@ SHAPES = [(8, 20), (20, 8), (9, 9), (1, 3), (3, 1), (1, 1)]
 
 
 def gaussian_layer(tiles, sites, weight):
-    opened = opened_layer(tiles, sites, weight, np.flatnonzero(sites.prior_precision <= 0))
+    opened = tiles.opened(sites, weight, np.flatnonzero(sites.prior_precision <= 0))
     return opened.closed(opened.block_of(sites))
 
 
@@ -99,7 +98,7 @@ def test_which_weights_are_free_does_not_matter(shape):
         sites.label_precision[:3] = [0.0, 1e-9, 1e3][: shape[0]]
         weight = rng.choice([0.5, 1.0, 2.0], shape[0])
         free = np.sort(rng.permutation(shape[1])[:n_free])
-        opened = opened_layer(Tiles(Dense(X)), sites, weight, free)
+        opened = Tiles(Dense(X)).opened(sites, weight, free)
         assert opened.precision.shape == (n_free, n_free)
         found = opened.closed(opened.block_of(sites))
         assert_is_the_gaussian_of(found, X, sites, weight, 1e-8)
@@ -110,7 +109,7 @@ def test_opened_weights_may_get_other_sites(shape):
     rng = np.random.default_rng(10)
     X, weight = rng.normal(size=shape), np.ones(shape[0])
     sites, other = random_sites(shape, rng), random_sites(shape, rng)
-    opened = opened_layer(Tiles(Dense(X)), sites, weight, np.array([2, 5, 6]))
+    opened = Tiles(Dense(X)).opened(sites, weight, np.array([2, 5, 6]))
     free = opened.free
     assert free.size == (3 if shape[1] > shape[0] else shape[1])
     block = opened.block_of(other)
@@ -126,7 +125,7 @@ def test_labels_can_be_exchanged(shape):
     X, weight = rng.normal(size=shape), np.ones(shape[0])
     sites, other = random_sites(shape, rng), random_sites(shape, rng)
     without = np.where(np.arange(shape[0]) < 3, 0.0, weight)
-    opened = opened_layer(Tiles(Dense(X)), sites, weight, np.array([2, 5, 6]))
+    opened = Tiles(Dense(X)).opened(sites, weight, np.array([2, 5, 6]))
     both = Sites(sites.prior_precision, sites.prior_shift, other.label_precision, other.label_shift)
     exchanged = opened.relabelled(both, without)
     block = exchanged.block_of(sites)

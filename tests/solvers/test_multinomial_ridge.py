@@ -9,7 +9,14 @@ from scipy.special import log_softmax, softmax
 from sklearn.linear_model import LogisticRegression
 
 from foldless.solvers import multinomial_ridge as module
-from foldless.solvers.multinomial_ridge import leave_groups_out, leave_one_out, multinomial_ridge
+from foldless.solvers.multinomial_ridge import (
+    leave_groups_out,
+    leave_one_out,
+    leave_one_out_along_own,
+    leave_one_out_in_sets,
+    log_odds_variances,
+    multinomial_ridge,
+)
 
 
 def labelled(n_samples=60, n_columns=12, n_classes=3, score_variance=3.0, seed=0):
@@ -51,6 +58,57 @@ def test_leave_one_out_is_that_of_refits(n_columns, score_variance, share):
     # Of the optimism of training scores, leave-one-out takes out all but a few per cent.
     assert abs(loss - refit_loss) < share * (refit_loss - trained)
     assert np.corrcoef(scores.ravel(), refits.ravel())[0, 1] > 0.99
+
+
+# With thousands of samples, and with nearly separated classes, where the label's own score matters most.
+@pytest.mark.parametrize("n_classes", [2, 3, 6])
+@pytest.mark.parametrize("score_variance", [3.0, 100.0])
+@pytest.mark.parametrize("shortcut", [leave_one_out_in_sets, leave_one_out_along_own])
+def test_shortcuts_are_refits_of_some_samples(shortcut, n_classes, score_variance):
+    basis, indicator, y = labelled(1500, 60, n_classes, score_variance)
+    ones, some = np.ones(1500), np.arange(0, 1500, 10)
+    fitted = multinomial_ridge(basis, indicator, ones)
+    scores = shortcut(basis, indicator, ones, ones, fitted)
+    scores = scores[0] if shortcut is leave_one_out_along_own else scores
+    refits = np.empty((some.size, n_classes))
+    for number, m in enumerate(some):
+        without = multinomial_ridge(
+            basis, indicator, np.where(np.arange(1500) == m, 0.0, 1.0), fitted.weights
+        )
+        refits[number] = basis[m] @ without.weights
+    own = np.arange(some.size), y[some]
+    losses = (-log_softmax(s, axis=1)[own] for s in (scores[some], refits, fitted.scores[some]))
+    loss, refit_loss, trained = losses
+    optimism = np.mean(refit_loss - trained)
+    assert abs(np.mean(loss - refit_loss)) < 0.1 * optimism
+    assert np.corrcoef(loss, refit_loss)[0, 1] > 0.98
+
+
+def test_two_classes_are_a_logistic_regression():
+    basis, indicator, y = labelled(n_classes=2)
+    fitted = multinomial_ridge(basis, indicator, np.ones(60))
+    direct = LogisticRegression(C=2.0, fit_intercept=False, tol=1e-10, max_iter=10_000).fit(basis, y)
+    assert_allclose(np.diff(fitted.weights, axis=1)[:, 0], direct.coef_[0], atol=5e-3)
+    # Of the log-odds: the variance of a score with its label comes from the inverse of the curvature.
+    share = direct.predict_proba(basis)[:, 1]
+    bend = share * (1 - share)
+    covariance = np.linalg.inv(np.eye(12) / 2 + (basis * bend[:, np.newaxis]).T @ basis)
+    assert_allclose(log_odds_variances(basis, np.ones(60), fitted), covariance.diagonal(), rtol=1e-2)
+    with_label = np.einsum("mi,ij,mj->m", basis, covariance, basis)
+    found = leave_one_out_along_own(basis, indicator, np.ones(60), np.ones(60), fitted)[1]
+    assert_allclose(found, with_label / (1 - bend * with_label), rtol=2e-2)
+
+
+def test_shortcuts_do_not_mind_the_order_of_rows():
+    basis, indicator, _ = labelled(200, 30, 4)
+    order, ones = np.random.default_rng(0).permutation(200), np.ones(200)
+    fitted, shuffled = (multinomial_ridge(basis[o], indicator[o], ones) for o in (np.arange(200), order))
+    for shortcut in (leave_one_out_in_sets, leave_one_out_along_own):
+        straight = shortcut(basis, indicator, ones, ones, fitted)
+        other = shortcut(basis[order], indicator[order], ones, ones, shuffled)
+        if shortcut is leave_one_out_along_own:
+            straight, other = straight[0], other[0]
+        assert_allclose(other, straight[order], atol=0.02)
 
 
 def test_few_and_many_columns_are_one_covariance():

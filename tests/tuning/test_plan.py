@@ -12,10 +12,14 @@ import pytest
 from foldless import GAMPClassifier, SparseClassifier
 from foldless.datasets import make_class_means
 from foldless.tuning.plan import (
+    ALONG_OWN,
+    BACKGROUND_OF_WORDS,
+    BACKGROUND_SCORE_VARIANCE,
     EM_ITERATIONS,
     EM_ITERATIONS_OF_MANY,
+    IN_SETS,
     INFORMED,
-    N_PARTS,
+    ONE_BY_ONE,
     PATIENCE,
     RARE,
     RIDGES,
@@ -24,6 +28,7 @@ from foldless.tuning.plan import (
     TOLERANCE,
     TOLERANCE_OF_MANY,
     TOLERATED_EXCESS,
+    WORD_TOLERANCE,
     Budget,
     DensePlan,
     Plan,
@@ -31,9 +36,11 @@ from foldless.tuning.plan import (
     Recipe,
     SparsePlan,
     exact_cost,
+    kernel_cost,
     plan,
     requested,
     ridge_loo_cost,
+    ridge_sets_cost,
 )
 from foldless.tuning.record import FLAGS
 from foldless.tuning.survey import Facts
@@ -62,7 +69,7 @@ WORDS = {"median_nonzero_fraction": 0.01}
 LARGE = (20_000, 40_000)
 
 # Name, facts, then what is expected: path; solver, starts, polish, integrate of the sparse model; solver,
-# recipes, per occurrence, parts of the dense ones; flags; codes of the reasons.
+# recipes, per occurrence, how the dense ones leave out; flags; codes of the reasons.
 CASES: dict[str, tuple[Facts, tuple[Any, ...], tuple[Any, ...] | None, tuple[str, ...], tuple[str, ...]]] = {
     "independent": (
         facts(60, 2000),
@@ -95,42 +102,56 @@ CASES: dict[str, tuple[Facts, tuple[Any, ...], tuple[Any, ...] | None, tuple[str
     "independent words": (
         facts(600, 3000, **WORDS),
         ("independent words", "GAMP", MEANS, False, False),
-        ("GAMP", RIDGES_BY_MESSAGES, True, 0),
+        ("GAMP", RIDGES_BY_MESSAGES, True, ONE_BY_ONE),
         (),
         ("independent", "mostly-zeros"),
     ),
     "correlated, wide": (
         facts(60, 2000, **CORRELATED),
         ("exact", "EP", PLAIN, False, False),
-        ("kernel EP", INFORMED, False, 0),
+        ("kernel EP", INFORMED, False, ONE_BY_ONE),
         (),
         ("correlated",),
     ),
     "correlated, tall": (
         facts(2000, 60, **CORRELATED),
         ("exact", "EP", PLAIN, False, False),
-        ("EP", RIDGES, False, 0),
+        ("EP", RIDGES, False, ONE_BY_ONE),
         (),
         ("correlated",),
     ),
     "correlated words": (
-        facts(60, 2000, **CORRELATED, **WORDS),
+        facts(1360, 3289, **CORRELATED, **WORDS),
+        ("exact", "BackgroundEP", PLAIN, False, False),
+        ("BackgroundEP", (BACKGROUND_OF_WORDS,), True, ONE_BY_ONE),
+        (),
+        ("correlated", "mostly-zeros", "in-kernel"),
+    ),
+    "correlated words, very many of them": (
+        facts(2000, 400_000, **CORRELATED, **WORDS),
+        ("exact", "BackgroundEP", PLAIN, False, False),
+        ("BackgroundEP", (BACKGROUND_OF_WORDS,), True, ONE_BY_ONE),
+        (),
+        ("correlated", "mostly-zeros", "in-kernel"),
+    ),
+    "correlated words, fewer than documents": (
+        facts(2000, 500, **CORRELATED, **WORDS),
         ("exact", "EP", PLAIN, False, False),
-        ("EP", RIDGES, True, 0),
+        ("EP", RIDGES, True, ONE_BY_ONE),
         (),
         ("correlated", "mostly-zeros"),
     ),
     "correlated, too large": (
         facts(*LARGE, **CORRELATED),
         ("diagonal", "GAMP", (*PLAIN, *MEANS), False, False),
-        ("GAMP", RIDGES_BY_MESSAGES, False, 0),
+        ("GAMP", RIDGES_BY_MESSAGES, False, ONE_BY_ONE),
         ("diagonal-covariances",),
         ("correlated", "too-large"),
     ),
     "correlated words, too large": (
         facts(*LARGE, **CORRELATED, **WORDS),
         ("diagonal", "GAMP", (*PLAIN, *MEANS), False, False),
-        ("GAMP", RIDGES_BY_MESSAGES, True, 0),
+        ("GAMP", RIDGES_BY_MESSAGES, True, ONE_BY_ONE),
         ("diagonal-covariances",),
         ("correlated", "mostly-zeros", "too-large"),
     ),
@@ -144,49 +165,56 @@ CASES: dict[str, tuple[Facts, tuple[Any, ...], tuple[Any, ...] | None, tuple[str
     "four classes, independent words": (
         facts(600, 3000, 4, **WORDS),
         ("independent words", "GAMP", MEANS, False, False),
-        ("Newton", SEARCHED_RIDGES, True, 0),
+        ("Newton", SEARCHED_RIDGES, True, ONE_BY_ONE),
         (),
         ("independent", "mostly-zeros"),
     ),
     "four classes, more samples than features": (
         facts(2000, 60, 4),
         ("exact", "EP", PLAIN, False, False),
-        ("Newton", SEARCHED_RIDGES, False, 0),
+        ("Newton", SEARCHED_RIDGES, False, ONE_BY_ONE),
         (),
         ("independent",),
     ),
     "four classes, correlated": (
         facts(60, 2000, 4, **CORRELATED),
         ("exact", "EP", PLAIN, False, False),
-        ("Newton", SEARCHED_RIDGES, False, 0),
+        ("Newton", SEARCHED_RIDGES, False, ONE_BY_ONE),
         (),
         ("correlated",),
     ),
     "four classes, correlated words": (
         facts(60, 2000, 4, **CORRELATED, **WORDS),
         ("exact", "EP", PLAIN, False, False),
-        ("Newton", SEARCHED_RIDGES, True, 0),
+        ("Newton", SEARCHED_RIDGES, True, ONE_BY_ONE),
         (),
         ("correlated", "mostly-zeros"),
     ),
     "four classes, correlated, large": (
         facts(1500, 3000, 4, **CORRELATED),
         ("diagonal", "GAMP", (*MEANS, *PLAIN), False, False),
-        ("Newton", SEARCHED_RIDGES, False, 0),
+        ("Newton", SEARCHED_RIDGES, False, IN_SETS),
         ("diagonal-covariances",),
-        ("correlated", "too-large"),
+        ("correlated", "too-large", "in-sets"),
     ),
-    "four classes, correlated, left out in parts": (
-        facts(3000, 4000, 4, **CORRELATED),
+    "twenty classes of words, more samples than features": (
+        facts(13_000, 1000, 20, **CORRELATED, **WORDS),
         ("diagonal", "GAMP", (*MEANS, *PLAIN), False, False),
-        ("Newton", SEARCHED_RIDGES, False, N_PARTS),
+        ("Newton", SEARCHED_RIDGES, True, ALONG_OWN),
         ("diagonal-covariances",),
-        ("correlated", "too-large", "parts"),
+        ("correlated", "mostly-zeros", "too-large", "along-own-scores"),
+    ),
+    "pixels": (
+        facts(3500, 784, **CORRELATED),
+        ("exact", "EP", PLAIN, False, False),
+        ("Newton", SEARCHED_RIDGES, False, ONE_BY_ONE),
+        (),
+        ("correlated", "one-curvature"),
     ),
     "four classes, correlated words, too large": (
         facts(*LARGE, 4, **CORRELATED, **WORDS),
         ("diagonal", "GAMP", (*MEANS, *PLAIN), False, False),
-        ("GAMP", SEARCHED_RIDGES, True, 0),
+        ("GAMP", SEARCHED_RIDGES, True, ONE_BY_ONE),
         ("diagonal-covariances",),
         ("correlated", "mostly-zeros", "too-large"),
     ),
@@ -200,7 +228,7 @@ CASES: dict[str, tuple[Facts, tuple[Any, ...], tuple[Any, ...] | None, tuple[str
     "many rows of correlated columns": (
         facts(500_000, 300, **CORRELATED),
         ("diagonal", "GAMP", (*PLAIN, *MEANS), False, False),
-        ("GAMP", RIDGES_BY_MESSAGES, False, 0),
+        ("GAMP", RIDGES_BY_MESSAGES, False, ONE_BY_ONE),
         ("diagonal-covariances",),
         ("correlated", "too-large", "many-rows"),
     ),
@@ -239,7 +267,7 @@ def test_the_table_of_cases(name: str) -> None:
         assert found.dense is None
     else:
         assert found.dense is not None
-        got = found.dense.solver, found.dense.recipes, found.dense.per_occurrence, found.dense.n_parts
+        got = found.dense.solver, found.dense.recipes, found.dense.per_occurrence, found.dense.left_out
         assert got == dense
     assert found.flags == flags
     assert tuple(reason.code for reason in found.reasons) == reasons
@@ -256,20 +284,32 @@ def test_what_follows_from_the_path(name: str) -> None:
     found = plan(given)
     sparse, dense = found.sparse, found.dense
     assert sparse.prior == ("row-sparse" if many else "spike-and-slab")
-    assert sparse.credible_sets == (found.path == "exact" and not many)
+    of_words = sparse.solver == "BackgroundEP"
+    wide = found.path == "exact" and given.n_features > given.total_weight
+    background = BACKGROUND_OF_WORDS.score_variance if of_words else BACKGROUND_SCORE_VARIANCE * wide
+    assert sparse.background == background
+    assert sparse.credible_sets == (found.path == "exact" and not many and not of_words)
     assert sparse.judged_by_left_out == (found.path == "diagonal" and many)
-    assert (sparse.fallback is not None) == (found.path == "exact" and many)
+    if many:
+        assert (sparse.fallback is not None) == (found.path == "exact")
+    else:
+        # What stands over a background has nothing to fall back on, and what is too large cannot.
+        may = not background and given.n_free > 0 and not found.because("too-large")
+        assert (sparse.fallback is not None) == may
+        assert not may or sparse.fallback.background == BACKGROUND_SCORE_VARIANCE
     if found.path in ("exact", "diagonal"):
-        assert sparse.tolerance == (TOLERANCE_OF_MANY if many else TOLERANCE)
+        of_two = WORD_TOLERANCE if of_words else TOLERANCE
+        assert sparse.tolerance == (TOLERANCE_OF_MANY if many else of_two)
         assert sparse.patience == PATIENCE
     if found.path == "diagonal":
         assert sparse.variances == ("rank-one" if many else "per-coordinate")
         assert sparse.em_iterations == (0 if many else EM_ITERATIONS)
     if dense is not None:
-        assert dense.searched == many
+        assert dense.searched == (many or dense.solver == "Newton")
         assert dense.if_worthwhile == (found.path == "independent words" and not many)
         # Of message passing between two classes, narrow ridges and wide ones; labels may be wrong elsewhere.
-        assert all(recipe.flip_prob == 0 for recipe in dense.recipes) == (many or dense.solver == "GAMP")
+        all_right = many or of_words or dense.solver in ("GAMP", "Newton")
+        assert all(recipe.flip_prob == 0 for recipe in dense.recipes) == all_right
     assert set(found.flags) <= FLAGS.keys()
 
 
@@ -283,13 +323,19 @@ def test_where_exact_covariances_of_several_classes_do_not_settle_message_passin
 
 # What each budget decides, and what it costs there.
 BUDGETS = [
-    ("exact", facts(60, 2000, **CORRELATED), exact_cost(60, 2000), lambda p: p.path == "exact"),
+    ("exact", facts(2000, 60, **CORRELATED), exact_cost(2000, 60), lambda p: p.path == "exact"),
+    (
+        "exact_over_background",
+        facts(60, 2000, **CORRELATED),
+        exact_cost(60, 2000),
+        lambda p: p.path == "exact",
+    ),
     ("polish", facts(60, 2000), exact_cost(60, 2000), lambda p: p.sparse.polish),
     ("integrate", facts(60, 2000), exact_cost(60, 2000), lambda p: p.sparse.integrate),
     (
         "tune_many",
-        facts(60, 2000, 4, **CORRELATED),
-        exact_cost(60, 2000, 4),
+        facts(2000, 60, 4, **CORRELATED),
+        exact_cost(2000, 60, 4),
         lambda p: p.sparse.em_iterations == EM_ITERATIONS_OF_MANY,
     ),
     (
@@ -302,8 +348,15 @@ BUDGETS = [
         "ridge_left_out",
         facts(300, 4000, 4, **CORRELATED),
         ridge_loo_cost(300, 300, 4),
-        lambda p: p.dense.n_parts == 0,
+        lambda p: p.dense.left_out == ONE_BY_ONE,
     ),
+    (
+        "ridge_sets",
+        facts(3000, 4000, 4, **CORRELATED),
+        ridge_sets_cost(3000, 3000, 4),
+        lambda p: p.dense.left_out == IN_SETS,
+    ),
+    ("ridge_ep", facts(2000, 60, **CORRELATED), exact_cost(2000, 60), lambda p: p.dense.solver == "EP"),
 ]
 
 
@@ -311,7 +364,7 @@ BUDGETS = [
 def test_a_budget_is_spent_to_the_last_operation_and_not_beyond(
     name: str, given: Facts, cost: float, done: Any
 ) -> None:
-    base = Budget(exact=0.0) if name.startswith("ridge") else Budget()
+    base = Budget(exact=0.0) if name.startswith("ridge") and name != "ridge_ep" else Budget()
     assert done(plan(given, replace(base, **{name: cost})))
     assert not done(plan(given, replace(base, **{name: np.nextafter(cost, 0.0)})))
 
@@ -332,6 +385,18 @@ def test_columns_are_words_below_a_share_of_rows() -> None:
     assert plan(replace(given, median_nonzero_fraction=RARE)).path == "independent"
     less = float(np.nextafter(RARE, 0.0))
     assert plan(replace(given, median_nonzero_fraction=less)).path == "independent words"
+
+
+def test_correlated_words_are_solved_among_samples_where_that_costs_less() -> None:
+    given = facts(1000, 5000, **CORRELATED, **WORDS)
+    cost = kernel_cost(1000)
+    assert plan(given, Budget(exact=cost)).sparse.solver == "BackgroundEP"
+    assert plan(given, Budget(exact=float(np.nextafter(cost, 0.0)))).sparse.solver == "GAMP"
+    # With few words, matrices of words by words are smaller.
+    solvers = {p: plan(facts(1000, p, **CORRELATED, **WORDS)).sparse.solver for p in (600, 700)}
+    assert [exact_cost(1000, p) >= cost for p in solvers] == [False, False]
+    assert set(solvers.values()) == {"EP"}
+    assert plan(facts(1000, 800, **CORRELATED, **WORDS)).sparse.solver == "BackgroundEP"
 
 
 def test_informed_ridges_are_for_more_features_than_samples_as_they_count() -> None:
@@ -367,7 +432,7 @@ def test_groups_are_left_out_where_exact_covariances_can_be_afforded(n_classes: 
     found = plan(given, groups=True)
     assert (found.path, found.left_out, found.flags) == ("exact", "groups", ())
     assert found.because("groups")
-    found = plan(given, Budget(exact=0.0), groups=True)
+    found = plan(given, Budget(exact=0.0, exact_over_background=0.0), groups=True)
     assert (found.path, found.left_out) == ("independent", "samples")
     assert "groups-not-left-out" in found.flags
     assert found.because("groups") is None
@@ -444,7 +509,7 @@ def test_a_plan_is_a_value() -> None:
 
 
 def test_recipes_have_codes_and_names() -> None:
-    assert [recipe.code for recipe in INFORMED[::2]] == ["ridge", "informed", "strongly-informed"]
+    assert [recipe.code for recipe in INFORMED] == ["ridge", "informed", "strongly-informed"]
     names = [recipe.name for recipe in (*RIDGES, *INFORMED)]
     assert len(set(names)) == len(names)
     assert Recipe(10.0, 0.1).name == "ridge, score variance 10, labels may be wrong"

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 from scipy import sparse
-from scipy.special import log_softmax
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -17,12 +16,14 @@ from sklearn.preprocessing import StandardScaler
 from foldless import SparseClassifier
 from foldless.problem import Outcome
 from foldless.tuning.models import sparse as sparse_model
-from foldless.tuning.models.newton_ridges import newton_ridges, parts_of
-from foldless.tuning.models.ridges import searched
-from foldless.tuning.plan import N_PARTS, SEARCHED_RIDGES, DensePlan
+from foldless.tuning.models.newton_ridges import newton_ridges
+from foldless.tuning.models.ridges import ridges, searched
+from foldless.tuning.plan import SEARCHED_RIDGES, DensePlan, Recipe
 from foldless.tuning.record import DIAGONAL_COVARIANCES, FELL_BACK, Recorder
 from foldless.tuning.survey import survey
 from reference.planned import INDEPENDENT, NEVER_EXACT, Planned, table_of
+
+RECIPES = (Recipe(1.0), Recipe(10.0), Recipe(100.0))
 
 
 def log_loss(model, X, y):
@@ -79,30 +80,27 @@ def test_text_is_averaged_with_ridges_and_leave_one_out_is_kept(exact):
     assert loss < log_loss(alone, X[test], y[test]) - 0.02
 
 
-def left_out_scores(table, n_parts):
-    dense = DensePlan("Newton", SEARCHED_RIDGES, searched=True, n_parts=n_parts)
-    return {model.name: model.left_out.mean for model in newton_ridges(table, dense, None, Recorder())}
-
-
-def test_left_out_in_parts_is_nearly_left_out_one_by_one():
-    X, y = load_digits(return_X_y=True)
-    table = table_of(X[:300], y[:300] + 1)
-    one_by_one, in_parts = left_out_scores(table, 0), left_out_scores(table, N_PARTS)
-    assert one_by_one.keys() == in_parts.keys()
-    own = np.arange(300), y[:300]
-    for name, scores in one_by_one.items():
-        one, part = (-log_softmax(z, axis=1)[own] for z in (scores, in_parts[name]))
-        assert abs(np.mean(part - one)) < 3 * np.std(part - one) / np.sqrt(300) + 0.1 * one.mean()
-        assert np.corrcoef(one, part)[0, 1] > 0.8
-
-
-def test_parts_have_all_classes_and_do_not_depend_on_the_order_of_rows():
+@pytest.mark.parametrize("weighted", [False, True])
+def test_two_classes_are_those_of_expectation_propagation(weighted):
     rng = np.random.default_rng(0)
-    X, y = rng.standard_normal((60, 8)), np.arange(60) % 3
-    parts, order = parts_of(table_of(X, y + 1), N_PARTS), rng.permutation(60)
-    assert_array_equal(parts_of(table_of(X[order], y[order] + 1), N_PARTS), parts[order])
-    for part in range(N_PARTS):
-        assert_array_equal(np.bincount(y[parts == part]), [4, 4, 4])
+    X = rng.standard_normal((2000, 8)) + rng.standard_normal((2000, 1))
+    y = np.where(X[:, :5].sum(axis=1) + 2 * rng.logistic(size=2000) > 0, 1.0, -1.0)
+    weight = rng.choice([0.0, 1.0, 2.0], 2000) if weighted else None
+    table = table_of(X, y, weight)
+    newton = newton_ridges(table, DensePlan("Newton", RECIPES, searched=True), None, Recorder())
+    by_ep, _ = ridges(table, DensePlan("EP", RECIPES), None, Recorder())
+    in_use, of_name = table.sample_weight > 0, {model.name: model for model in by_ep}
+    assert len(newton) >= 2
+    for one in newton:
+        other = of_name[one.name]
+        # A mode is a little further out than a mean; they are nearer than the doubt about either.
+        doubt = np.sqrt(other.left_out.var)
+        assert np.all(np.abs(one.left_out.mean - other.left_out.mean)[in_use] < 0.5 * doubt[in_use])
+        assert_allclose(one.left_out.var[in_use], other.left_out.var[in_use], rtol=0.3)
+        assert_allclose(one.weights().mean, other.weights().mean, atol=0.1)
+        assert_allclose(one.weights().var, other.weights().var, rtol=0.15)
+        losses = [-table.share @ table.log_density(m.channel.log_proba(*m.left_out)) for m in (one, other)]
+        assert_allclose(*losses, rtol=0.01)
 
 
 def test_columns_that_are_mostly_zeros_are_told_in_any_storage():

@@ -105,3 +105,24 @@ def test_class_means_settle_what_labels_alone_do_not(monkeypatch):
     assert [run.used for run in model.record_.of("sparse", "fit")] == [False, True]
     assert share_of_sparse(model) > 0.5
     assert model.outcome_.trustworthy
+
+
+def test_correlated_words_have_few_effects_over_a_ridge():
+    """Topics correlate words, and a few common words tell the classes apart."""
+    rng = np.random.default_rng(0)
+    X, _ = documents(2000, 3000, seed=3)
+    words = np.flatnonzero(np.asarray((X > 0).mean(axis=0)).ravel() > 0.1)
+    true = rng.choice(words, 6, replace=False)
+    scores = 4.0 * (X[:, true] > 0) @ np.where(np.arange(6) % 2, 1.0, -1.0)
+    y = np.where(rng.logistic(size=2000) < scores, 1, -1)
+    train, test = slice(0, 400), slice(400, None)
+    model = Planned().but(**CORRELATED).fit(X[train], y[train])
+    assert model.solver_ == "BackgroundEP"
+    assert model.plan_.because("in-kernel")
+    assert [run.solver for run in model.record_.runs] == ["BackgroundEP"] * 2
+    assert all(run.outcome.trustworthy for run in model.record_.runs)
+    assert set(model.get_support(fdr=0.1, indices=True)) <= set(true)
+    assert len(model.get_support(fdr=0.1, indices=True)) >= 3
+    probability = model.predict_proba(X[test])[:, 1]
+    loss = -np.mean(np.log(np.where(y[test] > 0, probability, 1 - probability)))
+    assert abs(loss - model.loo_log_loss_) < 3 * 0.5 * np.sqrt(1 / 400 + 1 / 1600)

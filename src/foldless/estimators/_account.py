@@ -9,9 +9,10 @@ from foldless.channels import Channel, FlippedLabels
 from foldless.component import Component
 from foldless.estimators._summary import Parameter, Sentence, said
 from foldless.priors import Prior
+from foldless.solvers.multinomial_ridge import SETS
 from foldless.tuning.em import without_base
 from foldless.tuning.models.sparse import CLASS_MEANS, PLAIN
-from foldless.tuning.plan import Plan
+from foldless.tuning.plan import ALONG_OWN, IN_SETS, ONE_BY_ONE, Plan
 from foldless.tuning.portfolio import ModelShare
 from foldless.tuning.record import Record, Run
 
@@ -20,6 +21,8 @@ SOLVERS = {
     "HyGAMP": "hybrid generalised approximate message passing (Byrne 2015)",
     "VAMP": "vector approximate message passing (Schniter et al. 2016)",
     "EP": "expectation propagation with exact covariances (Minka 2001; Hernández-Lobato et al. 2015)",
+    "BackgroundEP": "expectation propagation over a Gaussian background, in kernels of samples (Minka 2001; "
+    "Zhou et al. 2013)",
     "EdgeMessages": "belief propagation with a message on every edge",
     "kernel EP": "expectation propagation in kernels of samples (Minka 2001)",
     "Newton": "Newton's method",
@@ -33,6 +36,7 @@ VARIANTS = {
 PRIORS = {
     "SpikeAndSlab": "a spike-and-slab prior on the weights",
     "RowSparse": "a spike-and-slab prior by which a feature matters for all classes or for none",
+    "OverBackground": "a spike-and-slab prior over a Gaussian background on the weights",
     "Gaussian": "a Gaussian prior on the weights",
     "Laplace": "a Laplace prior on the weights",
     "ElasticNet": "an elastic-net prior on the weights",
@@ -297,6 +301,14 @@ def planned(plan: Plan) -> tuple[str, ...]:
 
 CAVITIES = "read off the cavity distributions of the same fit (Opper and Winther 2000)"
 FROM_CAVITIES = said(f"leave-one-out, {CAVITIES}", ("left out", "samples"), ("left out by", "cavities"))
+# How samples are left out of ridges by Newton's method.
+RIDGES_LEFT_OUT = {
+    "groups": "by refits without each group",
+    ONE_BY_ONE: "by taking out a sample's own quadratic",
+    IN_SETS: f"by a Newton step without a {SETS}th of the samples at a time",
+    ALONG_OWN: "by taking out a sample's own quadratic along the score of its class, with the factor that "
+    "Newton steps without half of the samples show",
+}
 
 
 def left_out_words(plan: Plan) -> Sentence:
@@ -305,11 +317,9 @@ def left_out_words(plan: Plan) -> Sentence:
     one = "leaving out one group at a time" if of == "groups" else "leave-one-out"
     how, claims = f"{one}, {CAVITIES}", [("left out", of), ("left out by", "cavities")]
     if dense is not None and dense.solver == "Newton":
-        parts = f"{dense.n_parts} parts of the samples in turn" if dense.n_parts else "each group"
-        one_by_one = of == "samples" and not dense.n_parts
-        how += " and, of ridges, "
-        how += "by taking out a sample's own quadratic" if one_by_one else f"by refits without {parts}"
-        claims.append(("ridges left out", f"{dense.n_parts} parts" if dense.n_parts else of))
+        by = "groups" if of == "groups" else dense.left_out
+        how += f" and, of ridges, {RIDGES_LEFT_OUT[by]}"
+        claims.append(("ridges left out", by))
     elif dense is not None and dense.solver == "kernel EP":
         how += ", the variances of informed ridges being made without what is left out"
         claims.append(("informed without", of))

@@ -33,7 +33,7 @@ from foldless.tuning.models.sparse import PLAIN
 from foldless.tuning.path import Result
 from foldless.tuning.plan import Budget, Plan
 from foldless.tuning.portfolio import Average
-from foldless.tuning.record import Record, Recorder
+from foldless.tuning.record import UNSETTLED, Record, Recorder
 from foldless.tuning.table import Layout, LeftOut, Table
 
 TWO_CLASSES_ONLY = {
@@ -154,7 +154,7 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
         return super().predict_proba(X)
 
     def get_support(self, fdr: float | None = None, *, indices: bool = False) -> NDArray[Any]:
-        """The features selected at a false discovery rate.
+        """The features selected at a false discovery rate; none by a fit that did not settle (`flags_`).
 
         Parameters
         ----------
@@ -169,7 +169,8 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
         mask = np.zeros(self.inclusion_probability_.size, dtype=bool)
         # What is kept by decree is no discovery: it must not make room for false ones.
         free = np.setdiff1d(np.arange(mask.size), self._always_kept)
-        mask[free] = select(self.inclusion_probability_[free], self.fdr if fdr is None else fdr)
+        if not any(flag.code == UNSETTLED.code for flag in self.flags_):
+            mask[free] = select(self.inclusion_probability_[free], self.fdr if fdr is None else fdr)
         mask[self._always_kept] = True
         return np.flatnonzero(mask) if indices else mask
 

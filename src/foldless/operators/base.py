@@ -109,6 +109,15 @@ class Operator(ABC):
     def columns(self, indices: ArrayLike) -> NDArray[np.float64]:
         """A dense float64 copy of a few columns, for plots and diagnostics."""
 
+    def gram(self, weight_var: Array) -> NDArray[np.float64]:
+        """X diag(weight_var) Xᵀ: what independent weights of these variances make of scores."""
+        root, products = np.sqrt(weight_var), np.zeros((self.shape[0], self.shape[0]))
+        for columns, tile in self.dense_columns():
+            tile *= root[columns]
+            # Of one array with itself only a triangle is computed.
+            products += tile @ tile.T
+        return products
+
     def dense_tile(self, rows: slice, columns: slice) -> NDArray[np.float64]:
         """A dense float64 copy of some rows of some columns, the caller's to overwrite.
 
@@ -165,6 +174,10 @@ class Storage(Operator):
         for columns, tile in self.dense_columns():
             found[columns] = sample_weight @ (tile != 0)
         return found
+
+    def centred_gram(self, weight_var: Array, center: Array) -> NDArray[np.float64] | None:
+        """(X - center) diag(weight_var) (X - center)ᵀ; None if dense tiles are as good a way to it."""
+        return None
 
     def some_rows(self, rows: NDArray[np.intp]) -> Storage:
         """A copy of these rows in memory, as an operator of their own; positions ascend.

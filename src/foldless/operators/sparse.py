@@ -29,8 +29,8 @@ LEAST_ENTRIES_PER_SUM = 4
 # Entries of a block (12 MB with their places): it must survive in the last cache until the way back, and
 # every block is a round of small array operations in `row_step`.
 BLOCK_ENTRIES = 1 << 20
-# Loading numba takes longer than many sweeps over fewer entries than these.
-LEAST_ENTRIES = 1 << 16
+# Loading numba takes as long as two hundred sweeps over as many entries without it.
+LEAST_ENTRIES = 1 << 18
 
 # A pair of arrays: for products with entries, and for those with squares, which is empty if there are none.
 Both = tuple[Array, Array]
@@ -125,6 +125,20 @@ class Sparse(Tiled):
 
     def dense_tile(self, rows: slice, columns: slice) -> NDArray[np.float64]:
         return np.asarray(self.X[rows, columns].toarray(), dtype=np.float64)
+
+    def centred_gram(self, weight_var: Array, center: Array) -> NDArray[np.float64]:
+        """Over stored entries; columns without a zero, whose centre may be far off, are dense."""
+        var = np.where(self._complete, 0.0, weight_var)
+        entries = self.X.astype(np.float64)
+        scaled = entries @ sparse.diags_array(var)
+        products = (scaled @ entries.T).toarray()
+        of_center = scaled @ center
+        products -= of_center[:, np.newaxis]
+        products += float(var @ center**2) - of_center
+        if self._complete.any():
+            tile = self.columns(np.flatnonzero(self._complete)) - center[self._complete]
+            products += (tile * weight_var[self._complete]) @ tile.T
+        return products
 
     def _values(self) -> TileSource:
         if self._views is not None:

@@ -147,6 +147,10 @@ class Standardized(Operator):
         column = np.where(self.constant, 0.0, float(np.sum(sample_weight)))
         return self.score_variances(np.ones(self.shape[1])), column
 
+    def gram(self, weight_var: Array) -> NDArray[np.float64]:
+        found = self.operator.centred_gram(weight_var / self.scale**2, self.center)
+        return super().gram(weight_var) if found is None else found
+
     def columns(self, indices: ArrayLike) -> NDArray[np.float64]:
         positions = column_positions(indices, self.shape[1])
         return (self.operator.columns(positions) - self.center[positions]) / self.scale[positions]
@@ -237,6 +241,11 @@ class WithIntercept(Operator):
     def squared_norms(self, sample_weight: Array) -> tuple[Array, Array]:
         row, column = self.operator.squared_norms(sample_weight)
         return row + self._ones, np.append(column, self._ones @ sample_weight)
+
+    def gram(self, weight_var: Array) -> NDArray[np.float64]:
+        products = self.operator.gram(weight_var[:-1])
+        products += weight_var[-1] * np.multiply.outer(self._ones, self._ones)
+        return products
 
     def columns(self, indices: ArrayLike) -> NDArray[np.float64]:
         positions = column_positions(indices, self.shape[1])

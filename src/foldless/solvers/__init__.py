@@ -1,5 +1,6 @@
 """Solvers turn a problem into a solution."""
 
+from foldless.solvers.background_ep import BackgroundEP
 from foldless.solvers.edges import EdgeMessages
 from foldless.solvers.ep import EP, ClusteredEP
 from foldless.solvers.gamp import GAMP
@@ -13,6 +14,7 @@ __all__ = [
     "GAMP",
     "VAMP",
     "AdaptiveDamping",
+    "BackgroundEP",
     "ClusteredEP",
     "ConstantDamping",
     "EdgeMessages",

@@ -51,7 +51,7 @@ LEAST_CORRELATION = 0.5
 # than not. Even t equal columns, of which one is in, are seeds: 1/t each, unless the prior expects t of them.
 LEAST_GAIN = 2.0
 # A cluster that is expected to hold fewer features than this has little to be judged.
-LEAST_MASS = 0.2
+LEAST_MASS = 0.5
 # More columns than this in one cluster cannot be told apart by anyone, nor their configurations be visited.
 LARGEST_CLUSTER = 24
 # So many seeds are compared with all columns, at the most.

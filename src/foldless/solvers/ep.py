@@ -126,6 +126,10 @@ class EPState(PacedState):
     cluster_sites: tuple[ClusterSite, ...] = field(default=(), kw_only=True)
     clusters: tuple[Cluster, ...] = field(default=(), kw_only=True)
 
+    def problem_of(self, problem: Problem) -> Problem:
+        """The problem of the weights that these sites are of: all of them."""
+        return problem
+
     @property
     def cavity_mean(self) -> Array:
         return self.weight_cavities.mean
@@ -380,6 +384,7 @@ def left_out_groups(problem: Problem, state: EPState, group: NDArray[np.intp]) -
     Samples that are a group of their own have their ordinary cavities, and so have those of a group without
     which there is no posterior.
     """
+    problem = state.problem_of(problem)
     alone = score_cavities(state.gaussian.scores, state.sites, problem.sample_weight, problem.sample_weight)
     mean, var = alone.mean.copy(), alone.var.copy()
     several = np.flatnonzero(np.bincount(group) > 1)

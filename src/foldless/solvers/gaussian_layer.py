@@ -88,6 +88,15 @@ class Tiles:
         self._kept = list(made)
         return iter(self._kept)
 
+    def opened(self, sites: Sites, sample_weight: Array, free: Positions) -> Opened:
+        """All but the prior sites of the free weights, which must include every site that is not positive.
+
+        With more samples than weights all weights are free, whatever is asked for.
+        """
+        if self.by_columns:
+            return _HeldIntegrated(self, sites, sample_weight, free)
+        return _AllFree(self, sites, sample_weight)
+
     def columns(self, positions: Positions) -> Array:
         """A few columns, in ascending order of their positions."""
         if not (self.by_columns and self._kept is not None):
@@ -195,16 +204,6 @@ class Gaussian(NamedTuple):
         mean, var, precision, slope = map(side_by_side, zip(*(part[:4] for part in parts), strict=True))
         scores = Scores.side_by_side([part.scores for part in parts])
         return cls(mean, var, precision, slope, scores, sum(part.log_normaliser for part in parts))
-
-
-def opened_layer(tiles: Tiles, sites: Sites, sample_weight: Array, free: Positions) -> Opened:
-    """All but the prior sites of the free weights, which must include every site that is not positive.
-
-    With more samples than weights all weights are free, whatever is asked for.
-    """
-    if tiles.by_columns:
-        return _HeldIntegrated(tiles, sites, sample_weight, free)
-    return _AllFree(tiles, sites, sample_weight)
 
 
 def without_labels(operator: Operator, prior_precision: Array, prior_shift: Array) -> Gaussian:
@@ -317,23 +316,21 @@ class Opened(ABC):
         """The Gaussian of all sites, with these of the free weights."""
 
 
-class _HeldIntegrated(Opened):
-    """Held weights integrated in M x M matrices, for N > M."""
+class HeldKernel(Opened):
+    """Held weights integrated in M x M matrices, of which only what they make of scores is known."""
 
-    def __init__(self, tiles: Tiles, sites: Sites, sample_weight: Array, free: Positions) -> None:
-        self.tiles, self.free, self.free_columns = tiles, free, tiles.columns(free)
-        precision = sites.prior_precision.copy()
-        precision[free] = np.inf
-        self.spread = 1.0 / precision
-        prior_mean, root_spread = self.spread * sites.prior_shift, np.sqrt(self.spread)
-        n_samples = tiles.shape[0]
+    def __init__(
+        self,
+        kernel: Array,
+        held_scores: Array,
+        free: Positions,
+        free_columns: Array,
+        sites: Sites,
+        sample_weight: Array,
+    ) -> None:
         # What the prior sites of held weights make of scores: covariance and mean.
-        self.kernel, self.held_scores = np.zeros((n_samples, n_samples)), np.zeros(n_samples)
-        for columns, tile in tiles:
-            self.held_scores += tile @ prior_mean[columns]
-            scaled = tile * root_spread[columns].astype(tile.dtype)
-            # Of one array with itself only a triangle is computed.
-            self.kernel += scaled @ scaled.T
+        self.kernel, self.held_scores = kernel, held_scores
+        self.free, self.free_columns = free, free_columns
         self._hear_labels(sites, sample_weight)
 
     def _hear_labels(self, sites: Sites, sample_weight: Array) -> None:
@@ -341,11 +338,13 @@ class _HeldIntegrated(Opened):
         self.label_precision = sample_weight * sites.label_precision
         self.label_shift = sample_weight * sites.label_shift
         self.label_root = root = np.sqrt(self.label_precision)
-        matrix = root[:, np.newaxis] * self.kernel * root
+        scale = root.astype(self.kernel.dtype, copy=False)
+        matrix = self.kernel * scale
+        matrix *= scale[:, np.newaxis]
         matrix.flat[:: root.size + 1] += 1.0
         self.lower, self.log_determinant = _cholesky(matrix)
-        before = self.held_scores + self.kernel @ self.label_shift
-        half = blas.dtrsv(self.lower, root * before, lower=1)
+        before = self.held_scores + self._field(self.label_shift)
+        half = _half(self.lower, (root * before)[:, np.newaxis])[:, 0]
         self.residual = self.label_shift - root * _back(self.lower, half)
         # P_F, in Fortran's order as LAPACK leaves it.
         self.free_half = _half(self.lower, root[:, np.newaxis] * self.free_columns)
@@ -358,8 +357,68 @@ class _HeldIntegrated(Opened):
         return other
 
     def scores(self, block: Block) -> Scores:
-        mean = self.held_scores + self.kernel @ self._residual(block) + self.free_columns @ block.mean
+        mean = self.held_scores + self._field(self._residual(block)) + self.free_columns @ block.mean
         return Scores(mean, *self._score_variances(block))
+
+    def _field(self, row_values: Array) -> Array:
+        """K row_values, in the precision of K."""
+        return np.asarray(self.kernel @ row_values.astype(self.kernel.dtype, copy=False), dtype=np.float64)
+
+    def closed(self, block: Block) -> Gaussian:
+        """Of the free weights; held ones have been integrated."""
+        scores = self.scores(block)
+        square = float(block.site_shift @ block.mean + self.label_shift @ scores.mean)
+        exponent = square + float(self.held_scores @ self._residual(block))
+        exponent -= self.log_determinant + block.log_determinant
+        return Gaussian.of_moments(*block.moments, scores, exponent)
+
+    def _residual(self, block: Block) -> Array:
+        """ρ, the slope of the labels' log density in the scores, at their mean."""
+        return self.residual - self.label_root * _back(self.lower, self.free_half @ block.mean)
+
+    def _explained_by(self, block: Block) -> Array:
+        """(P_F Λ_F^-½)ᵀ: what free weights explain of P."""
+        return _half(block.root, self.free_half.T)
+
+    def _score_variances(self, block: Block) -> tuple[Array, Array]:
+        """Variances of scores, and their precisions without their own labels."""
+        kernel = self.kernel
+        invert = lapack.strtri if self.lower.dtype == np.float32 else lapack.dtrtri
+        inverse = invert(self.lower, lower=1)[0]
+        explained = _squares(self._explained_by(block).astype(inverse.dtype) @ inverse)
+        retained = np.asarray(_squares(inverse) - explained, dtype=np.float64)
+        diagonal, label_precision = kernel.diagonal(), self.label_precision
+        weak = label_precision * diagonal < WEAK_LABEL
+        with np.errstate(divide="ignore", invalid="ignore"):
+            score_var: Array = np.maximum(1.0 - retained, LEAST_RETAINED) / label_precision
+        if weak.any():
+            # 1 - b would cancel: K - K W K and what free weights add, both without it.
+            half = _half(self.lower, self.label_root[:, np.newaxis] * kernel[:, weak])
+            held_var = np.maximum(diagonal[weak] - _squares(half), LEAST_RETAINED * diagonal[weak])
+            columns = self.free_columns[weak] - half.T @ self.free_half
+            score_var[weak] = held_var + _squares(_half(block.root, columns.T))
+        score_var = _floored(score_var)
+        rest_precision = np.where(weak, 1.0 / score_var - label_precision, retained / score_var)
+        return score_var, rest_precision
+
+
+class _HeldIntegrated(HeldKernel):
+    """Held weights and what becomes of them, for N > M."""
+
+    def __init__(self, tiles: Tiles, sites: Sites, sample_weight: Array, free: Positions) -> None:
+        self.tiles = tiles
+        precision = sites.prior_precision.copy()
+        precision[free] = np.inf
+        self.spread = 1.0 / precision
+        prior_mean, root_spread = self.spread * sites.prior_shift, np.sqrt(self.spread)
+        n_samples = tiles.shape[0]
+        kernel, held_scores = np.zeros((n_samples, n_samples)), np.zeros(n_samples)
+        for columns, tile in tiles:
+            held_scores += tile @ prior_mean[columns]
+            scaled = tile * root_spread[columns].astype(tile.dtype)
+            # Of one array with itself only a triangle is computed.
+            kernel += scaled @ scaled.T
+        super().__init__(kernel, held_scores, free, tiles.columns(free), sites, sample_weight)
 
     def closed(self, block: Block) -> Gaussian:
         sites, free, spread = self.sites, self.free, self.spread
@@ -383,33 +442,6 @@ class _HeldIntegrated(Opened):
         square = float(held.prior_shift @ mean + self.label_shift @ scores.mean)
         exponent = square - (of_held + self.log_determinant + block.log_determinant)
         return Gaussian.of_moments(mean, var, data_precision, data_slope, scores, exponent)
-
-    def _residual(self, block: Block) -> Array:
-        """ρ, the slope of the labels' log density in the scores, at their mean."""
-        return self.residual - self.label_root * _back(self.lower, self.free_half @ block.mean)
-
-    def _explained_by(self, block: Block) -> Array:
-        """(P_F Λ_F^-½)ᵀ: what free weights explain of P."""
-        return _half(block.root, self.free_half.T)
-
-    def _score_variances(self, block: Block) -> tuple[Array, Array]:
-        """Variances of scores, and their precisions without their own labels."""
-        kernel = self.kernel
-        inverse = lapack.dtrtri(self.lower, lower=1)[0]
-        retained = _squares(inverse) - _squares(self._explained_by(block) @ inverse)
-        diagonal, label_precision = kernel.diagonal(), self.label_precision
-        weak = label_precision * diagonal < WEAK_LABEL
-        with np.errstate(divide="ignore", invalid="ignore"):
-            score_var: Array = np.maximum(1.0 - retained, LEAST_RETAINED) / label_precision
-        if weak.any():
-            # 1 - b would cancel: K - K W K and what free weights add, both without it.
-            half = _half(self.lower, self.label_root[:, np.newaxis] * kernel[:, weak])
-            held_var = np.maximum(diagonal[weak] - _squares(half), LEAST_RETAINED * diagonal[weak])
-            columns = self.free_columns[weak] - half.T @ self.free_half
-            score_var[weak] = held_var + _squares(_half(block.root, columns.T))
-        score_var = _floored(score_var)
-        rest_precision = np.where(weak, 1.0 / score_var - label_precision, retained / score_var)
-        return score_var, rest_precision
 
 
 class _AllFree(Opened):
@@ -463,7 +495,8 @@ def _cholesky(matrix: Array) -> tuple[Array, float]:
     """L of a matrix L Lᵀ, which is overwritten, and the log determinant of the matrix."""
     if matrix.size == 0:
         return matrix, 0.0
-    lower, info = lapack.dpotrf(matrix.T, lower=1, clean=1, overwrite_a=1)
+    factorise = lapack.spotrf if matrix.dtype == np.float32 else lapack.dpotrf
+    lower, info = factorise(matrix.T, lower=1, clean=1, overwrite_a=1)
     # A matrix with NaN passes LAPACK, and a pivot of infinity leaves zeros.
     if info != 0 or not np.all(np.isfinite(pivots := lower.diagonal())):
         raise NotPositiveDefinite("a pivot is not positive")
@@ -475,13 +508,14 @@ def _half(lower: Array, columns: Array, *, overwrite: bool = False) -> Array:
     if columns.size == 0:
         return columns
     # In C's order columns are the transpose of what BLAS wants, so the system is solved from the right.
-    solve = blas.strsm if columns.dtype == np.float32 else blas.dtrsm
+    solve = blas.strsm if lower.dtype == np.float32 or columns.dtype == np.float32 else blas.dtrsm
     return solve(1.0, lower, columns.T, side=1, lower=1, trans_a=1, overwrite_b=overwrite).T
 
 
 def _back(lower: Array, vector: Array) -> Array:
     """L⁻ᵀ vector."""
-    return blas.dtrsv(lower, vector, lower=1, trans=1)
+    solve = blas.strsv if lower.dtype == np.float32 else blas.dtrsv
+    return solve(lower, vector, lower=1, trans=1)
 
 
 def _inverse_of(lower: Array) -> Array:

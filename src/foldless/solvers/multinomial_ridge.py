@@ -1,10 +1,14 @@
-"""Ridge multinomial regression, dense in its weights, with leave-one-out and leave-one-group-out.
+"""Ridge logistic and multinomial regression, dense in their weights, with samples or groups left out.
 
 Where all columns share the signal, sparsity is the wrong belief. With the prior N(0, 1) on the weights of
 scaled columns B (samples, r), for each of D classes, scores are B W and the posterior is log-concave. Its
 mode is where the dual weights  a = weight (e_y - π)  make  W = Bᵀ a. Newton's method finds it; its equations
 are solved by conjugate gradients, after a change of variables by the Cholesky factor of  I + Bᵀ diag(h) B,
-h the mean curvature of a sample: what is left to them is how samples' curvatures differ between classes.
+h the mean curvature of a sample: what is left to them is how samples' curvatures differ between classes, and
+since the factor was made, which is made anew only when they take long.
+
+Two classes are two columns of indicators. Their scores are opposite at the mode, and the difference, the
+log-odds, is that of a logistic ridge with the prior N(0, 2).
 
 **Leave-one-out.** Let V be the D x D posterior covariance of a sample's scores f under the curvatures
 weight (diag π - π πᵀ) = weight C of all samples. Its own quadratic taken out leaves the covariance
@@ -16,15 +20,32 @@ A_k = I + Bᵀ diag(weight π_k) B and G_k = B A_k⁻¹ Bᵀ give, by Woodbury,
 
 for O(D M³): nothing larger than samples by samples. Groups are few, and each is left out by a refit that
 starts from the fit of all.
+
+**In sets.** That is too much for thousands of samples, columns and several classes: r D x r D is 10 000² and
+more. A small set of samples can be left out by one Newton step without it, by conjugate gradients; those of a
+set hardly miss each other, and equations of all sets are solved together.
+
+**Along the own score.** Of tens of thousands of samples that is too much again. But a label pulls mostly at
+the score of its class, against all others: along  u = e_y - 1/D.  With the weights of all other directions
+held, the curvature there is  h = weight π_y (1 - π_y) D / (D - 1) and
+
+    v = D / (D - 1) bᵀ (I + Bᵀ diag(h) B)⁻¹ b,    q = v / (1 - v π_y (1 - π_y))
+
+are the variances of the score with the label and without it, from one matrix of r x r for each class. The
+score of its own class falls by  q (1 - π_y).  For two classes there are no other directions, and this is
+exact. For more, other weights would follow, and variances are larger, by much the same factor for all
+samples; it is found from some of them, spread over what leaving out costs, left out in sets.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve, lapack, solve_triangular
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, lapack, solve_triangular
+from scipy.optimize import brentq
 from scipy.special import logsumexp, softmax
 
 from foldless.beliefs import Array
@@ -32,9 +53,15 @@ from foldless.solvers.newton import damped_newton
 
 # Newton's decrement, in nats of all samples together: far below what leave-one-out resolves.
 TOLERANCE = 1e-6
-# Of a refit without a group, from which nothing else starts: losses a sample are right to three digits.
-GROUP_TOLERANCE = 1e-4
+# Of fits that are only averaged or compared: losses a sample are right to three digits.
+ROUGH_TOLERANCE = 1e-4
 MAX_ITER = 60
+# A factor is made anew after so many iterations of conjugate gradients, which cost about as much as it.
+STALE = 12
+# Sets that all samples are left out in, and how many of them show by how much the own score falls short.
+SETS, PROBE_SETS = 32, 16
+# Rows that are sure about a class have no say in the scores of that class: this share of all curvature.
+NEGLIGIBLE = 0.001
 # Newton's equations are solved this well, relative to their right-hand side: better ones are not worth it
 # before the last steps, which are short anyway.
 CG_TOLERANCE, CG_ITERATIONS = 0.03, 60
@@ -60,6 +87,8 @@ def multinomial_ridge(
     weight, n_weights = sample_weight[:, np.newaxis], basis.shape[1]
     weights = np.zeros((n_weights, indicator.shape[1])) if start is None else start
 
+    single, metric = basis.astype(np.float32), None
+
     # A point is the weights above the scores, which are linear in them.
     def loss(point: Array) -> float:
         weights, scores = point[:n_weights], point[n_weights:]
@@ -67,9 +96,12 @@ def multinomial_ridge(
         return float(0.5 * np.sum(weights * weights) - sample_weight @ (own - logsumexp(scores, axis=1)))
 
     def expand(point: Array) -> tuple[Array, Array]:
+        nonlocal metric
         share = softmax(point[n_weights:], axis=1)
         descent = basis.T @ (weight * (indicator - share)) - point[:n_weights]
-        step = _newton_step(basis, weight * share, share, descent)
+        if metric is None or metric.iterations > STALE:
+            metric = _Metric(single, share, sample_weight)
+        step = metric.solve(share, descent[:, np.newaxis], CG_TOLERANCE)[:, 0]
         return np.vstack([-descent, np.zeros_like(share)]), np.vstack([step, basis @ step])
 
     begin = np.vstack([weights, basis @ weights])
@@ -77,37 +109,79 @@ def multinomial_ridge(
     return RidgeFit(found.at[:n_weights], found.at[n_weights:], found.converged)
 
 
-def _newton_step(basis: Array, weighted_share: Array, share: Array, gradient: Array) -> Array:
-    """(I + Σ weight C ⊗ b bᵀ)⁻¹ gradient, by preconditioned conjugate gradients."""
-    n_classes = share.shape[1]
-    mean_curvature = np.sum(weighted_share * (1.0 - share), axis=1) / max(n_classes - 1, 1)
+class _Metric:
+    """Solves equations of the curvature, in coordinates in which it is near the identity.
+
+    In single precision: what is solved for is a step, which is followed by others, or a variance.
+    """
+
+    def __init__(self, basis: Array, share: Array, sample_weight: Array) -> None:
+        self.basis, self.weight = basis, sample_weight[:, np.newaxis, np.newaxis].astype(basis.dtype)
+        mean_curvature = sample_weight * np.sum(share * (1.0 - share), axis=1) / max(share.shape[1] - 1, 1)
+        self.factor = _factor(basis, mean_curvature)
+        self.iterations = 0  # that the last solution took
+
+    def solve(
+        self,
+        share: Array,
+        right: Array,
+        tolerance: float,
+        left_out: tuple[NDArray[np.intp], NDArray[np.intp], Array] | None = None,
+    ) -> Array:
+        """(I + Σ weight C ⊗ b bᵀ)⁻¹ right, of shape (r, systems, D), by conjugate gradients.
+
+        `left_out` has samples, the systems that are without them, and shares of weight that these lack.
+        """
+        basis, (n_columns, n_systems, n_classes) = self.basis, right.shape
+        right = right.astype(basis.dtype)
+        of_sample = share[:, np.newaxis, :].astype(basis.dtype)
+
+        def better_of(left: Array) -> Array:
+            flat = left.reshape(n_columns, -1)
+            return np.asarray(cho_solve(self.factor, flat, check_finite=False)).reshape(right.shape)
+
+        def curved(direction: Array) -> Array:
+            moved = (basis @ direction.reshape(n_columns, -1)).reshape(-1, n_systems, n_classes)
+            moved -= np.sum(of_sample * moved, axis=2, keepdims=True)
+            moved *= self.weight * of_sample
+            if left_out is not None:
+                samples, systems, lost = left_out
+                moved[samples, systems] *= 1.0 - lost[:, np.newaxis]
+            return direction + (basis.T @ moved.reshape(moved.shape[0], -1)).reshape(right.shape)
+
+        def product(one: Array, other: Array) -> Array:
+            return np.einsum("rsk,rsk->s", one, other, dtype=np.float64)[:, np.newaxis].astype(basis.dtype)
+
+        step, left = np.zeros_like(right), right
+        direction = better_of(left)
+        size = product(left, direction)
+        enough = tolerance**2 * size
+        self.iterations = 0
+        # A system that is solved stays as it is while others are not.
+        while np.any(going := size > enough) and self.iterations < CG_ITERATIONS:
+            image = curved(direction)
+            length = np.where(going, size / np.where(going, product(direction, image), 1.0), 0.0)
+            step = step + length * direction
+            left = left - length * image
+            better = better_of(left)
+            before, size = size, product(left, better)
+            direction = better + np.where(going, size / np.where(going, before, 1.0), 0.0) * direction
+            self.iterations += 1
+        return np.asarray(step, dtype=np.float64)
+
+
+def _factor(basis: Array, curvature: Array) -> tuple[Array, bool]:
+    """The Cholesky factor of I + Bᵀ diag(curvature) B, in single precision if that is enough."""
     # Of one array with itself only a triangle is computed.
-    scaled = basis * np.sqrt(mean_curvature)[:, np.newaxis]
+    scaled = basis * np.sqrt(curvature).astype(basis.dtype)[:, np.newaxis]
     inner = scaled.T @ scaled
     inner.flat[:: inner.shape[0] + 1] += 1.0
-    factor = cho_factor(inner, lower=True, overwrite_a=True, check_finite=False)
-
-    def curved(direction: Array) -> Array:
-        moved = basis @ direction
-        along = np.sum(share * moved, axis=1, keepdims=True)
-        return direction + basis.T @ (weighted_share * (moved - along))
-
-    step = np.zeros_like(gradient)
-    left = gradient
-    better = cho_solve(factor, left, check_finite=False)
-    direction, size = better, float(np.sum(left * better))
-    enough = CG_TOLERANCE**2 * size
-    for _ in range(CG_ITERATIONS):
-        if size <= enough:
-            break
-        image = curved(direction)
-        length = size / float(np.sum(direction * image))
-        step = step + length * direction
-        left = left - length * image
-        better = cho_solve(factor, left, check_finite=False)
-        before, size = size, float(np.sum(left * better))
-        direction = better + (size / before) * direction
-    return step
+    try:
+        return cho_factor(inner, lower=True, overwrite_a=True, check_finite=False)
+    except LinAlgError:
+        if basis.dtype == np.float64:
+            raise
+        return _factor(basis.astype(np.float64), curvature)
 
 
 def leave_one_out(
@@ -127,6 +201,141 @@ def leave_one_out(
     return np.asarray(fitted.scores - np.linalg.solve(system, pull[..., np.newaxis])[..., 0])
 
 
+def leave_one_out_along_own(
+    basis: Array, indicator: Array, sample_weight: Array, left_out: Array, fitted: RidgeFit
+) -> tuple[Array, Array]:
+    """Scores (samples, D) without `left_out` of a sample's weight, and the variance of its own score, q.
+
+    Along u = e_y - 1/D (module docstring); of two classes q is the variance of the log-odds.
+    """
+    share, n_classes = softmax(fitted.scores, axis=1), indicator.shape[1]
+    own = np.argmax(indicator, axis=1)
+    doubt = 1.0 - share[np.arange(own.size), own]
+    bend = doubt * (1.0 - doubt)
+    spread, taken, single = np.empty(own.size), left_out * bend, basis.astype(np.float32)
+    larger = n_classes / (n_classes - 1.0)
+    for rows, curvature in _of_classes(own, share, n_classes):
+        used = _notable(curvature * sample_weight)
+        lower, _ = _factor(single[used], larger * (curvature * sample_weight)[used])
+        half = solve_triangular(lower, single[rows].T, lower=True, check_finite=False)
+        spread[rows] = larger * np.einsum("rm,rm->m", half, half)
+        # What was left out with the negligible need not be taken out again.
+        taken[np.setdiff1d(rows, used)] = 0.0
+    # A sample's own curvature is a part of all: but for rounding it leaves something, and that is the prior.
+    left = np.maximum(1.0 - spread * taken, np.finfo(np.float32).eps)
+    without = np.minimum(spread / left, larger * np.einsum("mr,mr->m", basis, basis))
+    # The log odds of its class fall by this.
+    fall = left_out * without * doubt
+    if n_classes > 2:
+        larger = _following(single, indicator, sample_weight, left_out, fitted.scores, fall)
+        without, fall = larger * without, larger * fall
+    return fitted.scores - fall[:, np.newaxis] * (indicator - 1.0 / n_classes), without
+
+
+def log_odds_variances(basis: Array, sample_weight: Array, fitted: RidgeFit) -> Array:
+    """Posterior variances of the weights of the log-odds of two classes, (r,)."""
+    share = softmax(fitted.scores, axis=1)
+    lower, _ = _factor(basis, 2.0 * sample_weight * share[:, 0] * share[:, 1])
+    half = lapack.dtrtri(lower, lower=1)[0]
+    return 2.0 * np.asarray(np.einsum("ij,ij->j", np.tril(half), half))
+
+
+def _of_classes(
+    own: NDArray[np.intp], share: Array, n_classes: int
+) -> Iterator[tuple[NDArray[np.intp], Array]]:
+    """The rows of each class, and the curvature of all rows along its score. Two classes have one."""
+    if n_classes == 2:
+        yield np.arange(own.size), share[:, 0] * share[:, 1]
+        return
+    for k in range(n_classes):
+        if (rows := np.flatnonzero(own == k)).size:
+            yield rows, share[:, k] * (1.0 - share[:, k])
+
+
+def _notable(curvature: Array) -> NDArray[np.intp]:
+    """The rows that have all but a negligible share of the curvature."""
+    order = np.argsort(curvature)
+    first = int(np.searchsorted(np.cumsum(curvature[order]), NEGLIGIBLE * curvature.sum()))
+    return np.sort(order[first:])
+
+
+def leave_one_out_in_sets(
+    basis: Array, indicator: Array, sample_weight: Array, left_out: Array, fitted: RidgeFit
+) -> Array:
+    """Scores (samples, D) of every sample by one Newton step without it and a few others."""
+    share = softmax(fitted.scores, axis=1)
+    pull = indicator - share
+    # Sets are alike in what leaving them out does, and the same in any order of rows.
+    size = np.einsum("mk,mk->m", pull, pull) * np.einsum("mr,mr->m", basis, basis)
+    order = np.lexsort((size, np.argmax(indicator, axis=1)))
+    single = basis.astype(np.float32)
+    scores = fitted.scores.copy()
+    n_sets = min(SETS, order.size)
+    scores[order] -= _moved_without(single, share, pull, sample_weight, left_out, order, n_sets)
+    return scores
+
+
+def _moved_without(
+    basis: Array,
+    share: Array,
+    pull: Array,
+    sample_weight: Array,
+    left_out: Array,
+    samples: NDArray[np.intp],
+    n_sets: int,
+) -> Array:
+    """How far scores of some samples fall by a Newton step without them; they are dealt to sets in turn.
+
+    Of a set O, with s = e_y - π, that is  B_O (H - Σ_O lost C ⊗ b bᵀ)⁻¹ Σ_O lost b ⊗ s.
+    """
+    sets = np.arange(samples.size) % n_sets
+    members = [samples[number::n_sets] for number in range(n_sets)]
+    right = np.stack([basis[own].T @ (left_out[own, np.newaxis] * pull[own]) for own in members], axis=1)
+    lost = (samples, sets, left_out[samples] / sample_weight[samples])
+    step = _Metric(basis, share, sample_weight).solve(share, right, CG_TOLERANCE, lost)
+    moved = np.empty((samples.size, pull.shape[1]))
+    for number, own in enumerate(members):
+        moved[number::n_sets] = basis[own] @ step[:, number]
+    return moved
+
+
+def _following(
+    basis: Array, indicator: Array, sample_weight: Array, left_out: Array, scores: Array, fall: Array
+) -> float:
+    """By how much log odds fall further when all weights follow, from a few samples.
+
+    Of these the equations without them are solved; the factor is the one with which they lose as much in log
+    likelihood.
+    """
+    share = softmax(scores, axis=1)
+    pull = indicator - share
+    # To first order. Samples are taken at equal steps of the sum of this, so that each stands for as much.
+    cost = fall * np.sum(pull * indicator, axis=1)
+    if not cost.sum() > 0:
+        return 1.0
+    n_probes = max(cost.size * PROBE_SETS // SETS, 1)
+    order = np.argsort(cost, kind="stable")
+    steps = (np.arange(n_probes) + 0.5) / n_probes * cost.sum()
+    where = np.minimum(np.searchsorted(np.cumsum(cost[order]), steps), cost.size - 1)
+    where, times = np.unique(where, return_counts=True)
+    probes = order[where]
+    exact = _moved_without(basis, share, pull, sample_weight, left_out, probes, PROBE_SETS)
+    own = indicator[probes]
+
+    def loss(away: Array) -> float:
+        left = scores[probes] - away
+        return float(np.sum((logsumexp(left, axis=1) - np.sum(own * left, axis=1)) * times / cost[probes]))
+
+    def too_much(log_factor: float) -> float:
+        return loss(np.exp(log_factor) * fall[probes, np.newaxis] * own) - loss(exact)
+
+    # All but bounds on what rounding may do: with other weights held, variances are smaller, not by tenfold.
+    lowest, highest = np.log(0.1), np.log(10.0)
+    if too_much(lowest) > 0 or too_much(highest) < 0:
+        return 1.0
+    return float(np.exp(brentq(too_much, lowest, highest, xtol=1e-3)))
+
+
 def leave_groups_out(
     basis: Array, indicator: Array, sample_weight: Array, group: NDArray[np.intp], fitted: RidgeFit
 ) -> Array:
@@ -136,7 +345,7 @@ def leave_groups_out(
         inside = group == number
         others = ~inside
         part = basis[others], indicator[others], sample_weight[others]
-        refit = multinomial_ridge(*part, fitted.weights, GROUP_TOLERANCE)
+        refit = multinomial_ridge(*part, fitted.weights, ROUGH_TOLERANCE)
         scores[inside] = basis[inside] @ refit.weights
     return scores
 

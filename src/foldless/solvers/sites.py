@@ -34,7 +34,6 @@ from foldless.solvers.gaussian_layer import (
     Tiles,
     columns_of,
     of_any_score,
-    opened_layer,
     side_by_side,
 )
 from foldless.solvers.message_passing import along_scores
@@ -245,7 +244,7 @@ class FreeWeights:
 
 def opened_layers(tiles: Tiles, sites: Sites, sample_weight: Array, free: Positions) -> list[Opened]:
     """The layers of all scores, opened for the same free weights."""
-    return [opened_layer(tiles, own, sample_weight, free) for own in sites.of_scores()]
+    return [tiles.opened(own, sample_weight, free) for own in sites.of_scores()]
 
 
 def _sites(blocks: Sequence[Block]) -> tuple[Array, Array]:

@@ -27,6 +27,7 @@ from foldless.tuning.models.sparse import (
     fit_sparse,
     patient,
 )
+from foldless.tuning.models.words import fit_words
 from foldless.tuning.plan import (
     CLEAR_STANDARD_ERRORS,
     FIRST_RIDGE,
@@ -36,7 +37,16 @@ from foldless.tuning.plan import (
     Recipe,
 )
 from foldless.tuning.portfolio import Average, Portfolio, alone, stacked
-from foldless.tuning.record import FELL_BACK, FLAGS, NOT_SPARSE, Flag, Record, Recorder
+from foldless.tuning.record import (
+    FELL_BACK,
+    FELL_BACK_ON_BACKGROUND,
+    FLAGS,
+    NOT_SPARSE,
+    UNSETTLED,
+    Flag,
+    Record,
+    Recorder,
+)
 from foldless.tuning.rows import parts_of
 from foldless.tuning.table import Table
 
@@ -81,7 +91,11 @@ def fit_table(
     record = recorder.record()
     flags = [FLAGS[code] for code in plan.flags]
     if any(run.purpose == "fallback" for run in record.used("sparse")):
-        flags.append(FELL_BACK)
+        fallback = plan.sparse.fallback
+        assert fallback is not None
+        flags.append(FELL_BACK_ON_BACKGROUND if fallback.background else FELL_BACK)
+    if plan.path != "requested" and sparse.outcome in (Outcome.STALLED, Outcome.DIVERGED):
+        flags.append(UNSETTLED)
     if portfolio.dense_lead > CLEAR_STANDARD_ERRORS:
         flags.append(NOT_SPARSE)
     return Result(sparse, portfolio, plan, record, tuple(flags), fits)
@@ -131,7 +145,9 @@ class _Path:
 
     def run(self) -> tuple[SparseFits, list[Model]]:
         """The sparse model, and dense ones beside it."""
-        sparse = self.plan.sparse
+        sparse, dense = self.plan.sparse, self.plan.dense
+        if sparse.solver == "BackgroundEP" and dense is not None and self.unit is not None:
+            return fit_words(self.table, sparse, dense, self.unit, self.choices, self.recorder, self.warm)
         # Which dense models are worth fitting to all rows, some of them decide every time.
         if sparse.search_rows and (self.warm is None or self.plan.dense is not None):
             found = self._from_some_rows()

@@ -8,6 +8,8 @@ data: it is kept with the fit, saved with the model, and printed by reports.
     independent                 sparse by GAMP, polished by EP          sparse by GAMP; EP if samples
                                                                         outnumber features
     independent, mostly zeros   sparse by GAMP, ridges if worth it      sparse by GAMP, ridges
+    correlated words            sparse over a ridge per occurrence,     as below
+                                if samples are few enough
     correlated, affordable      sparse by EP, informed ridges (ridges   sparse by EP, ridges
                                 of words, or if samples outnumber
                                 features)
@@ -17,10 +19,11 @@ data: it is kept with the fit, saved with the model, and printed by reports.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from foldless.registry import registered
+from foldless.solvers.multinomial_ridge import SETS
 from foldless.tuning.survey import Facts
 
 # Up to here diagonal covariances do: AR(0.5) columns, at 1.1, are fitted alike by both solvers.
@@ -37,8 +40,9 @@ BACKGROUND_SCORE_VARIANCE = 20.0
 # An iteration that has not found a smaller change for so long will not settle.
 PATIENCE = 60
 # Relative change at which a sparse model has settled; of several classes, whose sites circle about their
-# fixed point for as long again before they come nearer; and of ridges by messages, which are only averaged.
-TOLERANCE, TOLERANCE_OF_MANY, RIDGE_TOLERANCE = 1e-3, 5e-3, 1e-2
+# fixed point for as long again before they come nearer; of ridges by messages, which are only averaged; of
+# words over a background, where words that go together change places long after scores have settled.
+TOLERANCE, TOLERANCE_OF_MANY, RIDGE_TOLERANCE, WORD_TOLERANCE = 1e-3, 5e-3, 1e-2, 2e-2
 RIDGE_MAX_ITER = 200
 # EM goes on for so many iterations from plain parameters: near its start the evidence is flat.
 EM_ITERATIONS, EM_ITERATIONS_OF_MANY = 40, 20
@@ -54,8 +58,10 @@ WORTH_IT = 0.1
 CLEAR_STANDARD_ERRORS = 2.0
 # A loss on other samples beyond the leave-one-out loss by more than this is more than chance.
 HONEST_STANDARD_ERRORS = 3.0
-# Parts that ridges are left out in where one by one costs too much.
-N_PARTS = 5
+
+# How samples are left out of Newton's ridges of several classes, the cheaper the less exact: each along all
+# scores; together with a few others; and each along the score of its class (`solvers.multinomial_ridge`).
+ONE_BY_ONE, IN_SETS, ALONG_OWN = "one by one", "in sets", "along own scores"
 
 
 @registered("plan/recipe")
@@ -88,6 +94,9 @@ INFORMED = (
 # The second is fitted first where the others may not be worth it: they are not if it has no share.
 RIDGES_BY_MESSAGES = (Recipe(1.0), Recipe(10.0), Recipe(100.0), Recipe(1000.0))
 FIRST_RIDGE = RIDGES_BY_MESSAGES[1]
+# The background of correlated words. An average of narrower and wider ones predicts no better than one of 30
+# to 100 with more or less of its certainty. Over wider ones effects are missed, over narrower they circle.
+BACKGROUND_OF_WORDS = Recipe(50.0)
 SEARCHED_RIDGES = tuple(Recipe(variance) for variance in SEARCHED_VARIANCES)
 
 
@@ -102,7 +111,9 @@ class Budget:
     integrate: float = 5e7  # the fit repeated at neighbours of its parameters: three
     tune_many: float = 2e8  # EM of several classes: about a second in all
     ridge_step: float = 4e10  # a Newton step of a ridge: about two seconds
-    ridge_left_out: float = 2e11  # a ridge left out sample by sample: about ten seconds
+    ridge_left_out: float = 5e9  # samples left out of a ridge one by one: a quarter of one
+    ridge_sets: float = 5e10  # samples left out of a ridge in sets: about two
+    ridge_ep: float = 1e8  # expectation propagation for ridges: half a second for all of them
     # A search over generative weights needs no more rows than these, if they are a small share of all: with
     # so many a proportion is known to a third of a per cent.
     search_rows: int = 20_000
@@ -125,7 +136,7 @@ class SparsePlan:
     """The model that selects features."""
 
     prior: str
-    solver: str  # "GAMP", "EP", ...
+    solver: str  # "GAMP", "EP", "BackgroundEP", ...
     # Where fits start: "class means" (blended with them, tuned) or "plain parameters" (labels alone). Where
     # there are two, the first that settles is taken, or the one that predicts left-out labels better.
     starts: tuple[str, ...] = ("class means",)
@@ -152,11 +163,12 @@ class SparsePlan:
 class DensePlan:
     """The models that only predict, beside the sparse one."""
 
-    solver: str  # "kernel EP", "EP", "GAMP", "Newton"
+    solver: str  # "kernel EP", "EP", "BackgroundEP", "GAMP", "Newton"
     recipes: tuple[Recipe, ...]
     searched: bool = False  # only the best recipe and its neighbours are kept
     per_occurrence: bool = False  # one size of weights per occurrence instead of per standard deviation
-    n_parts: int = 0  # left out in so many parts; 0: as the table has it
+    # How samples are left out of ridges of several classes: ONE_BY_ONE, IN_SETS or ALONG_OWN.
+    left_out: str = ONE_BY_ONE
     if_worthwhile: bool = False  # only if the first ridge has a share in the average
 
 
@@ -190,11 +202,21 @@ def exact_cost(n_samples: int, n_features: int, n_scores: int = 1) -> float:
     return float(small) ** 2 * (large + small) * n_scores
 
 
+def kernel_cost(n_samples: int) -> float:
+    """Operations of one iteration in matrices of samples by samples."""
+    return float(n_samples) ** 3
+
+
 def ridge_loo_cost(n_samples: int, n_coordinates: int, n_classes: int) -> float:
     """Operations of leaving samples out of a ridge one by one, at one strength."""
     if n_coordinates * n_classes <= n_samples:
         return float(n_coordinates * n_classes) ** 2 * (n_samples + n_coordinates * n_classes)
     return 3.0 * n_classes * float(n_samples) ** 2 * n_coordinates
+
+
+def ridge_sets_cost(n_samples: int, n_coordinates: int, n_classes: int) -> float:
+    """Operations of leaving samples out of a ridge in sets: two products, 20 times or so for each set."""
+    return 2.0 * 20.0 * SETS * n_samples * n_coordinates * n_classes
 
 
 def plan(
@@ -247,11 +269,19 @@ class _Planning:
         self.generative_weight = generative_weight
         self.many = facts.n_classes > 2
         self.cost = exact_cost(facts.n_samples, facts.n_features, facts.n_classes if self.many else 1)
-        self.wide = facts.n_features > facts.total_weight
-        self.exact_budget = budget.exact_over_background if self.wide else budget.exact
-        self.affordable = self.cost <= self.exact_budget
         self.correlated = facts.spectral_excess > TOLERATED_EXCESS
+        self.wide = facts.n_features > facts.total_weight
         self.words = facts.n_free > 0 and facts.median_nonzero_fraction < RARE
+        # The kernel of words is one product over the non-zeros, and stays as it is; iterations are few.
+        self.in_kernel = (
+            self.words
+            and self.correlated
+            and not self.many
+            and kernel_cost(facts.n_samples) <= min(self.cost, budget.exact)
+        )
+        few_iterations = self.wide and not (self.many or self.words)
+        self.exact_budget = budget.exact_over_background if few_iterations else budget.exact
+        self.affordable = self.in_kernel or self.cost <= self.exact_budget
         self.groups_asked, self.groups = groups, groups and self.affordable
         self.reasons: list[Reason] = []
         self.flags: list[str] = []
@@ -320,6 +350,13 @@ class _Planning:
                 f"Exact covariances would cost {self.cost:.1g} operations an iteration, more than "
                 f"{self.exact_budget:.1g}.",
             )
+        if self.in_kernel:
+            self._because(
+                "in-kernel",
+                "Few words are fitted over a background of all of them, whose covariance between samples is "
+                f"made once: {kernel_cost(facts.n_samples):.1g} operations an iteration, whatever the number "
+                "of words.",
+            )
         if self.groups:
             self._because("groups", "Groups of samples are left out as a whole, from exact covariances.")
         elif self.groups_asked:
@@ -360,9 +397,39 @@ class _Planning:
             screened=not self.many and self.facts.n_features >= self.budget.screened,
             polish=polish,
             integrate=polish and self.cost <= self.budget.integrate,
+            fallback=self._over_background() if self._may_fall_back else None,
+        )
+
+    @property
+    def _may_fall_back(self) -> bool:
+        """Whether a sparse model of two classes that does not settle can be had over a background."""
+        return not self.many and self.affordable and not self.generative_weight and self.facts.n_free > 0
+
+    def _over_background(self) -> SparsePlan:
+        """Sparse effects over a dense background, at plain parameters: EM would follow a few cavities."""
+        return SparsePlan(
+            self._prior,
+            "EP",
+            starts=("plain parameters",),
+            background=BACKGROUND_SCORE_VARIANCE,
+            tolerance=TOLERANCE_OF_MANY if self.many else TOLERANCE,
+            patience=PATIENCE,
+            credible_sets=not self.many,
         )
 
     def _exact_sparse(self) -> SparsePlan:
+        if self.in_kernel:
+            return SparsePlan(
+                self._prior,
+                "BackgroundEP",
+                starts=("plain parameters",),
+                background=BACKGROUND_OF_WORDS.score_variance,
+                tolerance=WORD_TOLERANCE,
+                patience=PATIENCE,
+            )
+        message_passing = self._diagonal_sparse() if self.many and not self.groups else None
+        if self.wide:
+            return replace(self._over_background(), fallback=message_passing)
         em = EM_ITERATIONS
         if self.many:
             em = EM_ITERATIONS_OF_MANY if self.cost <= self.budget.tune_many else 0
@@ -370,13 +437,11 @@ class _Planning:
             self._prior,
             "EP",
             starts=("plain parameters",),
-            # Over a background plain parameters do; EM would follow a few cavities for twice the time.
-            em_iterations=0 if self.wide else em,
+            em_iterations=em,
             tolerance=TOLERANCE_OF_MANY if self.many else TOLERANCE,
             patience=PATIENCE,
             credible_sets=not self.many,
-            background=BACKGROUND_SCORE_VARIANCE if self.wide else 0.0,
-            fallback=self._diagonal_sparse() if self.many and not self.groups else None,
+            fallback=self._over_background() if self._may_fall_back else message_passing,
         )
 
     def _diagonal_sparse(self) -> SparsePlan:
@@ -401,24 +466,56 @@ class _Planning:
 
     def _exact_dense(self) -> DensePlan:
         if self.many:
-            return DensePlan("Newton", SEARCHED_RIDGES, searched=True, per_occurrence=self.words)
+            return self._newton_ridges()
+        if self.in_kernel:
+            return DensePlan("BackgroundEP", (BACKGROUND_OF_WORDS,), per_occurrence=True)
         if self.words:
             # Informed priors follow class means, which of a rare word are those of a document or two.
             return DensePlan("EP", RIDGES, per_occurrence=True)
         if self.wide:
             return DensePlan("kernel EP", INFORMED)
+        if self.cost > self.budget.ridge_ep:
+            shape = f"{self.facts.n_samples} samples of {self.facts.n_features} features"
+            self._because(
+                "one-curvature",
+                f"With {shape} a ridge is its mode and the curvature there, from which samples are left out.",
+            )
+            return self._newton_ridges()
         return DensePlan("EP", RIDGES)
 
     def _diagonal_dense(self) -> DensePlan:
         facts, budget = self.facts, self.budget
-        if not self.many:
-            worthwhile = not self.correlated
-            return DensePlan("GAMP", RIDGES_BY_MESSAGES, per_occurrence=self.words, if_worthwhile=worthwhile)
-        short = min(facts.n_samples, facts.n_free)
-        if float(short) ** 2 * max(facts.n_samples, facts.n_free) > budget.ridge_step:
+        short, long = sorted((facts.n_samples, facts.n_free))
+        affordable = float(short) ** 2 * long <= budget.ridge_step
+        if affordable and (self.many or (self.correlated and facts.n_free <= facts.total_weight)):
+            return self._newton_ridges()
+        if self.many:
             return DensePlan("GAMP", SEARCHED_RIDGES, searched=True, per_occurrence=self.words)
-        cost = ridge_loo_cost(facts.n_samples, short, facts.n_classes)
-        parts = 0 if cost <= budget.ridge_left_out else N_PARTS
-        if parts:
-            self._because("parts", f"Leaving samples out of ridges in {parts} parts is cheaper than singly.")
-        return DensePlan("Newton", SEARCHED_RIDGES, searched=True, per_occurrence=self.words, n_parts=parts)
+        worthwhile = not self.correlated
+        return DensePlan("GAMP", RIDGES_BY_MESSAGES, per_occurrence=self.words, if_worthwhile=worthwhile)
+
+    def _newton_ridges(self) -> DensePlan:
+        return DensePlan(
+            "Newton",
+            SEARCHED_RIDGES,
+            searched=True,
+            per_occurrence=self.words,
+            left_out=self._left_out() if self.many else ONE_BY_ONE,
+        )
+
+    def _left_out(self) -> str:
+        facts, budget = self.facts, self.budget
+        size = facts.n_samples, min(facts.n_samples, facts.n_free), facts.n_classes
+        if ridge_loo_cost(*size) <= budget.ridge_left_out:
+            return ONE_BY_ONE
+        if ridge_sets_cost(*size) <= budget.ridge_sets:
+            self._because(
+                "in-sets", f"Samples are left out of ridges a {SETS}th at a time, by one Newton step each."
+            )
+            return IN_SETS
+        self._because(
+            "along-own-scores",
+            "Samples are left out of ridges along the scores of their own classes; half of them, left out "
+            "along all scores, put the others right.",
+        )
+        return ALONG_OWN

@@ -76,12 +76,32 @@ FELL_BACK = Flag(
     "The sparse model did not settle with exact covariances and was fitted by message passing instead. "
     "Inclusion probabilities of features that resemble each other may be wrong: read them as a ranking.",
 )
+FELL_BACK_ON_BACKGROUND = Flag(
+    "fell-back-on-background",
+    "The sparse model as planned did not settle, and was fitted over a background of very many small weights "
+    "instead. Features are in where they have an effect beyond that background.",
+)
+UNSETTLED = Flag(
+    "unsettled",
+    "The sparse model did not settle, and so nothing is selected. Inclusion probabilities are a ranking at "
+    "best.",
+)
 GROUPS_NOT_LEFT_OUT = Flag(
     "groups-not-left-out",
     "The table is too large to leave groups out: samples were left out one by one. The leave-one-out error "
     "is optimistic if samples of a group resemble each other.",
 )
-FLAGS = {flag.code: flag for flag in (NOT_SPARSE, DIAGONAL_COVARIANCES, FELL_BACK, GROUPS_NOT_LEFT_OUT)}
+FLAGS = {
+    flag.code: flag
+    for flag in (
+        NOT_SPARSE,
+        DIAGONAL_COVARIANCES,
+        FELL_BACK,
+        FELL_BACK_ON_BACKGROUND,
+        UNSETTLED,
+        GROUPS_NOT_LEFT_OUT,
+    )
+}
 
 
 @registered("record/record")

@@ -1,8 +1,11 @@
-"""Multinomial ridge regressions of several strengths, each with exact scores of left-out samples.
+"""Logistic and multinomial ridges of several strengths by Newton's method, with scores of left-out samples.
 
 The strength is a prior variance of scores: the decade at which left-out labels are predicted best, and the
 one on either side, between which an average finds its own. Nothing here is made of labels but the fit itself:
 the prior does not depend on class means, and the intercepts are wide, so leave-one-out counts no label twice.
+
+With many samples a mode and one curvature are all there is to a ridge; scores of samples that were left out
+follow from these (`solvers.multinomial_ridge`), without another visit of the samples.
 """
 
 from __future__ import annotations
@@ -15,13 +18,22 @@ from scipy.linalg import eigh
 from scipy.special import log_softmax
 
 from foldless.beliefs import Array
-from foldless.channels import Multinomial
+from foldless.channels import Channel, Logistic, Multinomial
 from foldless.operators import Standardized
 from foldless.problem import Outcome
-from foldless.solvers.multinomial_ridge import leave_groups_out, leave_one_out, multinomial_ridge
+from foldless.solvers.multinomial_ridge import (
+    ROUGH_TOLERANCE,
+    RidgeFit,
+    leave_groups_out,
+    leave_one_out,
+    leave_one_out_along_own,
+    leave_one_out_in_sets,
+    log_odds_variances,
+    multinomial_ridge,
+)
 from foldless.tuning.models.base import Model, Scores, Weights
 from foldless.tuning.models.ridges import searched
-from foldless.tuning.plan import DensePlan, Recipe
+from foldless.tuning.plan import ALONG_OWN, IN_SETS, DensePlan, Recipe
 from foldless.tuning.record import Recorder, Run
 from foldless.tuning.table import COVARIATE_VARIANCE, INTERCEPT_VARIANCE, Table
 
@@ -37,67 +49,85 @@ def newton_ridges(table: Table, dense: DensePlan, unit: Array | None, recorder: 
     size = float(weight @ np.sum(space.basis[rows] ** 2, axis=1)) / float(weight.sum())
     if size == 0:
         return []
-    group = parts_of(table, dense.n_parts) if dense.n_parts else table.left_out.group
+    two = table.n_classes == 2
+    # The prior of log-odds is that of the difference of two scores.
+    prior_size = 0.5 if two else 1.0
     kept = np.column_stack([counted.columns(table.kept), np.ones(rows.size)])
-    kept_spread = np.sqrt(np.append(np.full(table.kept.size, COVARIATE_VARIANCE), INTERCEPT_VARIANCE))
-    channel = Multinomial(table.n_classes)
+    kept_var = np.append(np.full(table.kept.size, COVARIATE_VARIANCE), INTERCEPT_VARIANCE)
+    kept_spread = np.sqrt(prior_size * kept_var)
+    channel: Channel = Logistic() if two else Multinomial(table.n_classes)
     last: tuple[float, Array] | None = None
+
+    def basis_of(spread: float) -> Array:
+        return np.hstack([spread * space.basis, kept_spread * kept])
 
     def fitted(recipe: Recipe) -> _Ridge | None:
         nonlocal last
-        spread = float(np.sqrt(recipe.score_variance / size))
-        basis = np.hstack([spread * space.basis, kept_spread * kept])
+        spread = float(np.sqrt(prior_size * recipe.score_variance / size))
+        basis = basis_of(spread)
         inside = basis[rows], table.indicator[rows], weight
         start = None
         if last is not None:
             # The scores of the last strength, in the units of this one.
             start = last[1].copy()
             start[: space.basis.shape[1]] *= last[0] / spread
-        found = multinomial_ridge(*inside, start)
+        found = multinomial_ridge(*inside, start, ROUGH_TOLERANCE)
         last = spread, found.weights
-        scores = basis @ found.weights
-        scores[rows] = (
-            leave_one_out(*inside, table.left_out.weight[rows], found)
-            if group is None
-            else leave_groups_out(*inside, group[rows], found)
-        )
+        scores, var, lost = basis @ found.weights, np.zeros(rows.size), table.left_out.weight[rows]
+        if table.left_out.group is not None:
+            scores[rows] = leave_groups_out(*inside, table.left_out.group[rows], found)
+        elif two or dense.left_out == ALONG_OWN:
+            scores[rows], var[rows] = leave_one_out_along_own(*inside, lost, found)
+        else:
+            leave_out = leave_one_out_in_sets if dense.left_out == IN_SETS else leave_one_out
+            scores[rows] = leave_out(*inside, lost, found)
         fine = found.converged and bool(np.isfinite(scores).all())
         outcome = Outcome.CONVERGED if fine else Outcome.DIVERGED
         recorder.runs.append(Run("ridge", "fit", "Newton", outcome, 0, detail=recipe.name))
-        return _Ridge(scores, found.weights, spread) if fine else None
+        return _Ridge(found, scores, var, spread) if fine else None
 
     def loss(ridge: _Ridge) -> float:
         return -float(table.sample_weight @ table.log_density(log_softmax(ridge.left_out, axis=1)))
 
     def model(recipe: Recipe, ridge: _Ridge) -> Model:
+        # Doubt about scores is counted for two classes of as many columns as there are weights.
+        doubted = two and space.back is None and table.left_out.group is None
+
         def weights() -> Weights:
-            n = space.basis.shape[1]
-            of_kept = kept_spread[:, np.newaxis] * ridge.weights[n:]
-            mean = space.weights(ridge.spread * ridge.weights[:n])
-            mean[table.kept] = of_kept[:-1]
+            n, scale = space.basis.shape[1], ridge.spread
+            own = _log_odds(ridge.fit.weights) if two else ridge.fit.weights
+            of_kept = kept_spread[:, np.newaxis] * own[n:]
+            mean = space.weights(scale * own[:n])
+            var, of_kept_var = np.zeros_like(mean), np.zeros_like(of_kept)
+            if doubted:
+                of_all = log_odds_variances(basis_of(scale)[rows], weight, ridge.fit)[:, np.newaxis]
+                var = space.weights(scale**2 * of_all[:n])
+                of_kept_var = kept_spread[:, np.newaxis] ** 2 * of_all[n:]
+            mean[table.kept], var[table.kept] = of_kept[:-1], of_kept_var[:-1]
             if unit is not None:
                 mean *= unit[:, np.newaxis]
-            return Weights(mean, np.zeros_like(mean), of_kept[-1], np.zeros(mean.shape[1]))
+                var *= unit[:, np.newaxis] ** 2
+            return Weights(mean, var, of_kept[-1], of_kept_var[-1])
 
-        return Model(recipe.code, recipe.name, channel, Scores(ridge.left_out, None), weights)
+        mean = _log_odds(ridge.left_out) if two else ridge.left_out
+        left_out = Scores(mean, ridge.var[:, np.newaxis] if doubted else None)
+        return Model(recipe.code, recipe.name, channel, left_out, weights)
 
     return [model(recipe, ridge) for recipe, ridge in searched(dense.recipes, fitted, loss)]
 
 
-def parts_of(table: Table, n_parts: int) -> NDArray[np.intp]:
-    """Parts to be left out in turn: alike in classes and sizes of rows, and the same in any order of rows."""
-    size = table.standardized.squared_norms(table.sample_weight)[0]
-    part = np.empty(table.labels.size, dtype=np.intp)
-    part[np.lexsort((size, table.labels))] = np.arange(part.size) % n_parts
-    return part
+def _log_odds(of_classes: Array) -> Array:
+    """The difference of the scores, or weights, of two classes, (..., 1)."""
+    return np.diff(of_classes, axis=1)
 
 
 @dataclass(frozen=True, eq=False)
 class _Ridge:
-    """One strength: scores of left-out samples, and weights in coordinates of the space."""
+    """One strength: the fit, in coordinates of the space times `spread`, and scores of left-out samples."""
 
+    fit: RidgeFit
     left_out: Array  # (samples, D)
-    weights: Array
+    var: Array  # (samples,): of the log-odds of two classes
     spread: float
 
 
