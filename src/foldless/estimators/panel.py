@@ -547,7 +547,7 @@ class _Judged:
 def _worthwhile(model: SparseClassifier) -> Plan:
     """The plan of a model, without what hardly has a share in its predictions."""
     plan, share = model.plan_, {each.name: each.weight for each in model.models_}
-    if plan.dense is None:
+    if plan.dense is None or plan.dense.searched:
         return plan
     recipes = tuple(r for r in plan.dense.recipes if share.get(r.name, 0.0) >= WORTH_IT)
     return replace(plan, dense=replace(plan.dense, recipes=recipes or plan.dense.recipes))

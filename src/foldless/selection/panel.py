@@ -27,14 +27,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_solve
-from scipy.linalg.lapack import dpotrf
-from scipy.special import log_softmax
+from scipy.linalg.lapack import dposv, dpotrf
+from scipy.special import expit, log_softmax
 
 from foldless.beliefs import Array
 from foldless.operators import Standardized
 from foldless.registry import registered
 from foldless.selection.marginal import class_sums
 from foldless.solvers.multinomial_ridge import multinomial_ridge
+from foldless.solvers.newton import damped_newton
 
 # A panel's members are sought among so many times as many features: those with the largest first step.
 CANDIDATES_PER_MEMBER, FEWEST_CANDIDATES = 10, 200
@@ -43,7 +44,7 @@ LEAST_PROBABILITY = 1e-4
 # The variance that scores have a priori, in that of the full model's, and the intercept's.
 SCORE_VARIANCE, INTERCEPT_VARIANCE = 3.0, 100.0
 # Newton's decrement, in nats of all samples together: losses a sample are right to five digits.
-TOLERANCE = 1e-4
+TOLERANCE, MAX_ITER = 1e-4, 60
 # Features that may stand in for a member: so many by their first-order loss are refitted.
 STAND_INS = 3
 
@@ -97,10 +98,32 @@ def projected(columns: Array, target: Target) -> Projection:
     size = np.sqrt(SCORE_VARIANCE * max(target.score_variance, LEAST_PROBABILITY) / max(columns.shape[1], 1))
     level = np.sqrt(INTERCEPT_VARIANCE)
     basis = np.column_stack([size * columns[used], np.full(int(used.sum()), level)])
-    found = multinomial_ridge(
-        basis, np.exp(target.log_proba[used]), target.weight[used], tolerance=TOLERANCE
-    )
-    return Projection(size * found.weights[:-1], level * found.weights[-1])
+    proba, weight = np.exp(target.log_proba[used]), target.weight[used]
+    if proba.shape[1] == 2:
+        # The difference of two scores varies twice as much, and is all that matters.
+        one = np.sqrt(0.5) * _logistic_ridge(np.sqrt(2.0) * basis, proba[:, 1], weight)
+        found = np.column_stack([-one, one])
+    else:
+        found = multinomial_ridge(basis, proba, weight, tolerance=TOLERANCE).weights
+    return Projection(size * found[:-1], level * found[-1])
+
+
+def _logistic_ridge(basis: Array, proba: Array, weight: Array) -> Array:
+    """Weights with the prior N(0, 1) that follow probabilities of the second class."""
+
+    def loss(weights: Array) -> float:
+        scores = basis @ weights
+        return float(0.5 * weights @ weights + weight @ (np.logaddexp(0.0, scores) - proba * scores))
+
+    def expand(weights: Array) -> tuple[Array, Array]:
+        share = expit(basis @ weights)
+        slope = weights + basis.T @ (weight * (share - proba))
+        curvature = (basis * (weight * share * (1.0 - share))[:, np.newaxis]).T @ basis
+        curvature.flat[:: weights.size + 1] += 1.0
+        return slope, np.asarray(dposv(curvature, -slope)[1])
+
+    start = np.zeros(basis.shape[1])
+    return damped_newton(loss, expand, start, tolerance=TOLERANCE, max_iter=MAX_ITER).at
 
 
 def divergence(projection: Projection, columns: Array, target: Target) -> float:
