@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -35,6 +35,9 @@ from foldless.tuning.plan import Budget, Plan
 from foldless.tuning.portfolio import Average
 from foldless.tuning.record import UNSETTLED, Record, Recorder
 from foldless.tuning.table import Layout, LeftOut, Table
+
+if TYPE_CHECKING:
+    pass
 
 TWO_CLASSES_ONLY = {
     "mislabel_probability_": "probabilities of wrong labels are",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,7 +14,8 @@ from sklearn.utils import _safe_indexing, check_array, check_scalar
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from foldless.beliefs import Array
-from foldless.estimators._base import checked_groups, kept_positions
+from foldless.estimators._base import MessagePassingClassifier, checked_groups, kept_positions
+from foldless.estimators._feature_table import feature_table
 from foldless.estimators._reading import TILED_STORAGE, SampleWeights, new_data, sample_weights, training_data
 from foldless.estimators._scikit_learn import SelectingClassifier
 from foldless.estimators._summary import STANDARDISED, LeaveOneOut, Sentence, Summary, basics, said
@@ -36,6 +37,9 @@ from foldless.tuning.path import fit_part
 from foldless.tuning.plan import WORTH_IT, Plan
 from foldless.tuning.record import Flag
 from foldless.tuning.table import Layout, LeftOut, Table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # Sizes that 'auto' compares: about equal steps of what a feature more can change.
 SIZES = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50)
@@ -106,7 +110,8 @@ class PanelClassifier(SelectingClassifier):
     feature_names_ : array of shape (n_members,)
         Their names, if columns have names.
     order_ : array
-        Members in the order of their importance, and features that would come next. The order is an average
+        Members in the order of their importance, and features that would come next (that would come first,
+        where there is no panel). The order is an average
         of that on all samples and those without each part, so that it depends less on single samples.
     path_ : list of PanelSize
         ``size``, ``error``, ``error_se``, ``log_loss`` and ``log_loss_se`` of every size that was tried, from
@@ -146,6 +151,7 @@ class PanelClassifier(SelectingClassifier):
     class_weight: dict[Any, float] | str | None = None
     n_parts: int = 5
 
+    _empty_advice = "No panel can be told from chance; n_features as a number gives one of that size."
     # Of the table and of the full model: what is saved needs only the panel's columns.
     _not_saved = frozenset({"reference", "reference_", "feature_names_in_", "left_out_proba_"})
 
@@ -183,9 +189,11 @@ class PanelClassifier(SelectingClassifier):
             if given != "auto":
                 raise ValueError(f"n_features must be 'auto', a number or a list of numbers; got {given!r}.")
             return SIZES
-        numbers = [given] if isinstance(given, Integral) else list(given)
+        numbers: list[Any] = [given] if isinstance(given, Integral) else list(given)  # type: ignore[arg-type]
         if not numbers or any(isinstance(k, bool) or not isinstance(k, Integral) or k < 1 for k in numbers):
-            raise ValueError(f"n_features must be 'auto', a number from 1 on or a list of such; got {given!r}.")
+            raise ValueError(
+                f"n_features must be 'auto', a number from 1 on or a list of such; got {given!r}."
+            )
         chosen = tuple(sorted({int(k) for k in numbers}))
         # Sizes below one that was asked for show what the last features are good for.
         below = tuple(k for k in SIZES if k < chosen[0]) if isinstance(given, Integral) else ()
@@ -242,8 +250,6 @@ class PanelClassifier(SelectingClassifier):
         share = dict(zip(members.tolist(), np.mean(chosen, axis=0) if chosen else members * 0.0, strict=True))
         self.stability_ = np.array([share.get(int(j), 1.0) for j in self.features_])
         self.left_out_proba_ = judged.proba((0, *sizes).index(size))
-        if size == 0:
-            self.order_ = members
 
     def _project(self, search: _Search, target: Target, whole: Order, members: NDArray[np.intp]) -> None:
         """The model of the panel's columns; class frequencies alone if it has none."""
@@ -308,7 +314,7 @@ class PanelClassifier(SelectingClassifier):
             whole = known is not None and len(given) == self.n_features_in_
             if not whole and names.size and set(names) <= set(given):
                 X = X[list(names)].to_numpy()
-        shape = getattr(X, "shape", ())
+        shape: tuple[int, ...] = getattr(X, "shape", ())
         if len(shape) == 2 and 0 < self.features_.size == shape[1] != self.n_features_in_:
             return operator_from(check_array(X, **TILED_STORAGE)).columns(np.arange(shape[1]))
         return new_data(self, X).columns(self.features_)
@@ -322,6 +328,22 @@ class PanelClassifier(SelectingClassifier):
         mask[self.features_] = True
         return mask
 
+    def feature_table(
+        self, X: Any = None, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> pd.DataFrame:
+        """What is known of every feature, from the full model, and whether it is in the panel.
+
+        See `SparseClassifier.feature_table`. Only right after a fit, since what is saved has no full model.
+        """
+        check_is_fitted(self)
+        full = vars(self).get("reference_")
+        if not isinstance(full, MessagePassingClassifier):
+            raise ValueError(
+                "feature_table needs a full model by message passing, as fit leaves it in reference_ by "
+                "default; a model that was loaded has only its panel."
+            )
+        return feature_table(full, X, y, sample_weight, panel=self.features_)
+
     # ------------------------------------------------------------------ in words
 
     def _summary(self) -> Summary:
@@ -331,8 +353,10 @@ class PanelClassifier(SelectingClassifier):
         scale[self.features_] = self._scale
         found = basics(self) | {"weights": weights}
         if found["feature_names"] is None and "feature_names_" in vars(self):
-            found["feature_names"] = np.array([f"column {j}" for j in range(self.n_features_in_)], dtype=object)
-            found["feature_names"][self.features_] = self.feature_names_
+            # As it was loaded: others than the panel's have only their numbers.
+            names = np.array([f"column {j}" for j in range(self.n_features_in_)], dtype=object)
+            names[self.features_] = self.feature_names_
+            found["feature_names"] = names
         at = next(each for each in self.path_ if each.size == self._n_members)
         loo = None
         if "left_out_proba_" in vars(self) and np.isfinite(at.log_loss):
@@ -354,7 +378,9 @@ class PanelClassifier(SelectingClassifier):
 
     def _how_left_out(self) -> Sentence:
         parts = self._n_parts_used
-        text = f"leaving out {parts} parts of the samples in turn, with the whole search repeated without each"
+        text = (
+            f"leaving out {parts} parts of the samples in turn, with the whole search repeated without each"
+        )
         return said(text, ("left out", "parts"), ("parts", parts))
 
     def _account(self) -> tuple[Sentence, ...]:
@@ -363,8 +389,8 @@ class PanelClassifier(SelectingClassifier):
             said(
                 f"A panel of {n} features was sought that predicts nearly as well as all: features were "
                 "ordered by least angle regression (Efron et al. 2004) on the scores of the full model, with "
-                "columns scaled by the ratio of their variances between and within classes (Zou 2006), and a "
-                "model of the first ones was fitted to the full model's probabilities (Piironen et al. 2020).",
+                "columns scaled by their ratio of variances between and within classes (Zou 2006), and a model of "
+                "the first ones was fitted to the full model's probabilities (Piironen et al. 2020).",
                 ("panel", n),
             )
             if n

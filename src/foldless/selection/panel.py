@@ -38,7 +38,7 @@ from foldless.solvers.multinomial_ridge import multinomial_ridge
 from foldless.solvers.newton import damped_newton
 
 # A panel's members are sought among so many times as many features: those with the largest first step.
-CANDIDATES_PER_MEMBER, FEWEST_CANDIDATES = 10, 200
+CANDIDATES_PER_MEMBER, FEWEST_CANDIDATES = 6, 200
 # Probabilities below this are no surer statement; another program's may be zero.
 LEAST_PROBABILITY = 1e-4
 # The variance that scores have a priori, in that of the full model's, and the intercept's.

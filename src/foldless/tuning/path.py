@@ -116,7 +116,9 @@ def fit_part(table: Table, plan: Plan, choices: Choices) -> Average:
         counted = replace(table, sample_weight=np.maximum(table.sample_weight, np.finfo(float).tiny))
         return stacked([class_frequencies(table), *models], counted).average
     plain = replace(plan.sparse, polish=False, integrate=False, credible_sets=False)
-    quick = replace(choices, stopping=replace(choices.stopping, tol=max(choices.stopping.tol, PART_TOLERANCE)))
+    quick = replace(
+        choices, stopping=replace(choices.stopping, tol=max(choices.stopping.tol, PART_TOLERANCE))
+    )
     planned = replace(plan, sparse=plain)
     return fit_table(table, planned, quick, recorder, nonzero_fraction=fraction).portfolio.average
 
