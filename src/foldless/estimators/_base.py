@@ -19,6 +19,7 @@ from foldless.beliefs import Array
 from foldless.channels import Channel, FlippedLabels
 from foldless.estimators._account import Account, component_name, left_out_words, parameters
 from foldless.estimators._checkpoint import checkpointed
+from foldless.estimators._feature_table import feature_table
 from foldless.estimators._reading import new_data, sample_weights, training_data
 from foldless.estimators._scikit_learn import SelectingClassifier
 from foldless.estimators._summary import STANDARDISED, Sentence, Summary, basics
@@ -38,6 +39,9 @@ from foldless.tuning.table import Layout, LeftOut, Table
 
 if TYPE_CHECKING:
     pass
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 TWO_CLASSES_ONLY = {
     "mislabel_probability_": "probabilities of wrong labels are",
@@ -166,6 +170,14 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
         indices : bool
             Positions instead of a mask.
         """
+        mask = self._selected(fdr)
+        if not mask.any() and "fallback_features_" in vars(self):
+            mask[self.fallback_features_] = True
+        mask[self._always_kept] = True
+        return np.flatnonzero(mask) if indices else mask
+
+    def _selected(self, fdr: float | None = None) -> NDArray[np.bool_]:
+        """Discoveries, without what is always kept or falls back on a panel."""
         check_is_fitted(self)
         if isinstance(fdr, bool | np.bool_):
             raise ValueError(f"fdr must be a rate from 0 to 1; got {fdr}. For positions write indices=True.")
@@ -174,8 +186,34 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
         free = np.setdiff1d(np.arange(mask.size), self._always_kept)
         if not any(flag.code == UNSETTLED.code for flag in self.flags_):
             mask[free] = select(self.inclusion_probability_[free], self.fdr if fdr is None else fdr)
-        mask[self._always_kept] = True
-        return np.flatnonzero(mask) if indices else mask
+        return mask
+
+    def feature_table(
+        self, X: Any = None, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> pd.DataFrame:
+        """What the fit found about every feature, as a data frame with one row each.
+
+        Parameters
+        ----------
+        X, y, sample_weight : optional
+            The table that was fitted. With it come tests of single features where the fit has kept none
+            (`SparseClassifier` does), and ``auc``, for which all values are needed.
+
+        Returns
+        -------
+        pandas.DataFrame
+            ``difference``: between class means, in standard deviations within classes (of several classes
+            the largest); ``p``: of that, by the t test (F test of several classes); ``q``: the false
+            discovery rate at which the feature would be reported [Benjamini and Hochberg 1995]; ``auc``: the
+            probability that a value of the second class is the larger one (of several classes, that of the
+            class which is told best from all others). These are of the feature by itself. ``inclusion``:
+            the probability that it has an effect of its own beside all others; ``selected``: at the false
+            discovery rate `fdr`; ``effect``, ``effect_lower``, ``effect_upper``: log-odds per standard
+            deviation in the model that predicts, with an interval of 95 %, of several classes for each;
+            ``panel``: whether it is in the panel, where one was made.
+        """
+        check_is_fitted(self)
+        return feature_table(self, X, y, sample_weight, panel=vars(self).get("fallback_features_"))
 
     # ------------------------------------------------------------------ from data to the engine
 

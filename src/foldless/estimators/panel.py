@@ -34,7 +34,7 @@ from foldless.selection.panel import (
     stand_ins,
 )
 from foldless.tuning.path import fit_part
-from foldless.tuning.plan import WORTH_IT, Plan
+from foldless.tuning.plan import Plan
 from foldless.tuning.record import Flag
 from foldless.tuning.table import Layout, LeftOut, Table
 
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 # Sizes that 'auto' compares: about equal steps of what a feature more can change.
 SIZES = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50)
+# Of the full model's dense models, parts have so many: these resemble each other.
+N_RECIPES = 2
 # Scores of training samples beyond this many digits are rounding: equal rows belong to the same part.
 SCORE_DIGITS = 6
 
@@ -205,8 +207,8 @@ class PanelClassifier(SelectingClassifier):
             model = SparseClassifier(always_keep=self.always_keep, class_weight=self.class_weight)
         if not hasattr(model, "predict_proba") and not hasattr(type(model), "predict_proba"):
             raise ValueError(
-                f"reference must be a classifier with predict_proba; got {type(model).__name__}. Leave it out "
-                "for a SparseClassifier."
+                f"reference must be a classifier with predict_proba; got {type(model).__name__}. Leave it "
+                "out for a SparseClassifier."
             )
         if not hasattr(model, "classes_"):
             return _fitted(clone(model), X, y, sample_weight, groups)
@@ -241,8 +243,11 @@ class PanelClassifier(SelectingClassifier):
         if not search.n_free or self.flags_[:1] == [NO_PANEL]:
             size = 0
         target = Target.of(search.log_proba, search.weights.counted)
-        whole = ordered(search.standardized, search.code, target, search.kept, sizes[-1])
-        self.order_ = averaged([whole.features, *(each.order for each in found)], whole.ratio, sizes[-1])
+        doubt = 1.0 - np.asarray(getattr(self.reference_, "inclusion_probability_", 0.0))
+        whole = ordered(search.standardized, search.code, target, search.kept, sizes[-1], doubt)
+        # All samples count as much as all parts of them together.
+        orders = [whole.features] * max(len(found), 1) + [each.order for each in found]
+        self.order_ = averaged(orders, whole.ratio, sizes[-1])
         self.order_ = self.order_[: sizes[-1]]
         members = self.order_[:size]
         self._project(search, target, whole, members)
@@ -389,8 +394,8 @@ class PanelClassifier(SelectingClassifier):
             said(
                 f"A panel of {n} features was sought that predicts nearly as well as all: features were "
                 "ordered by least angle regression (Efron et al. 2004) on the scores of the full model, with "
-                "columns scaled by their ratio of variances between and within classes (Zou 2006), and a model of "
-                "the first ones was fitted to the full model's probabilities (Piironen et al. 2020).",
+                "columns scaled by their ratio of variances between and within classes (Zou 2006), and a "
+                "model of the first ones was fitted to its probabilities (Piironen et al. 2020).",
                 ("panel", n),
             )
             if n
@@ -571,12 +576,13 @@ class _Judged:
 
 
 def _worthwhile(model: SparseClassifier) -> Plan:
-    """The plan of a model, without what hardly has a share in its predictions."""
+    """The plan of a model, with the dense models alone that have the largest shares in its predictions."""
     plan, share = model.plan_, {each.name: each.weight for each in model.models_}
     if plan.dense is None or plan.dense.searched:
         return plan
-    recipes = tuple(r for r in plan.dense.recipes if share.get(r.name, 0.0) >= WORTH_IT)
-    return replace(plan, dense=replace(plan.dense, recipes=recipes or plan.dense.recipes))
+    weightiest = sorted(plan.dense.recipes, key=lambda r: -share.get(r.name, 0.0))[:N_RECIPES]
+    recipes = tuple(r for r in plan.dense.recipes if r in weightiest)
+    return replace(plan, dense=replace(plan.dense, recipes=recipes))
 
 
 def _log_proba(model: Any, X: Any) -> Array:

@@ -45,7 +45,8 @@ def to_onnx(model: Any) -> Any:
     """A fitted classifier as an ONNX model.
 
     Its input "X" is float64, (samples, features), of a panel its members in the order of `features_`; its
-    outputs are "label" and "probabilities", as those of skl2onnx are. Probabilities agree with `predict_proba` to 1e-6.
+    outputs are "label" and "probabilities", as those of skl2onnx are. Probabilities agree with
+    `predict_proba` to 1e-6.
     """
     with needs("onnx", "onnx", "to export models to ONNX"):
         import onnx

@@ -6,7 +6,8 @@ and Vehtari 2020]. With η the full model's scores on the samples, centred:
 
 **Order.** Least angle regression [Efron et al. 2004] on η in columns x̃_j = F_j x_j, where F_j, the ratio of
 variances between and within classes (t² for two), makes features that separate the classes on their own
-cheap: the adaptive lasso's path [Zou 2006]. Several scores enter together: a feature's correlation with the
+cheap: the adaptive lasso's path [Zou 2006]. Where the full model has inclusion probabilities, F is divided by
+1 - inclusion. Several scores enter together: a feature's correlation with the
 residuals is the length of a vector over scores [Yuan and Lin 2006]. A ridge in the size of the largest
 squared column makes it the elastic net's [Zou and Hastie 2005], by which features that resemble each other
 enter one after the other instead of one at random: lists from other samples then agree better.
@@ -41,6 +42,7 @@ from foldless.solvers.newton import damped_newton
 CANDIDATES_PER_MEMBER, FEWEST_CANDIDATES = 6, 200
 # Probabilities below this are no surer statement; another program's may be zero.
 LEAST_PROBABILITY = 1e-4
+LEAST_DOUBT = 0.01
 # The variance that scores have a priori, in that of the full model's, and the intercept's.
 SCORE_VARIANCE, INTERCEPT_VARIANCE = 3.0, 100.0
 # Newton's decrement, in nats of all samples together: losses a sample are right to five digits.
@@ -139,7 +141,7 @@ class Order:
     features: NDArray[np.intp]
     candidates: NDArray[np.intp]
     columns: Array  # (samples, candidates), standardised
-    ratio: Array  # (features of the table,): F
+    ratio: Array  # (features of the table,): F, over the doubt
 
     def columns_of(self, features: NDArray[np.intp]) -> Array:
         position = {int(j): n for n, j in enumerate(self.candidates)}
@@ -152,14 +154,16 @@ def ordered(
     target: Target,
     kept: NDArray[np.intp],
     n_members: int,
+    doubt: Array | float = 1.0,
 ) -> Order:
     """Up to `n_members` features in their order; what is kept comes beforehand and is not among them.
 
+    `doubt` is the full model's probability that a feature has no effect of its own: what is sure is cheap.
     The table is passed over twice, and once more for its candidates.
     """
     weight, scores = target.weight, target.scores
     sums = class_sums(standardized, codes, weight, scores.shape[1])
-    ratio = sums.ratio
+    ratio = sums.ratio / np.maximum(doubt, LEAST_DOUBT)
     ratio[kept] = 0.0
     scores = _residual(standardized.columns(kept), scores, weight)
     first = ratio * np.linalg.norm(standardized.adjoint(weight[:, np.newaxis] * scores), axis=1)
