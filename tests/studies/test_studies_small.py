@@ -180,3 +180,45 @@ def test_smlr_checks_run_and_bounds_hold(tmp_path):
     assert (loo.difference.abs() < 0.02).all()
     held = pd.read_csv(tmp_path / "check_bounds.csv")
     assert (held[held.what.str.contains("held of 5")].ours == 5).all()
+
+
+def test_honesty_runs_and_goes_on_where_it_ended(tmp_path, capsys):
+    from benchmarks.studies.honesty.designs import DESIGNS, drawn
+    from benchmarks.studies.honesty.run import main
+
+    def run(designs):
+        assert main(["--quick", "--trials", "1", "--out", str(tmp_path), "--designs", *designs]) == tmp_path
+        return pd.read_csv(tmp_path / "results.csv")
+
+    designs = [
+        "independent, logistic",
+        "null, factors",
+        "four classes",
+        "groups",
+        "weights, balanced",
+        "10:90",
+    ]
+    first = run(designs[:3])
+    assert set(first.design) == set(designs[:3])
+    results = run(designs)
+    assert len(results) == len(designs)
+    assert results[results.design.isin(designs[:3])].seconds.equals(first.seconds)
+    assert "null runs" in capsys.readouterr().out
+    assert (tmp_path / "README.md").read_text().count("\n| ") > len(designs)
+    for name in ("loo_error", "test_error", "p_value"):
+        assert results[name].between(0, 1).all()
+    for name in DESIGNS:
+        of, again = drawn(name, 0, 60, 70), drawn(name, 0, 60, 70)
+        assert np.array_equal(of.X, again.X)
+        assert of.X.shape == (60, 70)
+        assert set(np.unique(of.y)) <= set(range(4))
+
+
+def test_honesty_of_noise_with_factors_at_few_columns():
+    """Where informed ridges once found labels in noise: an error of 0.07 left out, of 0.49 in truth."""
+    from benchmarks.studies.honesty.run import QUICK, measured
+
+    found = [measured("null, factors", run, QUICK) for run in range(6)]
+    bias = np.mean([one["loo_error"] - one["test_error"] for one in found])
+    assert bias > -0.1
+    assert np.mean([one["loo_log_loss"] - one["test_log_loss"] for one in found]) > -0.1
