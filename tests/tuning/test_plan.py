@@ -15,10 +15,12 @@ from foldless.solvers.multinomial_ridge import leave_one_out_cost, sets_cost
 from foldless.tuning.plan import (
     ALONG_OWN,
     CANDIDATES,
+    CANDIDATES_OF_MANY,
     EM_ITERATIONS,
     EM_ITERATIONS_OF_MANY,
     IN_SETS,
     INFORMED,
+    NEIGHBOURS,
     ONE_BY_ONE,
     PATIENCE,
     RARE,
@@ -211,7 +213,7 @@ CASES: dict[str, tuple[Facts, tuple[Any, ...], tuple[Any, ...] | None, tuple[str
         facts(3000, 256, 10),
         ("exact", "EP", PLAIN, False, False),
         ("Newton", SEARCHED_RIDGES, False, IN_SETS),
-        (),
+        ("few-columns",),
         ("independent", "few-columns", "in-sets"),
     ),
     "four classes, correlated words, too large": (
@@ -290,7 +292,11 @@ def test_what_follows_from_the_path(name: str) -> None:
     assert sparse.credible_sets == (found.path == "exact" and not many)
     # With more samples than features there is one start.
     assert sparse.judged_by_left_out == (found.path == "diagonal" and many and len(sparse.starts) > 1)
-    assert sparse.candidates == (CANDIDATES if found.because("few-columns") else 0)
+    if found.because("few-columns"):
+        expected = (CANDIDATES_OF_MANY, 0) if many else (CANDIDATES, NEIGHBOURS)
+        assert (sparse.candidates, sparse.neighbours, sparse.em_iterations) == (*expected, 0)
+    else:
+        assert (sparse.candidates, sparse.neighbours) == (0, 0)
     assert (sparse.fallback is not None) == (found.path == "exact" and many)
     if found.path in ("exact", "diagonal"):
         assert sparse.tolerance == (TOLERANCE_OF_MANY if many else TOLERANCE)

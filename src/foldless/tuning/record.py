@@ -81,7 +81,15 @@ GROUPS_NOT_LEFT_OUT = Flag(
     "The table is too large to leave groups out: samples were left out one by one. The leave-one-out error "
     "is optimistic if samples of a group resemble each other.",
 )
-FLAGS = {flag.code: flag for flag in (NOT_SPARSE, DIAGONAL_COVARIANCES, FELL_BACK, GROUPS_NOT_LEFT_OUT)}
+FEW_COLUMNS = Flag(
+    "few-columns",
+    "The sparse model was solved over few columns, each of which stands for those that resemble it: read "
+    "inclusion probabilities as a ranking.",
+)
+FLAGS = {
+    flag.code: flag
+    for flag in (NOT_SPARSE, DIAGONAL_COVARIANCES, FELL_BACK, FEW_COLUMNS, GROUPS_NOT_LEFT_OUT)
+}
 
 
 @registered("record/record")
