@@ -25,7 +25,7 @@ from foldless.estimators._scikit_learn import SelectingClassifier
 from foldless.estimators._summary import STANDARDISED, Sentence, Summary, basics
 from foldless.estimators._threads import bounded_threads, one_blas_thread
 from foldless.evaluation import p_value_of, p_value_of_losses
-from foldless.operators import Dense, Sparse, Standardized, stays_elsewhere
+from foldless.operators import Dense, Journaled, Sparse, Standardized, stays_elsewhere
 from foldless.problem import Iteration, Outcome
 from foldless.selection import select
 from foldless.solvers.solve import Stopping, Watch
@@ -275,7 +275,10 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
     @staticmethod
     def _can_permute(table: Table) -> bool:
         """Whether the table is in memory, and so small that its products with many vectors cost little."""
-        in_memory = isinstance(table.standardized.operator, Dense | Sparse)
+        storage = table.standardized.operator
+        # A journal repeats passes over what it was made for.
+        inside = storage.operator if isinstance(storage, Journaled) else storage
+        in_memory = isinstance(inside, Dense | Sparse)
         return in_memory and table.shape[0] * table.shape[1] * table.n_scores <= MOST_PERMUTED
 
     def __getattr__(self, name: str) -> Any:
