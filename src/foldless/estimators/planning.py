@@ -22,6 +22,7 @@ from foldless.estimators._threads import one_blas_thread
 from foldless.estimators.classifier import SparseClassifier
 from foldless.operators import Standardized
 from foldless.priors import SpikeAndSlab
+from foldless.priors.wrappers import innermost
 from foldless.theory.learning_curve import LearningCurve, Seen, calibrated, extrapolated
 from foldless.theory.study import Spectrum, Study
 
@@ -38,11 +39,12 @@ def seen_by(model: SparseClassifier) -> Seen:
     check_is_fitted(model)
     if not isinstance(model, SparseClassifier):
         raise TypeError(f"planning starts from a fitted SparseClassifier; got {type(model).__name__}.")
-    assert isinstance(model.prior_, SpikeAndSlab)
+    prior = innermost(model.prior_)
+    assert isinstance(prior, SpikeAndSlab)
     return Seen(
         n_samples=int(model.loo_proba_.shape[0]),
         error=float(model.loo_error_),
-        n_believed=float(model.prior_.inclusion * model.n_features_in_),
+        n_believed=float(prior.inclusion * model.n_features_in_),
         flip_prob=float(model.channel_.flip_prob),  # type: ignore[attr-defined]
     )
 
@@ -60,11 +62,12 @@ def guess_from(model: SparseClassifier, X: Any, y: ArrayLike) -> Study:
     correlated = model.plan_.because("correlated") is not None
     spectrum = within_spectrum(model._standardized(X), labels) if correlated else None
     independent = spectrum is None or not spectrum.correlated
-    assert isinstance(model.prior_, SpikeAndSlab)
+    prior = innermost(model.prior_)
+    assert isinstance(prior, SpikeAndSlab)
     return Study(
         n_features=int(model.n_features_in_),
         n_markers=min(max(seen.n_believed, LEAST_MARKERS), 0.5 * model.n_features_in_),
-        effect=float(np.sqrt(model.prior_.slab.variance)),  # type: ignore[attr-defined]
+        effect=float(np.sqrt(prior.slab.variance)),  # type: ignore[attr-defined]
         balance=second,
         # Where class means were of no use to the model, they are no description of its data.
         labels="logistic" if independent and model.generative_weight_ == 0 else "class-means",

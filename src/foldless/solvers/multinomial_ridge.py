@@ -49,7 +49,7 @@ from foldless.solvers.newton import damped_newton
 # Newton's decrement, in nats of all samples together: far below what leave-one-out resolves.
 TOLERANCE = 1e-6
 # Of fits that are only averaged or compared: losses a sample are right to three digits.
-ROUGH_TOLERANCE = 1e-4
+ROUGH_TOLERANCE = 1e-6
 MAX_ITER = 60
 # A factor is made anew after so many iterations of conjugate gradients, which cost about as much as it.
 STALE = 12

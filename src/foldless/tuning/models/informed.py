@@ -57,7 +57,8 @@ LEAST_CLASS = 1e-6
 LEAST_SCORE_VARIANCE = 1e-6
 # Kernels without a sample are solved to this share of what is solved for, in so many steps at most.
 LARGEST_RESIDUAL, MOST_STEPS = 0.1, 6
-LEAST = float(np.finfo(float).tiny)
+# Also of single precision.
+LEAST = float(np.finfo(np.float32).tiny)
 
 
 def informed_ridges(table: Table, recipes: tuple[Recipe, ...], recorder: Recorder) -> list[Model]:
