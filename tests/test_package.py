@@ -40,7 +40,14 @@ def test_type_checkers_find_the_types():
 
 @pytest.mark.parametrize(
     "name",
-    ["BayesPointClassifier", "GAMPClassifier", "PrunedBayesClassifier", "SMLRClassifier", "SparseClassifier"],
+    [
+        "BayesPointClassifier",
+        "GAMPClassifier",
+        "PanelClassifier",
+        "PrunedBayesClassifier",
+        "SMLRClassifier",
+        "SparseClassifier",
+    ],
 )
 def test_a_fit_needs_nothing_that_draws_or_prints(name):
     code = f"""{WITHOUT_THESE}

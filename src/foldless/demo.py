@@ -208,6 +208,7 @@ def promise_table(study: Study) -> Table:
             f"{n_false} of {selected.size}, {percent(n_false / selected.size)}; the model expects "
             f"{percent(expected)}, the limit asked for is {percent(model.fdr)} on average"
         )
+    assert model.loo_worth_ is not None
     lower, upper = model.loo_worth_.error_interval
     rows["Leave-one-out error"] = (
         f"{percent(model.loo_error_)} of the recorded labels, from the same one fit "

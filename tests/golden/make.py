@@ -48,6 +48,7 @@ TWO_CLASSES = {
     "bayes-point": foldless.BayesPointClassifier(
         violation_cost=1.0, beta=2.0, n_sweeps=2, n_bins=16, engine="numpy"
     ),
+    "panel": foldless.PanelClassifier(2),
     "pruned": foldless.PrunedBayesClassifier(),
     "pruned-whitened": foldless.PrunedBayesClassifier(whiten="features"),
     "sbmlr": SBMLRClassifier(),
@@ -57,6 +58,7 @@ TWO_CLASSES = {
 THREE_CLASSES = {
     "sparse-three-classes": foldless.SparseClassifier(),
     "gamp-solver-object": foldless.GAMPClassifier("gaussian", Multinomial(3), solver=HyGAMP(), tol=1e-2),
+    "panel-three-classes": foldless.PanelClassifier(2, always_keep=[0]),
     "smlr-three-classes": foldless.SMLRClassifier(),
     "ep-bayes-point-three-classes": foldless.EPBayesPointClassifier(),
 }

@@ -11,6 +11,7 @@ import pytest
 
 from foldless import GAMPClassifier, SparseClassifier
 from foldless.datasets import make_class_means
+from foldless.solvers.multinomial_ridge import leave_one_out_cost, sets_cost
 from foldless.tuning.plan import (
     ALONG_OWN,
     BACKGROUND_OF_WORDS,
@@ -40,8 +41,6 @@ from foldless.tuning.plan import (
     kernel_cost,
     plan,
     requested,
-    ridge_loo_cost,
-    ridge_sets_cost,
 )
 from foldless.tuning.record import FLAGS
 from foldless.tuning.survey import Facts
@@ -371,13 +370,13 @@ BUDGETS = [
     (
         "ridge_left_out",
         facts(300, 4000, 4, **CORRELATED),
-        ridge_loo_cost(300, 300, 4),
+        leave_one_out_cost(300, 300, 4),
         lambda p: p.dense.left_out == ONE_BY_ONE,
     ),
     (
         "ridge_sets",
         facts(3000, 4000, 4, **CORRELATED),
-        ridge_sets_cost(3000, 3000, 4),
+        sets_cost(3000, 3000, 4),
         lambda p: p.dense.left_out == IN_SETS,
     ),
     (
@@ -400,8 +399,8 @@ def test_a_budget_is_spent_to_the_last_operation_and_not_beyond(
 
 
 def test_ridges_of_few_coordinates_are_left_out_by_their_hessian() -> None:
-    assert ridge_loo_cost(3000, 100, 4) == 400.0**2 * 3400
-    assert ridge_loo_cost(3000, 1000, 4) == 3.0 * 4 * 3000**2 * 1000
+    assert leave_one_out_cost(3000, 100, 4) == 400.0**2 * 3400
+    assert leave_one_out_cost(3000, 1000, 4) == 3.0 * 4 * 3000**2 * 1000
 
 
 @pytest.mark.parametrize("given", [facts(60, 2000), facts(60, 2000, 4)], ids=["two classes", "four"])
@@ -433,6 +432,20 @@ def test_informed_ridges_are_for_more_features_than_samples_as_they_count() -> N
     for total_weight, solver in ((99.9, "kernel EP"), (100.0, "EP")):
         given = facts(60, 100, total_weight=total_weight, **CORRELATED)
         assert plan(given).dense.solver == solver
+
+
+@pytest.mark.parametrize("n_classes", [2, 10])
+def test_few_columns_are_for_far_more_samples_than_features(n_classes: int) -> None:
+    given = facts(1200, 600, n_classes, **CORRELATED)
+    assert plan(given).because("few-columns")
+    assert plan(replace(given, n_features=601, n_free=601)).because("few-columns") is None
+    assert plan(replace(given, median_nonzero_fraction=0.01)).because("few-columns") is None
+    # Groups cannot be left out of few columns.
+    assert plan(given, groups=True).left_out == "groups"
+    assert plan(given, groups=True).because("few-columns") is None
+    # Of two classes with independent columns messages are enough.
+    independent = plan(replace(given, spectral_excess=0.9))
+    assert (independent.because("few-columns") is not None) == (n_classes > 2)
 
 
 def test_four_classes_have_exact_covariances_where_samples_outnumber_features() -> None:

@@ -133,13 +133,13 @@ def intervals(model: SparseClassifier, of: Drawn) -> dict[str, Any]:
 
 ABOUT = """# Is every number honest?
 
-`SparseClassifier()` was fitted to {designs} simulated designs, {sizes}, and its numbers held to {n_test}
-further samples. Figures are means over runs, with their standard errors. *Bias* is leave-one-out less the
-test sample: negative is too good to be true. *Covers*: how often the 95 % interval of the error rate has the
-error of the test sample in it. *p < .05*: runs in which the permutation test finds something to learn. Likely
-features have a probability above one half; shown is how many of their weights lie in their 90 % intervals,
-and the median of |weight| over the true one, averaged over runs. Designs from `words` on were made last and
-run once. This page is made by the script.
+`python -m benchmarks.studies.honesty.run` fits `SparseClassifier()` to {designs} simulated designs,
+{sizes}, and holds its numbers to {n_test} further samples. Figures are means over runs, with their standard
+errors. *Bias* is leave-one-out less the test sample: negative is too good to be true. Covers: how often the
+95 % interval of the error rate has the error of the test sample in it. *p < .05*: runs in which the
+permutation test finds something to learn. Likely features have a probability above one half; shown is how
+many of their weights lie in their 90 % intervals, and the median of |weight| over the true one. This page
+is made by the script.
 
 {begins}
 {table}
@@ -147,7 +147,6 @@ run once. This page is made by the script.
 Over designs, the mean bias of the error is {error_bias} and of the log loss {loss_bias}; the largest of a
 design {largest_error} ({largest_error_of}) and {largest_loss} ({largest_loss_of}). Of {n_null} null runs
 {n_false} have a p value below .05.
-{ends}
 """
 
 
@@ -191,9 +190,8 @@ def report(folder: Path) -> str:
     worst = means.abs().idxmax()
     return ABOUT.format(
         designs=means.shape[0],
-        sizes="{} to {} samples of {} to {} features".format(
-            *results.n_samples.agg(["min", "max"]), *results.n_features.agg(["min", "max"])
-        ),
+        sizes=f"{results.n_samples.min()} to {results.n_samples.max()} samples of "
+        f"{results.n_features.min()} to {results.n_features.max()} features",
         n_test=FULL.n_test,
         begins=common.TABLE_BEGINS,
         ends=common.TABLE_ENDS,

@@ -9,6 +9,7 @@ __all__ = [
     "BayesPointClassifier",
     "EPBayesPointClassifier",
     "GAMPClassifier",
+    "PanelClassifier",
     "PrunedBayesClassifier",
     "SMLRClassifier",
     "SparseClassifier",
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from foldless.estimators.classifier import SparseClassifier
     from foldless.estimators.ep_bayes_point import EPBayesPointClassifier
     from foldless.estimators.gamp import GAMPClassifier
+    from foldless.estimators.panel import PanelClassifier
     from foldless.estimators.pruned import PrunedBayesClassifier
     from foldless.estimators.smlr import SMLRClassifier
 else:
@@ -29,6 +31,7 @@ else:
         "BayesPointClassifier": "bayes_point",
         "EPBayesPointClassifier": "ep_bayes_point",
         "GAMPClassifier": "gamp",
+        "PanelClassifier": "panel",
         "PrunedBayesClassifier": "pruned",
         "SMLRClassifier": "smlr",
         "SparseClassifier": "classifier",

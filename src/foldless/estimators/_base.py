@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,6 +19,7 @@ from foldless.beliefs import Array
 from foldless.channels import Channel, FlippedLabels
 from foldless.estimators._account import Account, component_name, left_out_words, parameters
 from foldless.estimators._checkpoint import checkpointed
+from foldless.estimators._feature_table import feature_table
 from foldless.estimators._reading import SampleWeights, new_data, sample_weights, training_data
 from foldless.estimators._scikit_learn import SelectingClassifier
 from foldless.estimators._summary import STANDARDISED, Sentence, Summary, basics
@@ -36,6 +37,12 @@ from foldless.tuning.plan import Budget, Plan
 from foldless.tuning.portfolio import Average
 from foldless.tuning.record import UNSETTLED, Record, Recorder
 from foldless.tuning.table import Layout, LeftOut, Table
+
+if TYPE_CHECKING:
+    pass
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 TWO_CLASSES_ONLY = {
     "mislabel_probability_": "probabilities of wrong labels are",
@@ -113,7 +120,7 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
         compared = None if stays_elsewhere(X) or group is not None else operator
         weights = sample_weights(targets, sample_weight, self.class_weight, classes, compared)
         weight = weights.counted
-        kept = self._kept_positions(operator.shape[1])
+        kept = kept_positions(self, operator.shape[1])
         layout = self._layout(operator.shape[1], kept, classes.size)
         self.classes_ = classes
         given = {"labels": targets, "sample weights": weight, "groups": group}
@@ -169,6 +176,14 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
         indices : bool
             Positions instead of a mask.
         """
+        mask = self._selected(fdr)
+        if not mask.any() and "fallback_features_" in vars(self):
+            mask[self.fallback_features_] = True
+        mask[self._always_kept] = True
+        return np.flatnonzero(mask) if indices else mask
+
+    def _selected(self, fdr: float | None = None) -> NDArray[np.bool_]:
+        """Discoveries, without what is always kept or falls back on a panel."""
         check_is_fitted(self)
         if isinstance(fdr, bool | np.bool_):
             raise ValueError(f"fdr must be a rate from 0 to 1; got {fdr}. For positions write indices=True.")
@@ -177,44 +192,36 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
         free = np.setdiff1d(np.arange(mask.size), self._always_kept)
         if not any(flag.code == UNSETTLED.code for flag in self.flags_):
             mask[free] = select(self.inclusion_probability_[free], self.fdr if fdr is None else fdr)
-        mask[self._always_kept] = True
-        return np.flatnonzero(mask) if indices else mask
+        return mask
+
+    def feature_table(
+        self, X: Any = None, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> pd.DataFrame:
+        """What the fit found about every feature, as a data frame with one row each.
+
+        Parameters
+        ----------
+        X, y, sample_weight : optional
+            The table that was fitted. With it come tests of single features where the fit has kept none
+            (`SparseClassifier` does), and ``auc``, for which all values are needed.
+
+        Returns
+        -------
+        pandas.DataFrame
+            ``difference``: between class means, in standard deviations within classes (of several classes
+            the largest); ``p``: of that, by the t test (F test of several classes); ``q``: the false
+            discovery rate at which the feature would be reported [Benjamini and Hochberg 1995]; ``auc``: the
+            probability that a value of the second class is the larger one (of several classes, that of the
+            class which is told best from all others). These are of the feature by itself. ``inclusion``:
+            the probability that it has an effect of its own beside all others; ``selected``: at the false
+            discovery rate `fdr`; ``effect``, ``effect_lower``, ``effect_upper``: log-odds per standard
+            deviation in the model that predicts, with an interval of 95 %, of several classes for each;
+            ``panel``: whether it is in the panel, where one was made.
+        """
+        check_is_fitted(self)
+        return feature_table(self, X, y, sample_weight, panel=vars(self).get("fallback_features_"))
 
     # ------------------------------------------------------------------ from data to the engine
-
-    def _kept_positions(self, n_features: int) -> tuple[int, ...]:
-        """Positions of the columns named, or numbered, in `always_keep`."""
-        if self.always_keep is None:
-            return ()
-        if isinstance(self.always_keep, str):
-            raise ValueError(
-                f"always_keep must be a list of columns; got the string {self.always_keep!r}. "
-                f"Write always_keep=[{self.always_keep!r}]."
-            )
-        chosen = np.asarray(self.always_keep)
-        if chosen.dtype == bool:
-            if chosen.shape != (n_features,):
-                raise ValueError(
-                    f"always_keep as a mask needs one value for each of the {n_features} columns; "
-                    f"got shape {chosen.shape}."
-                )
-            return tuple(np.flatnonzero(chosen).tolist())
-        names, positions = list(getattr(self, "feature_names_in_", [])), []
-        for column in self.always_keep:
-            if isinstance(column, str) and column in names:
-                positions.append(names.index(column))
-            elif isinstance(column, str):
-                have = f"The columns are {names[:10]}{'...' if len(names) > 10 else ''}."
-                have = have if names else "X has no column names: pass a data frame, or give positions."
-                raise ValueError(f"always_keep names {column!r}, which is not a column of X. {have}")
-            elif isinstance(column, Integral) and -n_features <= int(column) < n_features:
-                positions.append(int(column) % n_features)
-            else:
-                raise ValueError(
-                    f"always_keep contains {column!r}; it needs column names, or positions from 0 to "
-                    f"{n_features - 1}."
-                )
-        return tuple(sorted(set(positions)))
 
     def _watch(self) -> Watch | None:
         if not self.verbose:
@@ -344,6 +351,42 @@ def _p_value(table: Table, loo_log_proba: Array) -> tuple[str, float]:
         columns = Standardized(rows, x.center, x.scale, x.constant)
         return "permutation", p_value_of(columns, table.codes, counted, table.left_out.group)
     return "losses", p_value_of_losses(table.log_density(loo_log_proba), table.codes, table.sample_weight)
+
+
+def kept_positions(estimator: Any, n_features: int) -> tuple[int, ...]:
+    """Positions of the columns named, or numbered, in the estimator's `always_keep`."""
+    always_keep = estimator.always_keep
+    if always_keep is None:
+        return ()
+    if isinstance(always_keep, str):
+        raise ValueError(
+            f"always_keep must be a list of columns; got the string {always_keep!r}. "
+            f"Write always_keep=[{always_keep!r}]."
+        )
+    chosen = np.asarray(always_keep)
+    if chosen.dtype == bool:
+        if chosen.shape != (n_features,):
+            raise ValueError(
+                f"always_keep as a mask needs one value for each of the {n_features} columns; "
+                f"got shape {chosen.shape}."
+            )
+        return tuple(np.flatnonzero(chosen).tolist())
+    names, positions = list(getattr(estimator, "feature_names_in_", [])), []
+    for column in always_keep:
+        if isinstance(column, str) and column in names:
+            positions.append(names.index(column))
+        elif isinstance(column, str):
+            have = f"The columns are {names[:10]}{'...' if len(names) > 10 else ''}."
+            have = have if names else "X has no column names: pass a data frame, or give positions."
+            raise ValueError(f"always_keep names {column!r}, which is not a column of X. {have}")
+        elif isinstance(column, Integral) and -n_features <= int(column) < n_features:
+            positions.append(int(column) % n_features)
+        else:
+            raise ValueError(
+                f"always_keep contains {column!r}; it needs column names, or positions from 0 to "
+                f"{n_features - 1}."
+            )
+    return tuple(sorted(set(positions)))
 
 
 def checked_groups(groups: ArrayLike, y: NDArray[Any]) -> NDArray[np.intp]:

@@ -40,6 +40,8 @@ MALFORMED = (KeyError, TypeError, ValueError, IndexError, AttributeError, Overfl
 class Saved:
     """An estimator that can be saved as data and comes back with `foldless.load`."""
 
+    _not_saved: frozenset[str] = frozenset()  # of what a class has beyond its model
+
     def save(self, path: str | Path) -> Path:
         """Write the fitted model to a file of data; `foldless.load` brings it back.
 
@@ -50,10 +52,10 @@ class Saved:
         path = Path(path)
         if (kind := name_of(self)) is None:
             raise TypeError(_nameless(self, "the model"))
-        writer = _Writer()
+        writer, left_behind = _Writer(), NOT_SAVED | self._not_saved
         params = self.get_params(deep=False)  # type: ignore[attr-defined]
-        params = {name: value for name, value in params.items() if name not in NOT_SAVED}
-        fitted = {k: v for k, v in vars(self).items() if k not in params and k not in NOT_SAVED}
+        params = {name: value for name, value in params.items() if name not in left_behind}
+        fitted = {k: v for k, v in vars(self).items() if k not in params and k not in left_behind}
         document = {
             "class": kind,
             "params": {name: writer.plain(value, name) for name, value in params.items()},
@@ -281,10 +283,12 @@ def _check_shapes(reader: _Reader, model: Any) -> None:
     # With a kernel, or random features in its place, weights are not those of features.
     if getattr(model, "kernel", None) is not None or getattr(model, "random_features", False):
         return
+    # A panel has weights of its members.
+    n_weights = np.size(getattr(model, "features_", range(n_features)))
     for name in ("coef_", "coef_std_"):
         value = getattr(model, name, None)
-        if value is not None and np.shape(value)[-1:] != (n_features,):
-            raise reader.bad(f"{name} does not have {n_features} columns.")
+        if value is not None and np.shape(value)[-1:] != (n_weights,):
+            raise reader.bad(f"{name} does not have {n_weights} columns.")
 
 
 def _field_names(kind: type) -> list[str]:

@@ -157,6 +157,27 @@ class ProbabilisticClassifier(Classifier):
 class SelectingClassifier(SelectorMixin, ProbabilisticClassifier):
     """A classifier that selects features, as `get_support` has them."""
 
+    # What to do where nothing is selected.
+    _empty_advice = "Pass a larger fdr, or name columns in always_keep."
+
+    def transform(self, X: Any) -> Any:
+        """The columns of X that are selected.
+
+        If none is, there are none, with a warning, as scikit-learn's selectors have it; what follows in a
+        pipeline will not take that.
+        """
+        if self.get_support().any():
+            return super().transform(X)
+        warnings.warn(
+            f"{type(self).__name__} has selected none of the {self.n_features_in_} features, and what "
+            f"follows in a pipeline cannot use a table without columns. {self._empty_advice}",
+            UserWarning,
+            stacklevel=2,
+        )
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="No features were selected")
+            return super().transform(X)
+
     def _get_support_mask(self) -> NDArray[np.bool_]:
         return self.get_support()
 

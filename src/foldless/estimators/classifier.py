@@ -7,14 +7,19 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import clone
 
 from foldless.channels import FlippedLabels, Logistic, Multinomial
-from foldless.estimators._base import MessagePassingClassifier, checked_generative_weight, checked_stopping
+from foldless.estimators._base import (
+    MessagePassingClassifier,
+    checked_generative_weight,
+    checked_stopping,
+    kept_positions,
+)
 from foldless.estimators._reading import SampleWeights, sample_weights, training_data
 from foldless.estimators._summary import Summary
 from foldless.estimators._warm import WarmStart
@@ -22,14 +27,25 @@ from foldless.operators import Standardized
 from foldless.priors import SupportsInclusion
 from foldless.registry import registered
 from foldless.selection import CredibleSet, credible_sets
+from foldless.selection.marginal import ClassSums
 from foldless.solvers import GAMP
 from foldless.tuning.fit import Choices
 from foldless.tuning.path import Result, fit_table
 from foldless.tuning.plan import Plan, plan
-from foldless.tuning.record import GROUPS_NOT_LEFT_OUT, Recorder
+from foldless.tuning.record import GROUPS_NOT_LEFT_OUT, Flag, Recorder
 from foldless.tuning.survey import Survey, survey
 from foldless.tuning.table import Table
 
+FELL_BACK_ON_PANEL = Flag(
+    "fell-back-on-panel",
+    "No feature stands out at the false discovery rate asked for. In its place stands a panel of a few that "
+    "predict nearly as well as all, each of which others may replace.",
+)
+NOTHING_TO_FALL_BACK_ON = Flag(
+    "no-panel",
+    "No feature stands out, and no panel of a few can be told from chance. The one that would come first "
+    "stands in their place, so that a pipeline goes on.",
+)
 # Where the plan has none of its own.
 SOLVER = GAMP()
 
@@ -66,6 +82,12 @@ class SparseClassifier(WarmStart, MessagePassingClassifier):
         is an error where the plan has exact covariances, which have no such blend.
     tol : float, default=1e-4
     max_iter : int, default=1000
+    fallback : None or 'panel', default=None
+        What `get_support` and `transform` have where no feature is selected at a false discovery rate. By
+        default nothing, and `transform` warns. With 'panel' a `PanelClassifier` looks for the few
+        features that would do, at about twice the cost of the fit, and these are taken
+        (`fallback_features_`); where there is no panel either, the feature that would come first, so that a
+        pipeline goes on. `flags_` tells. Neither is a discovery.
     warm_start : bool, default=False
         Go on from where the last fit ended, if it settled in less than `max_iter` iterations, and data and
         parameters are the same. The answer does not depend on it.
@@ -91,6 +113,8 @@ class SparseClassifier(WarmStart, MessagePassingClassifier):
     credible_sets_ : list of CredibleSet
         Features that resemble each other, at least one of which is in with a stated probability: "one of
         these 4 features, probability 0.97". Empty if columns are independent; of two classes only.
+    fallback_features_ : array
+        Positions of the panel that was fallen back on, if one was.
     solver_ : str
         The solvers behind the sparse model, in the order they ran: 'GAMP' (message passing with diagonal
         covariances), 'EP' (with exact ones), or 'GAMP + EP'.
@@ -116,9 +140,35 @@ class SparseClassifier(WarmStart, MessagePassingClassifier):
     _: KW_ONLY
     always_keep: Sequence[str] | Sequence[int] | None = None
     generative_weight: float | str = "auto"
+    fallback: str | None = None
     warm_start: bool = False
     n_jobs: int | None = None
     checkpoint: str | Path | None = None
+
+    _empty_advice = "Pass fallback='panel', which takes a few that would do, or a larger fdr."
+
+    def fit(
+        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
+    ) -> Self:
+        if self.fallback not in (None, "panel"):
+            raise ValueError(f"fallback must be None or 'panel'; got {self.fallback!r}.")
+        self.__dict__.pop("fallback_features_", None)  # of an earlier fit
+        super().fit(X, y, sample_weight, groups)
+        if self.fallback == "panel" and not self._selected().any():
+            self._fall_back(X, y, sample_weight, groups)
+        return self
+
+    fit.__doc__ = MessagePassingClassifier.fit.__doc__
+
+    def _fall_back(self, X: Any, y: ArrayLike, sample_weight: Any, groups: Any) -> None:
+        from foldless.estimators.panel import PanelClassifier
+
+        panel = PanelClassifier(
+            reference=self, always_keep=self.always_keep, class_weight=self.class_weight
+        ).fit(X, y, sample_weight, groups)
+        members = np.setdiff1d(panel.features_, self._always_kept)
+        self.fallback_features_ = members if members.size else panel.order_[:1]
+        self.flags_.append(FELL_BACK_ON_PANEL if members.size else NOTHING_TO_FALL_BACK_ON)
 
     def _choices(self, n_classes: int) -> Choices:
         channel = FlippedLabels(Logistic()) if n_classes == 2 else Multinomial(n_classes)
@@ -138,7 +188,7 @@ class SparseClassifier(WarmStart, MessagePassingClassifier):
         operator, targets = training_data(reader, X, y)
         classes, code = reader._encoded(targets)
         weight, *_ = sample_weights(targets, sample_weight, self.class_weight, classes)
-        standardized, kept = Standardized.fit(operator, weight), reader._kept_positions(operator.shape[1])
+        standardized, kept = Standardized.fit(operator, weight), kept_positions(reader, operator.shape[1])
         found = survey(standardized, code, weight, classes.size, kept)
         return self._planned(found, reader._choices(classes.size), groups is not None)
 
@@ -149,6 +199,7 @@ class SparseClassifier(WarmStart, MessagePassingClassifier):
         found = survey(
             table.standardized, table.codes, table.sample_weight, table.n_classes, table.layout.always_kept
         )
+        self._class_sums = ClassSums(found.class_means, found.class_weight)
         planned = self._planned(found, choices, table.left_out.group is not None)
         if planned.left_out == "samples" and table.left_out.group is not None:
             warnings.warn(f"{type(self).__name__}: {GROUPS_NOT_LEFT_OUT.text}", UserWarning, stacklevel=3)

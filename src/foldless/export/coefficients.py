@@ -25,8 +25,11 @@ def write_coefficients(model: Any, path: str | Path) -> Path:
         raise ValueError("A model with a kernel has no coefficients of features. Fit one with kernel=None.")
     path = Path(path)
     coef, intercept = np.atleast_2d(model.coef_), np.ravel(model.intercept_)
-    names = getattr(model, "feature_names_in_", None)
-    features = [str(n) for n in names] if names is not None else [str(j + 1) for j in range(coef.shape[1])]
+    # A panel has coefficients of its members alone.
+    panel = getattr(model, "features_", None)
+    names = getattr(model, "feature_names_in_" if panel is None else "feature_names_", None)
+    numbers = range(coef.shape[1]) if panel is None else panel
+    features = [str(n) for n in names] if names is not None else [str(j + 1) for j in numbers]
     columns: list[tuple[str, Any]] = [("feature", [INTERCEPT, *features])]
     labels = [f"coefficient:{label}" for label in model.classes_] if len(coef) > 1 else ["coefficient"]
     for row, level, label in zip(coef, intercept, labels, strict=True):

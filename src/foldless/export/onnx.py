@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 
 import foldless
 from foldless.channels import Channel, FlippedLabels, Logistic, Probit
-from foldless.estimators import SMLRClassifier
+from foldless.estimators import PanelClassifier, SMLRClassifier
 from foldless.estimators._base import MessagePassingClassifier
 from foldless.io.extras import needs
 from foldless.io.files import write_whole
@@ -44,8 +44,9 @@ def write_onnx(model: Any, path: str | Path) -> Path:
 def to_onnx(model: Any) -> Any:
     """A fitted classifier as an ONNX model.
 
-    Its input "X" is float64, (samples, features); its outputs are "label" and "probabilities", as those of
-    skl2onnx are. Probabilities agree with `predict_proba` to 1e-6.
+    Its input "X" is float64, (samples, features), of a panel its members in the order of `features_`; its
+    outputs are "label" and "probabilities", as those of skl2onnx are. Probabilities agree with
+    `predict_proba` to 1e-6.
     """
     with needs("onnx", "onnx", "to export models to ONNX"):
         import onnx
@@ -53,16 +54,19 @@ def to_onnx(model: Any) -> Any:
     graph = _Graph(onnx)
     if isinstance(model, SMLRClassifier):
         proba = _softmax_of_scores(graph, model)
+    elif isinstance(model, PanelClassifier):
+        proba = _softmax_of_panel(graph, model)
     elif _has_known_scores(model):
         proba = _averaged(graph, model)
     else:
         raise ValueError(
             f"{type(model).__name__} of {model.classes_.size} classes has no ONNX form yet. There is one of "
-            "SMLRClassifier, and of SparseClassifier and GAMPClassifier for two classes."
+            "SMLRClassifier, of PanelClassifier, and of SparseClassifier and GAMPClassifier for two classes."
         )
     label = _label(graph, model, proba)
+    n_columns = model.features_.size if isinstance(model, PanelClassifier) else model.n_features_in_
     made = onnx.helper.make_model(
-        graph.finished(model.n_features_in_, model.classes_, label, proba),
+        graph.finished(n_columns, model.classes_, label, proba),
         opset_imports=[onnx.helper.make_opsetid("", OPSET)],
         ir_version=IR_VERSION,
         producer_name="foldless",
@@ -183,6 +187,17 @@ def _softmax_of_scores(graph: _Graph, model: SMLRClassifier) -> str:
     n_classes = model.classes_.size
     weights, level = np.zeros((model.n_features_in_, n_classes)), np.zeros(n_classes)
     weights[:, model._free], level[model._free] = model._weights_inside, model._intercept_inside
+    scores = graph.op("MatMul", _standardized(graph, model), graph.const(weights))
+    return graph.op("Softmax", graph.op("Add", scores, graph.const(level)), axis=1)
+
+
+def _softmax_of_panel(graph: _Graph, model: PanelClassifier) -> str:
+    """Of the panel's columns alone, in the order of `features_`."""
+    if not model.features_.size:
+        raise ValueError("There is no panel: a model that knows only class frequencies has no ONNX form.")
+    weights, level = model._weights_inside, model._intercept_inside
+    if model.classes_.size == 2:
+        weights, level = np.column_stack([np.zeros(len(weights)), weights]), np.append(0.0, level)
     scores = graph.op("MatMul", _standardized(graph, model), graph.const(weights))
     return graph.op("Softmax", graph.op("Add", scores, graph.const(level)), axis=1)
 

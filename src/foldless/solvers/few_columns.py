@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from foldless.beliefs import Array, Posterior
 from foldless.operators import Dense, Operator
-from foldless.priors.base import SupportsInclusion
+from foldless.priors import Blocks
 from foldless.problem import Problem, Solution
 from foldless.solvers.ep import EPState
 from foldless.solvers.gaussian_layer import Gaussian, Positions, Sites, Tiles, columns_of, side_by_side
@@ -34,8 +34,7 @@ from foldless.solvers.sites import Cavities, prior_sites
 ROUNDS, ROUNDS_OF_SEVERAL = 3, 1
 # A column of which the others explain all but this share is theirs.
 LEAST_OWN = 0.05
-# What labels say of a weight given the others is no smaller share than this of what they say of it alone:
-# that would be rounding.
+# Less than this share of what labels say of a weight alone is rounding, when they say it given the others.
 LEAST_SHARE = 1e-6
 
 Solve = Callable[[Problem], Solution]
@@ -75,17 +74,21 @@ def forward_selected(
     return np.flatnonzero(chosen & ~np.isin(np.arange(own.size), first))
 
 
-def solve_few(
-    problem: Problem, solve: Solve, targets: Array, allowed: NDArray[np.bool_], n_columns: int
-) -> Solution:
-    """The problem solved by `solve`, over few of the allowed columns and those that are always kept.
+def solve_few(problem: Problem, solve: Solve, n_columns: int) -> Solution:
+    """The problem solved by `solve`, over few of the free columns and those that are always kept.
 
     `solve` runs `EP` on a problem. If it does not settle over columns that joined later, the answer without
     these stands.
     """
-    assert isinstance(problem.prior, SupportsInclusion)
+    prior, weight = problem.prior, problem.label_weight
+    assert isinstance(prior, Blocks)
+    allowed = np.ones(problem.operator.shape[1], dtype=bool)
+    for block, _ in prior.others:
+        allowed[block] = False
     kept = np.array([], dtype=np.intp) if problem.kept is None else problem.kept.positions
-    found = forward_selected(problem.operator, targets, problem.label_weight, allowed, kept, n_columns)
+    targets = (problem.labels[:, np.newaxis] == np.unique(problem.labels[weight > 0])).astype(np.float64)
+    targets -= weight @ targets / weight.sum()
+    found = forward_selected(problem.operator, targets, weight, allowed, kept, n_columns)
     columns = np.union1d(found, kept)
     answer: Solution | None = None
     for _ in range(ROUNDS_OF_SEVERAL if problem.channel.score_shape else ROUNDS):
@@ -96,7 +99,7 @@ def solve_few(
         if not small.outcome.trustworthy:
             break
         at = answer.posterior
-        inclusion = problem.prior.inclusion_probability(at.cavity_mean, at.cavity_var)
+        inclusion = prior.inclusion_probability(at.cavity_mean, at.cavity_var)
         inclusion = inclusion if inclusion.ndim == 1 else inclusion.max(axis=1)
         outside = allowed & (inclusion > 0.5)
         outside[columns] = False
@@ -120,17 +123,14 @@ def _lifted(problem: Problem, small: Solution, columns: Positions) -> Solution:
     """The solution of all weights: those of some columns as found, the others at what is said of them."""
     state: EPState = small.state
     data_precision, data_slope = _said_of_all(problem, small, columns)
-    mean, var = (np.zeros_like(data_precision) for _ in range(2))
+    mean, inside = np.zeros_like(data_precision), state.weight_cavities
     at = Cavities.left(mean, 1.0 / data_precision, data_precision, data_slope)
-    inside = Cavities(at.mean.copy(), at.var.copy(), at.proper.copy())
-    cavities = state.weight_cavities
-    inside.mean[columns], inside.var[columns] = cavities.mean, cavities.var
-    inside.proper[columns] = cavities.proper
-    tilted = problem.prior.tilted(inside.mean, inside.var)
-    of_prior = prior_sites(tilted.mean, tilted.var, inside, (np.ones_like(var), np.zeros_like(var)))
+    at.mean[columns], at.var[columns], at.proper[columns] = inside.mean, inside.var, inside.proper
+    tilted = problem.prior.tilted(at.mean, at.var)
+    of_prior = prior_sites(tilted.mean, tilted.var, at, (np.ones_like(mean), np.zeros_like(mean)))
     for site, own in zip(of_prior, state.sites[:2], strict=True):
         site[columns] = own
-    var = np.asarray(tilted.var, dtype=np.float64).copy()
+    var = np.array(tilted.var, dtype=np.float64)
     mean[columns], var[columns] = state.gaussian.mean, state.gaussian.var
     data_precision[columns] = state.gaussian.data_precision
     data_slope[columns] = state.gaussian.data_slope
@@ -146,7 +146,7 @@ def _lifted(problem: Problem, small: Solution, columns: Positions) -> Solution:
         gaussian=Gaussian(
             mean, var, data_precision, data_slope, state.gaussian.scores, state.gaussian.log_normaliser
         ),
-        weight_cavities=inside,
+        weight_cavities=at,
         log_evidence=evidence,
         proposed=None,
         secants=type(state.secants)(),
@@ -154,8 +154,8 @@ def _lifted(problem: Problem, small: Solution, columns: Positions) -> Solution:
     lifted = Posterior(
         mean=mean,
         var=var,
-        cavity_mean=inside.mean,
-        cavity_var=inside.var,
+        cavity_mean=at.mean,
+        cavity_var=at.var,
         loo_mean=posterior.loo_mean,
         loo_var=posterior.loo_var,
         log_evidence=evidence,

@@ -363,3 +363,15 @@ def _spread_by_samples(basis: Array, share: Array, sample_weight: Array) -> Arra
         scaled[k] = solve_triangular(lower, scaled[k], lower=True, check_finite=False, overwrite_b=True)
     of_samples = scaled.transpose(2, 0, 1)
     return spread + of_samples @ of_samples.transpose(0, 2, 1)
+
+
+def leave_one_out_cost(n_samples: int, n_coordinates: int, n_classes: int) -> float:
+    """Operations of leaving samples out of a ridge one by one, at one strength."""
+    if n_coordinates * n_classes <= n_samples:
+        return float(n_coordinates * n_classes) ** 2 * (n_samples + n_coordinates * n_classes)
+    return 3.0 * n_classes * float(n_samples) ** 2 * n_coordinates
+
+
+def sets_cost(n_samples: int, n_coordinates: int, n_classes: int) -> float:
+    """Operations of leaving samples out of a ridge in sets: two products, 20 times or so for each set."""
+    return 2.0 * 20.0 * SETS * n_samples * n_coordinates * n_classes

@@ -36,7 +36,7 @@ from foldless.tuning.plan import (
     Plan,
     Recipe,
 )
-from foldless.tuning.portfolio import Portfolio, alone, stacked
+from foldless.tuning.portfolio import Average, Portfolio, alone, stacked
 from foldless.tuning.record import (
     FELL_BACK,
     FELL_BACK_ON_BACKGROUND,
@@ -49,6 +49,9 @@ from foldless.tuning.record import (
 )
 from foldless.tuning.rows import parts_of
 from foldless.tuning.table import Table
+
+# Of a sparse model that is fitted to a part of the rows: predictions have settled long before weights have.
+PART_TOLERANCE = 1e-2
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +99,28 @@ def fit_table(
     if portfolio.dense_lead > CLEAR_STANDARD_ERRORS:
         flags.append(NOT_SPARSE)
     return Result(sparse, portfolio, plan, record, tuple(flags), fits)
+
+
+def fit_part(table: Table, plan: Plan, choices: Choices) -> Average:
+    """What a plan predicts with, from the rows that have a weight, for less than the whole plan costs.
+
+    Dense models predict as well without the sparse one beside them. A sparse model that stands alone is
+    fitted as its tuned weight of the class means has it, and not refined.
+    """
+    fraction = table.standardized.nonzero_weight(table.sample_weight) / table.sample_weight.sum()
+    dense, recorder = plan.dense, Recorder()
+    if dense is not None and not dense.if_worthwhile:
+        unit = occurrence_unit(table, fraction) if dense.per_occurrence else None
+        models = _Path(table, plan, choices, recorder, unit, None)._dense(table, dense, unit)[0]
+        # Rows without weight would be predicted at once, and the caller is about to predict all.
+        counted = replace(table, sample_weight=np.maximum(table.sample_weight, np.finfo(float).tiny))
+        return stacked([class_frequencies(table), *models], counted).average
+    plain = replace(plan.sparse, polish=False, integrate=False, credible_sets=False)
+    quick = replace(
+        choices, stopping=replace(choices.stopping, tol=max(choices.stopping.tol, PART_TOLERANCE))
+    )
+    planned = replace(plan, sparse=plain)
+    return fit_table(table, planned, quick, recorder, nonzero_fraction=fraction).portfolio.average
 
 
 def occurrence_unit(table: Table, nonzero_fraction: Array) -> Array:

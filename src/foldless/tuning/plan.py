@@ -13,6 +13,8 @@ data: it is kept with the fit, saved with the model, and printed by reports.
     correlated, affordable      sparse by EP, informed ridges (ridges   sparse by EP, ridges
                                 of words, or if samples outnumber
                                 features)
+    correlated, many samples    sparse by EP over few columns, ridges   sparse by EP over few columns, ridges
+    of fewer features
     correlated, too large       sparse by GAMP from two sides,          sparse by GAMP from two sides,
                                 ridges by GAMP                          ridges, exact as far as possible
 """
@@ -23,7 +25,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from foldless.registry import registered
-from foldless.solvers.multinomial_ridge import SETS
+from foldless.solvers.multinomial_ridge import SETS, leave_one_out_cost, sets_cost
 from foldless.tuning.survey import Facts
 
 # Up to here diagonal covariances do: AR(0.5) columns, at 1.1, are fitted alike by both solvers.
@@ -38,7 +40,9 @@ PLAIN_SLAB_VARIANCE = 4.0
 # 30 they are too cautious.
 BACKGROUND_SCORE_VARIANCE = 20.0
 # Columns that the sparse model is solved over where samples outnumber features and all would cost too much.
+# They are found by what they explain, for which a feature needs more than a sample or two.
 CANDIDATES = 40
+FAR_MORE_SAMPLES = 2.0
 # An iteration that has not found a smaller change for so long will not settle.
 PATIENCE = 60
 # Relative change at which a sparse model has settled; of several classes, whose sites circle about their
@@ -214,18 +218,6 @@ def exact_cost(n_samples: int, n_features: int, n_scores: int = 1) -> float:
 def kernel_cost(n_samples: int) -> float:
     """Operations of one iteration in matrices of samples by samples."""
     return float(n_samples) ** 3
-
-
-def ridge_loo_cost(n_samples: int, n_coordinates: int, n_classes: int) -> float:
-    """Operations of leaving samples out of a ridge one by one, at one strength."""
-    if n_coordinates * n_classes <= n_samples:
-        return float(n_coordinates * n_classes) ** 2 * (n_samples + n_coordinates * n_classes)
-    return 3.0 * n_classes * float(n_samples) ** 2 * n_coordinates
-
-
-def ridge_sets_cost(n_samples: int, n_coordinates: int, n_classes: int) -> float:
-    """Operations of leaving samples out of a ridge in sets: two products, 20 times or so for each set."""
-    return 2.0 * 20.0 * SETS * n_samples * n_coordinates * n_classes
 
 
 def plan(
@@ -464,17 +456,17 @@ class _Planning:
         )
 
     def _few_columns(self) -> bool:
-        """Whether samples outnumber features, in a table too large for a sparse model of all columns.
+        """Whether samples far outnumber features, in a table too large for a sparse model of all columns.
 
         Words are many and rare, and message passing visits only where they are.
         """
         facts, budget = self.facts, self.budget
-        tall = (
-            facts.n_features <= facts.total_weight
-            and facts.n_samples * budget.search_share < budget.search_rows
-        )
+        far = facts.total_weight >= FAR_MORE_SAMPLES * facts.n_features
+        some_rows = facts.n_samples * budget.search_share >= budget.search_rows
         large = self.cost > budget.all_columns
-        return tall and large and (self.correlated or self.many) and not (self.words or self.groups)
+        return (
+            far and large and (self.correlated or self.many) and not (self.words or self.groups or some_rows)
+        )
 
     def _few_sparse(self) -> SparsePlan:
         self._because(
@@ -550,9 +542,9 @@ class _Planning:
     def _left_out(self) -> str:
         facts, budget = self.facts, self.budget
         size = facts.n_samples, min(facts.n_samples, facts.n_free), facts.n_classes
-        if ridge_loo_cost(*size) <= budget.ridge_left_out:
+        if leave_one_out_cost(*size) <= budget.ridge_left_out:
             return ONE_BY_ONE
-        if ridge_sets_cost(*size) <= budget.ridge_sets:
+        if sets_cost(*size) <= budget.ridge_sets:
             self._because(
                 "in-sets", f"Samples are left out of ridges a {SETS}th at a time, by one Newton step each."
             )

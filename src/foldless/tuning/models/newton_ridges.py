@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.linalg import eigh
 
 from foldless.beliefs import Array
 from foldless.channels import Channel, Logistic, Multinomial
-from foldless.operators import Standardized
 from foldless.problem import Outcome
+from foldless.solvers.coordinates import Coordinates
 from foldless.solvers.multinomial_ridge import (
     ROUGH_TOLERANCE,
     leave_groups_out,
@@ -34,14 +32,11 @@ from foldless.tuning.plan import ALONG_OWN, IN_SETS, DensePlan, Recipe
 from foldless.tuning.record import Recorder, Run
 from foldless.tuning.table import COVARIATE_VARIANCE, INTERCEPT_VARIANCE, Table
 
-# Directions whose variance is below this share of the largest are rounding of the products X Xᵀ.
-SMALLEST_VARIANCE = 1e-12
-
 
 def newton_ridges(table: Table, dense: DensePlan, unit: Array | None, recorder: Recorder) -> list[Model]:
     """Ridges of the best strengths. A sample of weight 0 is predicted, and otherwise not there."""
     counted, rows = table.in_units(unit).standardized, table.sample_weight > 0
-    space = _Space.of(counted, table.free)
+    space = Coordinates.of(counted, table.free)
     weight = table.sample_weight[rows]
     size = float(weight @ np.sum(space.basis[rows] ** 2, axis=1)) / float(weight.sum())
     if size == 0:
@@ -130,41 +125,3 @@ def _two_classes(
         found.n_iter,
     )
     return ridge, found.sites
-
-
-@dataclass(frozen=True, eq=False)
-class _Space:
-    """The free columns in coordinates of which there are no more than samples: X = B Vᵀ, V orthonormal.
-
-    With at most as many columns as samples these are the columns themselves. Otherwise V is never formed:
-    weights V v are Xᵀ (back v).
-    """
-
-    standardized: Standardized
-    free: NDArray[np.bool_]
-    basis: Array  # (samples, coordinates)
-    back: Array | None  # (samples, coordinates)
-
-    @classmethod
-    def of(cls, standardized: Standardized, free: NDArray[np.bool_]) -> _Space:
-        n_samples = standardized.shape[0]
-        columns = np.flatnonzero(free)
-        if columns.size <= n_samples:
-            return cls(standardized, free, standardized.columns(columns), None)
-        products = np.zeros((n_samples, n_samples))
-        for where, tile in standardized.dense_columns():
-            inside = tile if free[where].all() else tile[:, free[where]]
-            products += inside @ inside.T
-        variance, vectors = eigh(products)
-        used = variance > SMALLEST_VARIANCE * variance[-1]
-        length = np.sqrt(variance[used])
-        return cls(standardized, free, vectors[:, used] * length, vectors[:, used] / length)
-
-    def weights(self, coordinates: Array) -> Array:
-        """Weights of all columns, zero where they are not free."""
-        out = np.zeros((self.free.size, coordinates.shape[1]))
-        if self.back is None:
-            out[self.free] = coordinates
-        else:
-            out[self.free] = self.standardized.adjoint(self.back @ coordinates)[self.free]
-        return out

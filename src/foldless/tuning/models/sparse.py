@@ -163,13 +163,8 @@ def _from_plain_parameters(
 
     begun = len(recorder.runs)
     if sparse.candidates:
-        targets = table.indicator - table.class_weight / table.class_weight.sum()
         plain = solve_few(
-            problem,
-            lambda small: run(purpose, small, choices.stopping, detail=PLAIN),
-            targets,
-            np.append(table.free, np.zeros(problem.operator.shape[1] - table.free.size, dtype=bool)),
-            sparse.candidates,
+            problem, lambda few: run(purpose, few, choices.stopping, detail=PLAIN), sparse.candidates
         )
         for n in range(begun + 1, len(recorder.runs)):
             if recorder.runs[n].outcome is not plain.outcome:

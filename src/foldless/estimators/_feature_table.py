@@ -1,0 +1,78 @@
+"""One frame of what a fit found about every feature: by itself, beside all others, and in a panel.
+
+The four questions are in docs/guide/features.md.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
+
+from foldless.beliefs import Array
+from foldless.estimators._reading import sample_weights, training_data
+from foldless.operators import Standardized
+from foldless.selection.marginal import ClassSums, areas, class_sums, q_values
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Half the width of a 95 % interval, in standard deviations.
+INTERVAL = 1.96
+
+
+def feature_table(
+    model: Any,
+    X: Any = None,
+    y: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
+    *,
+    panel: NDArray[np.intp] | None = None,
+) -> pd.DataFrame:
+    """Of a fitted classifier by message passing; see its method."""
+    import pandas as pd
+
+    columns: dict[str, Any] = {}
+    sums, area = vars(model).get("_class_sums"), None
+    if X is not None:
+        sums, area = _looked_at(model, X, y, sample_weight)
+    if sums is not None:
+        columns |= {"difference": sums.difference, "p": sums.p_value, "q": q_values(sums.p_value)}
+    if area is not None:
+        columns["auc"] = area
+    columns |= {"inclusion": model.inclusion_probability_, "selected": model._selected()}
+    mean, std = model.coef_ * model._scale, model.coef_std_ * model._scale
+    ends = [""] if len(mean) == 1 else [f":{label}" for label in model.classes_]
+    for end, effect, spread in zip(ends, mean, std, strict=True):
+        columns |= {
+            f"effect{end}": effect,
+            f"effect_lower{end}": effect - INTERVAL * spread,
+            f"effect_upper{end}": effect + INTERVAL * spread,
+        }
+    if panel is not None:
+        columns["panel"] = np.isin(np.arange(model.n_features_in_), panel)
+    names = getattr(model, "feature_names_in_", range(model.n_features_in_))
+    return pd.DataFrame(columns, index=pd.Index(names, name="feature"))
+
+
+def _looked_at(
+    model: Any, X: Any, y: ArrayLike | None, sample_weight: ArrayLike | None
+) -> tuple[ClassSums, Array]:
+    """The tests of single columns, from the table itself."""
+    if y is None:
+        raise ValueError("feature_table(X, y) needs the labels of X as well.")
+    reader = clone(model)  # reading leaves attributes behind
+    operator, targets = training_data(reader, X, y)
+    if operator.shape[1] != model.n_features_in_:
+        raise ValueError(
+            f"X has {operator.shape[1]} columns, and the model was fitted to {model.n_features_in_}."
+        )
+    classes, code = model._encoded(targets)
+    if not np.array_equal(classes, model.classes_):
+        raise ValueError(f"y has the classes {list(classes)}; the model knows {list(model.classes_)}.")
+    weight = sample_weights(targets, sample_weight, None, classes).counted
+    standardized = Standardized.fit(operator, weight)
+    found = class_sums(standardized, code, weight, classes.size)
+    return found, areas(operator, code, classes.size, weight)

@@ -1,0 +1,601 @@
+"""PanelClassifier: a few features that predict nearly as well as all of them, and a model of these alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
+from sklearn.utils import _safe_indexing, check_array, check_scalar
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter
+
+from foldless.beliefs import Array
+from foldless.estimators._base import MessagePassingClassifier, checked_groups, kept_positions
+from foldless.estimators._feature_table import feature_table
+from foldless.estimators._reading import TILED_STORAGE, SampleWeights, new_data, sample_weights, training_data
+from foldless.estimators._scikit_learn import SelectingClassifier
+from foldless.estimators._summary import STANDARDISED, LeaveOneOut, Sentence, Summary, basics, said
+from foldless.estimators._threads import one_blas_thread
+from foldless.estimators.classifier import SparseClassifier
+from foldless.operators import Standardized, Storage, operator_from, stays_elsewhere
+from foldless.registry import registered
+from foldless.selection.panel import (
+    Order,
+    Projection,
+    StandIn,
+    Target,
+    averaged,
+    ordered,
+    projected,
+    stand_ins,
+)
+from foldless.tuning.path import fit_part
+from foldless.tuning.plan import Plan
+from foldless.tuning.record import Flag
+from foldless.tuning.table import Layout, LeftOut, Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Sizes that 'auto' compares: about equal steps of what a feature more can change.
+SIZES = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50)
+# Of the full model's dense models, parts have so many: these resemble each other.
+N_RECIPES = 2
+# Scores of training samples beyond this many digits are rounding: equal rows belong to the same part.
+SCORE_DIGITS = 6
+
+NO_PANEL = Flag(
+    "no-panel",
+    "The full model predicts left-out samples no better than class frequencies do: no panel can be told from "
+    "chance. Predictions are class frequencies.",
+)
+NOT_BETTER = Flag(
+    "panel-by-decree",
+    "The full model predicts left-out samples no better than class frequencies do. The panel has the size "
+    "that was asked for, and cannot be told from chance.",
+)
+
+
+@registered("panel/size")
+class PanelSize(NamedTuple):
+    """What panels of a size lose on samples that were left out of all that led to them."""
+
+    size: int
+    error: float
+    error_se: float
+    log_loss: float
+    log_loss_se: float
+
+
+@registered("estimator/panel")
+@dataclass(frozen=False, eq=False, repr=False)
+class PanelClassifier(SelectingClassifier):
+    """Find the few features that would do, and classify with them alone.
+
+    The full model is fitted first, or taken as it is. Features are ordered by least angle regression on its
+    scores, in which those that separate the classes on their own come cheaper, and a model of the first k is
+    fitted to its probabilities, not to the labels. What that loses on other samples is measured by leaving
+    out parts of the samples, one after the other, and repeating everything without them: the full model, the
+    order and the fit.
+
+    A panel is an answer to "which few would do?". That a feature is not in it does not mean that it is
+    irrelevant: another may stand in for it (`alternatives_`).
+
+    Parameters
+    ----------
+    n_features : 'auto', int or list of int, default='auto'
+        How many, besides those of `always_keep`. Of a list, or with 'auto' of sizes up to 50, the smallest
+        from which on no size is worse than the best by more than a standard error, in log loss of left-out
+        samples. Unless a number is given, there is no panel where the full model predicts left-out samples
+        no better than class frequencies.
+    reference : classifier, optional
+        The full model. A fitted one is taken as it is, and must have been fitted to the same table; one that
+        is not is fitted first. By default a `SparseClassifier`. Any classifier of scikit-learn with
+        `predict_proba` will do; it is fitted again without each part, while models of foldless have a
+        cheaper way. (Tools that copy an estimator, as `cross_validate` does, fit the reference again, as
+        they should.)
+    always_keep : list of column names or positions, optional
+        Covariates that are in every panel.
+    class_weight : dict or 'balanced', optional
+    n_parts : int, default=5
+        Parts of the samples that are left out in turn. Groups stay together.
+
+    Attributes
+    ----------
+    features_ : array of shape (n_members,)
+        Positions of the panel's columns in the table, in the table's order, `always_keep` among them. Empty
+        if there is no panel.
+    feature_names_ : array of shape (n_members,)
+        Their names, if columns have names.
+    order_ : array
+        Members in the order of their importance, and features that would come next (that would come first,
+        where there is no panel). The order is an average
+        of that on all samples and those without each part, so that it depends less on single samples.
+    path_ : list of PanelSize
+        ``size``, ``error``, ``error_se``, ``log_loss`` and ``log_loss_se`` of every size that was tried, from
+        samples left out of everything; the first is that of no feature.
+    full_ : PanelSize
+        The same of the full model.
+    stability_ : array of shape (n_members,)
+        Of the orders without a part, the share that has this member among the first so many; 1 for what is
+        always kept.
+    alternatives_ : dict from position to tuple of StandIn
+        For every member that may be left out, features that could take its place, with ``loss``: by how many
+        nats a sample the panel would be further from the full model.
+    coef_, intercept_ : of the panel's columns, in the units of X
+    left_out_proba_ : array of shape (n_samples, n_classes)
+        Of every sample from the panel made without its part. NaN where a class has no samples but these.
+    flags_ : list of Flag
+        ``no-panel`` where there is none.
+    reference_ : the full model
+        Not saved with the panel.
+
+    Examples
+    --------
+    >>> from foldless import PanelClassifier
+    >>> from foldless.datasets import make_class_means
+    >>> data = make_class_means(n_samples=100, n_features=500, n_active=5, random_state=0)
+    >>> model = PanelClassifier(n_features=5).fit(data.X, data.y)
+    >>> set(model.features_.tolist()) == set(data.active.tolist())
+    True
+    >>> model.predict(data.X[:3, model.features_]).shape
+    (3,)
+    """
+
+    n_features: int | str | Sequence[int] = "auto"
+    reference: Any = None
+    _: KW_ONLY
+    always_keep: Sequence[str] | Sequence[int] | None = None
+    class_weight: dict[Any, float] | str | None = None
+    n_parts: int = 5
+
+    _empty_advice = "No panel can be told from chance; n_features as a number gives one of that size."
+    # Of the table and of the full model: what is saved needs only the panel's columns.
+    _not_saved = frozenset({"reference", "reference_", "feature_names_in_", "left_out_proba_"})
+
+    def fit(
+        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
+    ) -> Self:
+        """Find the panel.
+
+        Parameters
+        ----------
+        X : array, data frame, sparse matrix or `open_rows`, of shape (n_samples, n_features)
+        y : array of shape (n_samples,)
+        sample_weight : array of shape (n_samples,), optional
+            How often each sample counts: weight 2 is the same as the row twice.
+        groups : array of shape (n_samples,), optional
+            Samples that belong together, and are left out together.
+        """
+        sizes = self._sizes()
+        operator, targets = training_data(self, X, y)
+        self.classes_, code = self._encoded(targets)
+        weights = sample_weights(targets, sample_weight, self.class_weight, self.classes_)
+        group = None if groups is None else checked_groups(groups, targets)
+        kept = np.array(kept_positions(self, operator.shape[1]), dtype=np.intp)
+        self.reference_ = self._full_model(X, targets, sample_weight, groups)
+        with one_blas_thread():
+            search = _Search(X, targets, operator, code, weights, group, kept, self.classes_, self.reference_)
+            self._publish(search, sizes)
+        return self
+
+    def _sizes(self) -> tuple[int, ...]:
+        """Sizes to try, the smallest first."""
+        check_scalar(self.n_parts, "n_parts", Integral, min_val=2)
+        given = self.n_features
+        if isinstance(given, str):
+            if given != "auto":
+                raise ValueError(f"n_features must be 'auto', a number or a list of numbers; got {given!r}.")
+            return SIZES
+        numbers: list[Any] = [given] if isinstance(given, Integral) else list(given)  # type: ignore[arg-type]
+        if not numbers or any(isinstance(k, bool) or not isinstance(k, Integral) or k < 1 for k in numbers):
+            raise ValueError(
+                f"n_features must be 'auto', a number from 1 on or a list of such; got {given!r}."
+            )
+        chosen = tuple(sorted({int(k) for k in numbers}))
+        # Sizes below one that was asked for show what the last features are good for.
+        below = tuple(k for k in SIZES if k < chosen[0]) if isinstance(given, Integral) else ()
+        return below + chosen
+
+    def _full_model(self, X: Any, y: NDArray[Any], sample_weight: Any, groups: Any) -> Any:
+        model = self.reference
+        if model is None:
+            model = SparseClassifier(always_keep=self.always_keep, class_weight=self.class_weight)
+        if not hasattr(model, "predict_proba") and not hasattr(type(model), "predict_proba"):
+            raise ValueError(
+                f"reference must be a classifier with predict_proba; got {type(model).__name__}. Leave it "
+                "out for a SparseClassifier."
+            )
+        if not hasattr(model, "classes_"):
+            return _fitted(clone(model), X, y, sample_weight, groups)
+        if not np.array_equal(model.classes_, self.classes_):
+            raise ValueError(
+                f"reference was fitted to the classes {list(model.classes_)}, and y has "
+                f"{list(self.classes_)}. Fit it to the same samples."
+            )
+        if getattr(model, "n_features_in_", self.n_features_in_) != self.n_features_in_:
+            raise ValueError(
+                f"reference was fitted to {model.n_features_in_} features, and X has {self.n_features_in_}. "
+                "Fit it to the same table."
+            )
+        return model
+
+    # ------------------------------------------------------------------ from the search to attributes
+
+    def _publish(self, search: _Search, sizes: tuple[int, ...]) -> None:
+        for name in ("feature_names_", "order_"):  # of an earlier fit
+            self.__dict__.pop(name, None)
+        sizes = tuple(dict.fromkeys(min(k, max(search.n_free, 1)) for k in sizes))
+        parts = search.parts(self.n_parts)
+        self._n_parts_used = len(parts)
+        found = [search.without(part, sizes) for part in parts]
+        judged = _Judged.of(search, parts, found, (0, *sizes))
+        self.path_, self.full_ = judged.path(), judged.full()
+        self.flags_ = []
+        by_decree = isinstance(self.n_features, Integral)
+        size = sizes[-1] if by_decree else judged.smallest(sizes)
+        if not judged.better_than_frequencies:
+            self.flags_.append(NOT_BETTER if by_decree and search.n_free else NO_PANEL)
+        if not search.n_free or self.flags_[:1] == [NO_PANEL]:
+            size = 0
+        target = Target.of(search.log_proba, search.weights.counted)
+        doubt = 1.0 - np.asarray(getattr(self.reference_, "inclusion_probability_", 0.0))
+        whole = ordered(search.standardized, search.code, target, search.kept, sizes[-1], doubt)
+        # All samples count as much as all parts of them together.
+        orders = [whole.features] * max(len(found), 1) + [each.order for each in found]
+        self.order_ = averaged(orders, whole.ratio, sizes[-1])
+        self.order_ = self.order_[: sizes[-1]]
+        members = self.order_[:size]
+        self._project(search, target, whole, members)
+        chosen = [np.isin(members, each.order[:size]) for each in found]
+        share = dict(zip(members.tolist(), np.mean(chosen, axis=0) if chosen else members * 0.0, strict=True))
+        self.stability_ = np.array([share.get(int(j), 1.0) for j in self.features_])
+        self.left_out_proba_ = judged.proba((0, *sizes).index(size))
+
+    def _project(self, search: _Search, target: Target, whole: Order, members: NDArray[np.intp]) -> None:
+        """The model of the panel's columns; class frequencies alone if it has none."""
+        standardized, kept = search.standardized, search.kept if members.size else search.kept[:0]
+        columns = standardized.columns(np.concatenate([kept, members]))
+        self.alternatives_: dict[int, tuple[StandIn, ...]] = {}
+        if members.size:
+            fit = projected(columns, target)
+            self.alternatives_ = stand_ins(columns, members, whole, target)
+        else:
+            fit = Projection(np.zeros((0, self.classes_.size)), np.log(search.frequencies))
+        features = np.concatenate([kept, members])
+        ascending = np.argsort(features)
+        self.features_ = features[ascending]
+        if (names := getattr(self, "feature_names_in_", None)) is not None:
+            self.feature_names_ = names[self.features_]
+        self._center, self._scale = standardized.center[self.features_], standardized.scale[self.features_]
+        weights, intercept = fit.weights[ascending], fit.intercept
+        if self.classes_.size == 2:
+            weights, intercept = np.diff(weights, axis=1), np.diff(intercept)
+        else:
+            weights = weights - weights.mean(axis=1, keepdims=True)
+            intercept = intercept - intercept.mean()
+        self._weights_inside, self._intercept_inside = weights, intercept
+        coef = weights.T / self._scale
+        self.coef_ = coef.astype(standardized.dtype)
+        self.intercept_ = (intercept - coef @ self._center).astype(standardized.dtype)
+
+    # ------------------------------------------------------------------ predictions
+
+    def decision_function(self, X: Any) -> NDArray[Any]:
+        """Of two classes, log-odds of ``classes_[1]``; of more, log probabilities less their mean."""
+        scores = self._scores(X)
+        scores = scores[:, 0] if self.classes_.size == 2 else scores
+        return scores.astype(self.coef_.dtype, copy=False)
+
+    def predict_proba(self, X: Any) -> NDArray[Any]:
+        """Class probabilities, of the whole table or of the panel's columns alone.
+
+        Columns of a data frame are found by their names. Of an array, either all columns of the table are
+        needed, or those of `features_` in their order.
+        """
+        return super().predict_proba(X)
+
+    def _log_proba(self, X: Any) -> Array:
+        scores = self._scores(X)
+        if self.classes_.size == 2:
+            scores = np.column_stack([np.zeros(len(scores)), scores])
+        return np.asarray(scores - np.logaddexp.reduce(scores, axis=1, keepdims=True))
+
+    def _scores(self, X: Any) -> Array:
+        check_is_fitted(self)
+        values = (self._panel_columns(X) - self._center) / self._scale
+        return np.asarray(values @ self._weights_inside + self._intercept_inside)
+
+    def _panel_columns(self, X: Any) -> Array:
+        """The panel's columns of new samples, from the whole table or from themselves."""
+        names = vars(self).get("feature_names_")
+        given = getattr(X, "columns", None)
+        if names is not None and given is not None and not stays_elsewhere(X):
+            known = vars(self).get("feature_names_in_")
+            whole = known is not None and len(given) == self.n_features_in_
+            if not whole and names.size and set(names) <= set(given):
+                X = X[list(names)].to_numpy()
+        shape: tuple[int, ...] = getattr(X, "shape", ())
+        if len(shape) == 2 and 0 < self.features_.size == shape[1] != self.n_features_in_:
+            return operator_from(check_array(X, **TILED_STORAGE)).columns(np.arange(shape[1]))
+        return new_data(self, X).columns(self.features_)
+
+    def get_support(self, indices: bool = False) -> NDArray[Any]:
+        """The panel, as a mask over the columns of the table or as positions."""
+        check_is_fitted(self)
+        if indices:
+            return self.features_.copy()
+        mask = np.zeros(self.n_features_in_, dtype=bool)
+        mask[self.features_] = True
+        return mask
+
+    def feature_table(
+        self, X: Any = None, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> pd.DataFrame:
+        """What is known of every feature, from the full model, and whether it is in the panel.
+
+        See `SparseClassifier.feature_table`. Only right after a fit, since what is saved has no full model.
+        """
+        check_is_fitted(self)
+        full = vars(self).get("reference_")
+        if not isinstance(full, MessagePassingClassifier):
+            raise ValueError(
+                "feature_table needs a full model by message passing, as fit leaves it in reference_ by "
+                "default; a model that was loaded has only its panel."
+            )
+        return feature_table(full, X, y, sample_weight, panel=self.features_)
+
+    # ------------------------------------------------------------------ in words
+
+    def _summary(self) -> Summary:
+        weights = np.zeros((len(self._intercept_inside), self.n_features_in_))
+        weights[:, self.features_] = self.coef_
+        scale = np.ones(self.n_features_in_)
+        scale[self.features_] = self._scale
+        found = basics(self) | {"weights": weights}
+        if found["feature_names"] is None and "feature_names_" in vars(self):
+            # As it was loaded: others than the panel's have only their numbers.
+            names = np.array([f"column {j}" for j in range(self.n_features_in_)], dtype=object)
+            names[self.features_] = self.feature_names_
+            found["feature_names"] = names
+        at = next(each for each in self.path_ if each.size == self._n_members)
+        loo = None
+        if "left_out_proba_" in vars(self) and np.isfinite(at.log_loss):
+            loo = LeaveOneOut(self.left_out_proba_, at.error, at.log_loss, self._how_left_out())
+        return Summary(
+            **found,
+            method=self._account(),
+            columns=STANDARDISED,
+            scale=scale,
+            selects=False,
+            loo=loo,
+            flags=tuple(self.flags_),
+        )
+
+    @property
+    def _n_members(self) -> int:
+        """Besides those that are always kept."""
+        return len(self.alternatives_)
+
+    def _how_left_out(self) -> Sentence:
+        parts = self._n_parts_used
+        text = (
+            f"leaving out {parts} parts of the samples in turn, with the whole search repeated without each"
+        )
+        return said(text, ("left out", "parts"), ("parts", parts))
+
+    def _account(self) -> tuple[Sentence, ...]:
+        n, full = self._n_members, self.full_
+        account = [
+            said(
+                f"A panel of {n} features was sought that predicts nearly as well as all: features were "
+                "ordered by least angle regression (Efron et al. 2004) on the scores of the full model, with "
+                "columns scaled by their ratio of variances between and within classes (Zou 2006), and a "
+                "model of the first ones was fitted to its probabilities (Piironen et al. 2020).",
+                ("panel", n),
+            )
+            if n
+            else said(str(NO_PANEL), ("panel", 0))
+        ]
+        if np.isfinite(full.log_loss):
+            text = f"On left-out parts the full model has the error {full.error:.3f} and the log loss "
+            account.append(said(f"{text}{full.log_loss:.3f}.", ("full error", round(full.error, 3))))
+        return tuple(account)
+
+
+class _Found(NamedTuple):
+    """What comes of a search without a part."""
+
+    order: NDArray[np.intp]
+    full: Array  # (rows, classes): log probabilities of the full model without the part
+    of_size: Array  # (sizes, rows, classes): those of panels, the first without features
+
+
+class _Search:
+    """Data, the full model, and the search on all samples or without some of them."""
+
+    def __init__(
+        self,
+        X: Any,
+        y: NDArray[Any],
+        operator: Storage,
+        code: NDArray[np.intp],
+        weights: SampleWeights,
+        group: NDArray[np.intp] | None,
+        kept: NDArray[np.intp],
+        classes: NDArray[Any],
+        model: Any,
+    ) -> None:
+        self.X, self.y, self.operator, self.code, self.weights = X, y, operator, code, weights
+        self.group, self.kept, self.classes, self.model = group, kept, classes, model
+        self.standardized = Standardized.fit(operator, weights.counted)
+        self.log_proba = _log_proba(model, X)
+        free = ~self.standardized.constant
+        free[kept] = False
+        self.n_free = int(free.sum())
+
+    @property
+    def frequencies(self) -> Array:
+        return self.frequencies_of(self.weights.counted)
+
+    def frequencies_of(self, weight: Array) -> Array:
+        """Of classes; none is impossible."""
+        count = np.bincount(self.code, weight, self.classes.size) + 1.0
+        return np.asarray(count / count.sum())
+
+    def parts(self, n_parts: int) -> list[NDArray[np.bool_]]:
+        """Rows to be left out together: classes, and scores of the full model, alike in all of them.
+
+        Parts depend neither on the order of samples nor on whether a sample has weight 2 or is there twice.
+        """
+        score = self.log_proba @ np.arange(self.classes.size)
+        score = np.round(score / max(float(np.abs(score).max()), 1e-300), SCORE_DIGITS)
+        used = self.weights.counted > 0
+        if self.group is None:
+            keys = np.column_stack([self.code, score])
+            unit = np.unique(keys, axis=0, return_inverse=True)[1].ravel()
+        else:
+            unit = self.group
+        place: Array = np.full(int(unit.max()) + 1, np.inf)
+        np.minimum.at(place, unit[used], (self.code + (score + 1.0) / 4.0)[used])
+        in_turn = np.argsort(place, kind="stable")[: int(np.isfinite(place).sum())]
+        part = np.full(place.size, -1)
+        part[in_turn] = np.arange(in_turn.size) % n_parts
+        rows = [(part[unit] == n) & used for n in range(n_parts)]
+        return [left for left in map(self._without_last_of_class, rows) if left.any()]
+
+    def _without_last_of_class(self, left: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Rows that can be left out: of no class the last that have a weight."""
+        remains = np.bincount(self.code, np.where(left, 0.0, self.weights.counted), self.classes.size)
+        return left & (remains[self.code] > 0)
+
+    def without(self, part: NDArray[np.bool_], sizes: tuple[int, ...]) -> _Found:
+        """The whole search without some rows, and what it predicts for all."""
+        weight = np.where(part, 0.0, self.weights.counted)
+        standardized = Standardized.fit(self.operator, weight)
+        full = self._part_log_proba(standardized, weight)
+        target = Target.of(full, weight)
+        order = ordered(standardized, self.code, target, self.kept, sizes[-1])
+        columns = np.column_stack([standardized.columns(self.kept), order.columns_of(order.features)])
+        nothing = np.tile(np.log(self.frequencies_of(weight)), (weight.size, 1))
+        of_size = [nothing]
+        for size in sizes:
+            these = columns[:, : self.kept.size + size]
+            of_size.append(projected(these, target).log_proba(these))
+        return _Found(order.features, full, np.array(of_size))
+
+    def _part_log_proba(self, standardized: Standardized, weight: Array) -> Array:
+        """Of the full model, fitted to the rows that have a weight, for all rows."""
+        model, n_classes = self.model, self.classes.size
+        if not isinstance(model, SparseClassifier) or model.plan_.facts is None:
+            rows = np.flatnonzero(weight > 0)
+            given = None if np.all(self.weights.given == 1.0) else self.weights.given[rows]
+            group = None if self.group is None else self.group[rows]
+            part = _fitted(clone(model), _safe_indexing(self.X, rows), self.y[rows], given, group)
+            return _log_proba(part, self.X)
+        labels = 2.0 * self.code - 1.0 if n_classes == 2 else self.code + 1.0
+        left_out = LeftOut(weight, self.group if model.plan_.left_out == "groups" else None)
+        layout = Layout(standardized.shape[1], tuple(self.kept.tolist()))
+        table = Table(standardized, labels, weight, left_out, layout, n_classes)
+        choices = replace(model._choices(n_classes), generative_weight=model.generative_weight_)
+        return fit_part(table, _worthwhile(model), choices).log_proba(standardized)
+
+
+@dataclass(frozen=True, eq=False)
+class _Judged:
+    """Left-out samples, and what every size predicts for them."""
+
+    sizes: tuple[int, ...]
+    code: NDArray[np.intp]
+    weight: Array  # as numbers of samples; zero for those that were never left out
+    full_log_proba: Array  # (samples, classes)
+    log_proba: Array  # (sizes, samples, classes)
+
+    @classmethod
+    def of(
+        cls, search: _Search, parts: list[NDArray[np.bool_]], found: list[_Found], sizes: tuple[int, ...]
+    ) -> _Judged:
+        n_samples, n_classes = search.log_proba.shape
+        full = np.full((n_samples, n_classes), np.nan)
+        log_proba = np.full((len(sizes), n_samples, n_classes), np.nan)
+        weight = np.zeros(n_samples)
+        for part, each in zip(parts, found, strict=True):
+            full[part], log_proba[:, part] = each.full[part], each.of_size[:, part]
+            weight[part] = search.weights.given[part]
+        return cls(sizes, search.code, weight, full, log_proba)
+
+    def _loss(self, log_proba: Array) -> Array:
+        own = log_proba[..., np.arange(self.code.size), self.code]
+        return np.where(self.weight > 0, -own, 0.0)
+
+    def _mean(self, values: Array) -> tuple[float, float]:
+        """With its standard error."""
+        total = float(self.weight.sum())
+        if total <= 0:
+            return np.nan, np.nan
+        mean = float(self.weight @ values) / total
+        spread = float(self.weight @ (values - mean) ** 2) / total
+        return mean, float(np.sqrt(spread / max(total - 1.0, 1.0)))
+
+    def _of(self, size: int, log_proba: Array) -> PanelSize:
+        wrong = np.where(self.weight > 0, log_proba.argmax(axis=1) != self.code, 0.0)
+        return PanelSize(size, *self._mean(wrong), *self._mean(self._loss(log_proba)))
+
+    def path(self) -> list[PanelSize]:
+        return [self._of(size, each) for size, each in zip(self.sizes, self.log_proba, strict=True)]
+
+    def full(self) -> PanelSize:
+        return self._of(-1, self.full_log_proba)
+
+    @property
+    def better_than_frequencies(self) -> bool:
+        """By more than a standard error, on left-out samples."""
+        gain, error = self._mean(self._loss(self.log_proba[0]) - self._loss(self.full_log_proba))
+        return gain > error
+
+    def smallest(self, sizes: tuple[int, ...]) -> int:
+        """From which on no size up to the best is worse than that by more than a standard error."""
+        losses = self._loss(self.log_proba[1:])
+        best = int(np.argmin([self._mean(loss)[0] for loss in losses]))
+        chosen = best
+        while chosen > 0:
+            worse, error = self._mean(losses[chosen - 1] - losses[best])
+            if worse > error:
+                break
+            chosen -= 1
+        return sizes[chosen]
+
+    def proba(self, size: int) -> Array:
+        return np.exp(self.log_proba[size])
+
+
+def _worthwhile(model: SparseClassifier) -> Plan:
+    """The plan of a model, with the dense models alone that have the largest shares in its predictions."""
+    plan, share = model.plan_, {each.name: each.weight for each in model.models_}
+    if plan.dense is None or plan.dense.searched:
+        return plan
+    weightiest = sorted(plan.dense.recipes, key=lambda r: -share.get(r.name, 0.0))[:N_RECIPES]
+    recipes = tuple(r for r in plan.dense.recipes if r in weightiest)
+    return replace(plan, dense=replace(plan.dense, recipes=recipes))
+
+
+def _log_proba(model: Any, X: Any) -> Array:
+    """(samples, classes), of any classifier."""
+    if hasattr(model, "predict_log_proba") and hasattr(type(model), "_log_proba"):
+        return np.asarray(model.predict_log_proba(X), dtype=np.float64)
+    proba = np.asarray(model.predict_proba(X), dtype=np.float64)
+    return np.log(np.maximum(proba, np.finfo(float).tiny))
+
+
+def _fitted(model: Any, X: Any, y: NDArray[Any], sample_weight: Any, groups: Any) -> Any:
+    """With what its `fit` takes of weights and groups; weights it cannot take are an error."""
+    given: dict[str, Any] = {}
+    if sample_weight is not None:
+        given["sample_weight"] = sample_weight
+    if groups is not None and has_fit_parameter(model, "groups"):
+        given["groups"] = groups
+    return model.fit(X, y, **given)
