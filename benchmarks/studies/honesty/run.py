@@ -141,7 +141,6 @@ permutation test finds something to learn. Likely features have a probability ab
 many of their weights lie in their 90 % intervals, and the median of |weight| over the true one. This page
 is made by the script.
 
-{begins}
 {table}
 
 Over designs, the mean bias of the error is {error_bias} and of the log loss {loss_bias}; the largest of a
@@ -193,8 +192,6 @@ def report(folder: Path) -> str:
         sizes=f"{results.n_samples.min()} to {results.n_samples.max()} samples of "
         f"{results.n_features.min()} to {results.n_features.max()} features",
         n_test=FULL.n_test,
-        begins=common.TABLE_BEGINS,
-        ends=common.TABLE_ENDS,
         table=common.markdown(header, rows),
         error_bias=f"{means.error_bias.mean():+.3f}",
         loss_bias=f"{means.loss_bias.mean():+.3f}",

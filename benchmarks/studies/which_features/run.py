@@ -135,7 +135,7 @@ def _l1(split: Split) -> Iterator[dict[str, Any]]:
     scaler = StandardScaler().fit(split.X)
     X, X_test = scaler.transform(split.X), scaler.transform(split.X_test)
     path = np.logspace(-2.5, 1.5, 25)
-    options = {"solver": "liblinear", "penalty": "l1", "max_iter": 500}
+    options = {"solver": "liblinear", "penalty": "l1", "max_iter": 500, "random_state": 0}
     with np.errstate(all="ignore"):
         tuned = common.timed(
             lambda: LogisticRegressionCV(Cs=path, cv=5, scoring="neg_log_loss", **options).fit(X, split.y)
