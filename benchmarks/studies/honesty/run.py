@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> Path:
 
 def measured(design: str, run: int, sizes: Sizes) -> dict[str, Any]:
     """One fit beside the truth."""
-    rng = np.random.default_rng(run)
+    rng = np.random.default_rng([run, *design.encode()])
     n = int(rng.integers(*sizes.n_samples, endpoint=True))
     p = int(rng.integers(*sizes.n_features, endpoint=True))
     of = drawn(design, run, n + sizes.n_test, p)
@@ -139,7 +139,7 @@ errors. *Bias* is leave-one-out less the test sample: negative is too good to be
 95 % interval of the error rate has the error of the test sample in it. *p < .05*: runs in which the
 permutation test finds something to learn. Likely features have a probability above one half; shown is how
 many of their weights lie in their 90 % intervals, and the median of |weight| over the true one. This page
-is made by the script; designs from `words` on were made last.
+is made by the script. Leave-one-out was mended after a first look at all of these designs: none is blind.
 
 {begins}
 {table}
