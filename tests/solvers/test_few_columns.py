@@ -66,6 +66,36 @@ def test_twins_are_not_both_chosen():
     assert_array_equal(np.sort(found % 3), [0, 1, 2])
 
 
+def test_neighbours_are_the_most_correlated_columns():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((200, 9))
+    X[:, 5], X[:, 7] = X[:, 1] + 0.3 * X[:, 5], X[:, 1] + 0.6 * X[:, 7]
+    allowed, nothing = np.arange(9) != 5, np.array([], dtype=int)
+    found = [
+        forward_selected(Dense(X), X[:, [1]], np.ones(200), which, nothing, 1, 1)
+        for which in (allowed, allowed | True)
+    ]
+    assert_array_equal(found[0], [1, 7])
+    assert_array_equal(found[1], [1, 5])
+
+
+def test_of_columns_that_are_alike_none_is_sure():
+    """Of two columns that are nearly the same either could matter; without its neighbour one is sure."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((500, 30))
+    X[:, 15:] = X[:, :15] + 0.02 * rng.standard_normal((500, 15))
+    y = np.where(1.5 * X[:, 0] - X[:, 1] + rng.logistic(size=500) > 0, 1.0, -1.0)
+    table = table_of(X, y)
+    prior = PRIORS["spike-and-slab"](slab=Gaussian(4.0), inclusion=0.1)
+    problem = assembled(table, Logistic(), prior)
+    sure = []
+    for n_neighbours in (0, 1):
+        at = solve_few(problem, by_ep, 6, n_neighbours).posterior
+        sure.append(problem.prior.inclusion_probability(at.cavity_mean, at.cavity_var)[[0, 15]])
+    assert sure[0].max() > 0.99
+    assert sure[1].max() < 0.9
+
+
 @pytest.mark.parametrize("n_classes", [2, 4])
 @pytest.mark.parametrize("seed", range(3))
 def test_inclusion_is_that_of_a_model_of_all_columns(n_classes, seed):

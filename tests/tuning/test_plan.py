@@ -17,10 +17,12 @@ from foldless.tuning.plan import (
     BACKGROUND_OF_WORDS,
     BACKGROUND_SCORE_VARIANCE,
     CANDIDATES,
+    CANDIDATES_OF_MANY,
     EM_ITERATIONS,
     EM_ITERATIONS_OF_MANY,
     IN_SETS,
     INFORMED,
+    NEIGHBOURS,
     ONE_BY_ONE,
     PATIENCE,
     RARE,
@@ -229,7 +231,7 @@ CASES: dict[str, tuple[Facts, tuple[Any, ...], tuple[Any, ...] | None, tuple[str
         facts(3000, 256, 10),
         ("exact", "EP", PLAIN, False, False),
         ("Newton", SEARCHED_RIDGES, False, IN_SETS),
-        (),
+        ("few-columns",),
         ("independent", "few-columns", "in-sets"),
     ),
     "four classes, correlated words, too large": (
@@ -312,7 +314,11 @@ def test_what_follows_from_the_path(name: str) -> None:
     assert sparse.credible_sets == (found.path == "exact" and not many and not of_words)
     # With more samples than features there is one start.
     assert sparse.judged_by_left_out == (found.path == "diagonal" and many and len(sparse.starts) > 1)
-    assert sparse.candidates == (CANDIDATES if found.because("few-columns") else 0)
+    if found.because("few-columns"):
+        expected = (CANDIDATES_OF_MANY, 0) if many else (CANDIDATES, NEIGHBOURS)
+        assert (sparse.candidates, sparse.neighbours, sparse.em_iterations) == (*expected, 0)
+    else:
+        assert (sparse.candidates, sparse.neighbours) == (0, 0)
     if many:
         assert (sparse.fallback is not None) == (found.path == "exact")
     else:

@@ -200,9 +200,11 @@ class EP(MessagePassing[EPState]):
             state = replace(state, tiles=Tiles(problem.operator))
         wanted, log_evidence = wanted_sites(problem, state)
         now, present = state.gaussian, state.sites.as_vector()
-        (n_samples, n_weights), step = state.tiles.shape, state.next_step
+        # Rows without weight are not there.
+        n_samples, n_weights = int(np.count_nonzero(problem.sample_weight)), state.tiles.shape[1]
+        step = state.next_step
         is_free, towards = np.zeros(n_weights, dtype=bool), state.sites.towards(wanted, step)
-        is_free[free_weights(towards, state.sites, now.data_precision)] = True
+        is_free[free_weights(towards, state.sites, now.data_precision, n_samples)] = True
         each = np.repeat(is_free, now.mean.size // n_weights)
         answers = np.concatenate([each, each, np.zeros(2 * now.scores.mean.size, dtype=bool)])
 
@@ -319,7 +321,8 @@ def left_out_groups(problem: Problem, state: EPState, group: NDArray[np.intp]) -
     several = np.flatnonzero(np.bincount(group) > 1)
     if several.size == 0:
         return mean, var
-    free = free_weights(state.sites, state.sites, state.gaussian.data_precision)
+    n_samples = int(np.count_nonzero(problem.sample_weight))
+    free = free_weights(state.sites, state.sites, state.gaussian.data_precision, n_samples)
     whole = opened_layers(state.tiles, state.sites, problem.sample_weight, free)
     iterations = min(GROUP_ITERATIONS, GROUP_ITERATIONS_IN_ALL // several.size)
     for number in several:

@@ -1,10 +1,10 @@
 """Expectation propagation over the few columns that can matter, where samples outnumber features by far.
 
 With N features and more samples M, exact covariances cost M N² an iteration, and row-sparse weights of many
-correlated columns may not settle at all. But few features are expected to matter, and correlated ones stand
-for each other. So columns are chosen that explain labels best, each given those before (orthogonal forward
-selection, M N for each); the model is solved over these; and what labels say of
-every other weight, given them, is found in one pass:
+correlated columns may not settle at all. But few features are expected to matter. So columns are chosen that
+explain labels best, each given those before (orthogonal forward selection, M N for each), with neighbours
+that resemble it most: where it is not clear which of them matters, all must be there to show it. The model is
+solved over these, and what labels say of every other weight, given them, is found in one pass:
 
     precision  x_jᵀ T x_j - x_jᵀ T X_F Σ_F X_Fᵀ T x_j,    slope  x_jᵀ (ν - T X_F μ_F).
 
@@ -31,7 +31,7 @@ from foldless.solvers.sites import Cavities, prior_sites
 
 # Rounds of solving and looking at the others. Weights of several scores take long to settle, the longer the
 # more columns there are, and do so once.
-ROUNDS, ROUNDS_OF_SEVERAL = 3, 1
+ROUNDS, ROUNDS_OF_SEVERAL = 2, 1
 # A column of which the others explain all but this share is theirs.
 LEAST_OWN = 0.05
 # Less than this share of what labels say of a weight alone is rounding, when they say it given the others.
@@ -47,17 +47,19 @@ def forward_selected(
     allowed: NDArray[np.bool_],
     first: Positions,
     n_columns: int,
+    n_neighbours: int = 0,
 ) -> Positions:
     """So many columns, in order of position, each with the largest part in targets that others leave.
 
-    `targets` are (samples, classes), and `first` are columns that are taken before all others. Of the Gram
+    `targets` are (samples, classes), and `first` are columns that are taken before all others. With each come
+    as many `n_neighbours`, the columns most correlated with it, which could stand in its place. Of the Gram
     matrix G = Xᵀ W X only rows of chosen columns are made: a partial Cholesky factor, whose rows take what is
     explained out of all columns and targets.
     """
     own = operator.squared_norms(sample_weight)[1]
     left, pull = own.copy(), operator.adjoint(sample_weight[:, np.newaxis] * targets)
     rows = np.zeros((first.size + n_columns, own.size))
-    chosen = np.zeros(own.size, dtype=bool)
+    chosen, beside = np.zeros(own.size, dtype=bool), np.zeros(own.size, dtype=bool)
     for n in range(rows.shape[0]):
         open_to = allowed & ~chosen & (left > LEAST_OWN * own)
         if n >= first.size and not open_to.any():
@@ -68,13 +70,17 @@ def forward_selected(
         if left[at] <= 0:
             continue
         column = operator.columns(np.array([at]))[:, 0]
-        rows[n] = (operator.adjoint(sample_weight * column) - rows[:n].T @ rows[:n, at]) / np.sqrt(left[at])
+        products = operator.adjoint(sample_weight * column)
+        if n >= first.size and n_neighbours:
+            near = np.where(allowed & (own > 0), products**2 / np.where(own > 0, own, 1.0), -1.0)
+            beside[np.argsort(-near, kind="stable")[: n_neighbours + 1]] = True
+        rows[n] = (products - rows[:n].T @ rows[:n, at]) / np.sqrt(left[at])
         pull = pull - np.outer(rows[n], pull[at] / np.sqrt(left[at]))
         left = left - rows[n] ** 2
-    return np.flatnonzero(chosen & ~np.isin(np.arange(own.size), first))
+    return np.setdiff1d(np.flatnonzero(chosen | (beside & allowed)), first)
 
 
-def solve_few(problem: Problem, solve: Solve, n_columns: int) -> Solution:
+def solve_few(problem: Problem, solve: Solve, n_columns: int, n_neighbours: int = 0) -> Solution:
     """The problem solved by `solve`, over few of the free columns and those that are always kept.
 
     `solve` runs `EP` on a problem. If it does not settle over columns that joined later, the answer without
@@ -88,10 +94,11 @@ def solve_few(problem: Problem, solve: Solve, n_columns: int) -> Solution:
     kept = np.array([], dtype=np.intp) if problem.kept is None else problem.kept.positions
     targets = (problem.labels[:, np.newaxis] == np.unique(problem.labels[weight > 0])).astype(np.float64)
     targets -= weight @ targets / weight.sum()
-    found = forward_selected(problem.operator, targets, weight, allowed, kept, n_columns)
+    several = bool(problem.channel.score_shape)
+    found = forward_selected(problem.operator, targets, weight, allowed, kept, n_columns, n_neighbours)
     columns = np.union1d(found, kept)
     answer: Solution | None = None
-    for _ in range(ROUNDS_OF_SEVERAL if problem.channel.score_shape else ROUNDS):
+    for _ in range(ROUNDS_OF_SEVERAL if several else ROUNDS):
         small = solve(_restricted(problem, columns))
         if answer is not None and not small.outcome.trustworthy:
             break

@@ -140,14 +140,14 @@ def sites_at_cavities(problem: Problem, state: State, old: Sites | None = None) 
     return Sites(*prior_sites(mean, var, weights, old[:2]), *label_sites(problem, scores, old)[0])
 
 
-def free_weights(proposed: Sites, present: Sites, data_precision: Array) -> Positions:
+def free_weights(proposed: Sites, present: Sites, data_precision: Array, n_samples: int) -> Positions:
     """Weights of which labels say more than the prior, or whose sites are not positive, or have been.
 
     There can be at most twice as many of the first as there are samples, and at most as many of the second
     [Σ (1 - λ var) <= M]. Half as many of the first are taken as there are samples: with a prior that is weak
     for all weights it matters little which are free. With several scores, those that one of them makes free.
     """
-    n_samples, precision = proposed.label_precision.shape[0], proposed.prior_precision
+    precision = proposed.prior_precision
     negative = of_any_score(present.prior_precision <= 0)
     # More negative sites than labels make no posterior: such a proposal is not followed that far.
     if np.all(np.count_nonzero(precision <= 0, axis=0) <= n_samples):

@@ -39,9 +39,10 @@ PLAIN_SLAB_VARIANCE = 4.0
 # With less, inclusion probabilities claim too much, and below 3 fits of real tables run away; with more than
 # 30 they are too cautious.
 BACKGROUND_SCORE_VARIANCE = 20.0
-# Columns that the sparse model is solved over where samples outnumber features and all would cost too much.
+# Columns that the sparse model is solved over where samples outnumber features and all would cost too much,
+# and of two classes those that resemble each most. Rows of weights of hundreds of such columns do not settle.
+CANDIDATES, NEIGHBOURS, CANDIDATES_OF_MANY = 20, 16, 40
 # They are found by what they explain, for which a feature needs more than a sample or two.
-CANDIDATES = 40
 FAR_MORE_SAMPLES = 2.0
 # An iteration that has not found a smaller change for so long will not settle.
 PATIENCE = 60
@@ -160,7 +161,8 @@ class SparsePlan:
     tolerance: float = 0.0  # at least, from plain parameters
     blend_tolerance: float = 0.0  # at least, from class means
     patience: int | None = None
-    candidates: int = 0  # solved over so many columns at first, the others judged by them; 0: over all
+    candidates: int = 0  # solved over so many columns, the others judged by them; 0: over all
+    neighbours: int = 0  # that come with each of them
     search_rows: int = 0  # to search with before all rows are fitted; 0: no such search
     # Whether other rows must agree with the leave-one-out of those before all are fitted from them.
     sample_checked: bool = False
@@ -469,13 +471,17 @@ class _Planning:
         )
 
     def _few_sparse(self) -> SparsePlan:
+        candidates, neighbours = (CANDIDATES_OF_MANY, 0) if self.many else (CANDIDATES, NEIGHBOURS)
+        beside = f", with {neighbours} that resemble each," if neighbours else ""
         self._because(
             "few-columns",
             f"{self.facts.n_samples} samples outnumber {self.facts.n_features} features: the sparse model is "
-            f"solved over {CANDIDATES} columns that explain the classes best, each given those before, and "
-            "others that turn out to matter; the rest are judged by these.",
+            f"solved over {candidates} columns that explain classes best, each given those before{beside} "
+            "and others that turn out to matter; the rest are judged by these.",
         )
-        return replace(self._exact_sparse(), candidates=CANDIDATES, em_iterations=0)
+        if self.many:
+            self.flags.append("few-columns")
+        return replace(self._exact_sparse(), candidates=candidates, neighbours=neighbours, em_iterations=0)
 
     def _diagonal_sparse(self) -> SparsePlan:
         starts: tuple[str, ...] = ("class means", "plain parameters")

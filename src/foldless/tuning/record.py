@@ -91,6 +91,11 @@ GROUPS_NOT_LEFT_OUT = Flag(
     "The table is too large to leave groups out: samples were left out one by one. The leave-one-out error "
     "is optimistic if samples of a group resemble each other.",
 )
+FEW_COLUMNS = Flag(
+    "few-columns",
+    "The sparse model was solved over few columns, each of which stands for those that resemble it: read "
+    "inclusion probabilities as a ranking.",
+)
 FLAGS = {
     flag.code: flag
     for flag in (
@@ -98,6 +103,7 @@ FLAGS = {
         DIAGONAL_COVARIANCES,
         FELL_BACK,
         FELL_BACK_ON_BACKGROUND,
+        FEW_COLUMNS,
         UNSETTLED,
         GROUPS_NOT_LEFT_OUT,
     )

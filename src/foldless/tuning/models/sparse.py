@@ -164,7 +164,10 @@ def _from_plain_parameters(
     begun = len(recorder.runs)
     if sparse.candidates:
         plain = solve_few(
-            problem, lambda few: run(purpose, few, choices.stopping, detail=PLAIN), sparse.candidates
+            problem,
+            lambda few: run(purpose, few, choices.stopping, detail=PLAIN),
+            sparse.candidates,
+            sparse.neighbours,
         )
         for n in range(begun + 1, len(recorder.runs)):
             if recorder.runs[n].outcome is not plain.outcome:
