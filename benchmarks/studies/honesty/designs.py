@@ -226,7 +226,6 @@ DESIGNS = {
     "weights, random": Design(logistic(toeplitz(0.5)), weights="random"),
     "weights, balanced": Design(logistic(toeplitz(0.5), intercept=-2.0), weights="balanced"),
     "null, weights 2": Design(unrelated(factors), null=True, weights="twos"),
-    # Made last.
     "words": Design(logistic(words)),
     "batches": Design(logistic(batches)),
     "unequal spread": Design(unequal_spread),

@@ -260,26 +260,12 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
         self.n_iter_ = result.record.n_iter
 
         left_out = portfolio.loo_log_proba
-        self._null_test = "permutation" if self._can_permute(table) else "losses"
-        if self._null_test == "permutation":
-            counted = table.sample_weight > 0
-            p_value = p_value_of(table.standardized, table.codes, counted, table.left_out.group)
-        else:
-            p_value = p_value_of_losses(table.log_density(left_out), table.codes, table.sample_weight)
+        self._null_test, p_value = _p_value(table, left_out)
         self._publish_left_out(left_out, table.codes, weights, dtype, p_value)
         self.p_value_ = p_value
         self.__dict__.pop("mislabel_probability_", None)  # of an earlier fit
         if portfolio.mislabel_probability is not None:
             self.mislabel_probability_ = weights.for_equals(portfolio.mislabel_probability).astype(dtype)
-
-    @staticmethod
-    def _can_permute(table: Table) -> bool:
-        """Whether the table is in memory, and so small that its products with many vectors cost little."""
-        storage = table.standardized.operator
-        # A journal repeats passes over what it was made for.
-        inside = storage.operator if isinstance(storage, Journaled) else storage
-        in_memory = isinstance(inside, Dense | Sparse)
-        return in_memory and table.shape[0] * table.shape[1] * table.n_scores <= MOST_PERMUTED
 
     def __getattr__(self, name: str) -> Any:
         """Attributes that this fit does not have, with the reason."""
@@ -353,6 +339,18 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
         operator = self._standardized(X)
         with one_blas_thread():
             return self._average.log_proba(operator)
+
+
+def _p_value(table: Table, loo_log_proba: Array) -> tuple[str, float]:
+    """By permutation where the table is in memory and its products with many vectors cost little."""
+    x, counted = table.standardized, table.sample_weight > 0
+    # Permutations are no part of the fit, and of no use in its journal.
+    rows = x.operator.operator if isinstance(x.operator, Journaled) else x.operator
+    few = table.shape[0] * table.shape[1] * table.n_scores <= MOST_PERMUTED
+    if few and isinstance(rows, Dense | Sparse):
+        columns = Standardized(rows, x.center, x.scale, x.constant)
+        return "permutation", p_value_of(columns, table.codes, counted, table.left_out.group)
+    return "losses", p_value_of_losses(table.log_density(loo_log_proba), table.codes, table.sample_weight)
 
 
 def kept_positions(estimator: Any, n_features: int) -> tuple[int, ...]:
