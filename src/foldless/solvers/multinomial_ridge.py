@@ -49,7 +49,7 @@ from foldless.solvers.newton import damped_newton
 # Newton's decrement, in nats of all samples together: far below what leave-one-out resolves.
 TOLERANCE = 1e-6
 # Of fits that are only averaged or compared: losses a sample are right to three digits.
-ROUGH_TOLERANCE = 1e-6
+ROUGH_TOLERANCE = 1e-4
 MAX_ITER = 60
 # A factor is made anew after so many iterations of conjugate gradients, which cost about as much as it.
 STALE = 12
@@ -60,6 +60,9 @@ NEGLIGIBLE = 0.001
 # Newton's equations are solved this well, relative to their right-hand side: better ones are not worth it
 # before the last steps, which are short anyway.
 CG_TOLERANCE, CG_ITERATIONS = 0.03, 60
+# Of tables with no more entries than these, times classes, all is done in double precision and to the last
+# digits, which costs a millisecond.
+SMALL, EXACT_CG_TOLERANCE = 100_000, 1e-10
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +85,9 @@ def multinomial_ridge(
     weight, n_weights = sample_weight[:, np.newaxis], basis.shape[1]
     weights = np.zeros((n_weights, indicator.shape[1])) if start is None else start
 
-    single, metric = basis.astype(np.float32), None
+    small, metric = basis.size * indicator.shape[1] <= SMALL, None
+    inner = basis if small else basis.astype(np.float32)
+    tolerance = min(tolerance, TOLERANCE) if small else tolerance
 
     # A point is the weights above the scores, which are linear in them.
     def loss(point: Array) -> float:
@@ -95,8 +100,9 @@ def multinomial_ridge(
         share = softmax(point[n_weights:], axis=1)
         descent = basis.T @ (weight * (indicator - share)) - point[:n_weights]
         if metric is None or metric.iterations > STALE:
-            metric = _Metric(single, share, sample_weight)
-        step = metric.solve(share, descent[:, np.newaxis], CG_TOLERANCE)[:, 0]
+            metric = _Metric(inner, share, sample_weight)
+        precise = EXACT_CG_TOLERANCE if small else CG_TOLERANCE
+        step = metric.solve(share, descent[:, np.newaxis], precise)[:, 0]
         return np.vstack([-descent, np.zeros_like(share)]), np.vstack([step, basis @ step])
 
     begin = np.vstack([weights, basis @ weights])
