@@ -49,7 +49,7 @@ def test_tuned_models_beside_rivals(tmp_path):
 
 
 def test_the_cost_model_adds_up():
-    ones = cost_model.Constants(1.0, 1.0, 1.0, 1.0)
+    ones = cost_model.Constants(1.0, 1.0, 1.0, 1.0, 1.0)
     table = cost_model.Table("", samples=10, features=100, entries=1000, is_sparse=False)
     assert cost_model.seconds(table, ones, 1, 1) == 1110
     sent = cost_model.traffic(table, workers=2, blocks=4)
