@@ -49,7 +49,7 @@ TWO_CLASSES_ONLY = {
     "credible_sets_": "credible sets are",
 }
 # Entries of a table times its scores, above which left-out losses are compared instead of permutations made.
-MOST_PERMUTED = 1e8
+MOST_PERMUTED = 1e7
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
