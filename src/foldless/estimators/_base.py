@@ -23,23 +23,20 @@ from foldless.estimators._feature_table import feature_table
 from foldless.estimators._reading import SampleWeights, new_data, sample_weights, training_data
 from foldless.estimators._scikit_learn import SelectingClassifier
 from foldless.estimators._summary import STANDARDISED, Sentence, Summary, basics
-from foldless.estimators._threads import bounded_threads, one_blas_thread
 from foldless.evaluation import p_value_of, p_value_of_losses
+from foldless.kernels import bounded_threads, one_blas_thread
 from foldless.operators import Dense, Journaled, Sparse, Standardized, stays_elsewhere
 from foldless.problem import Iteration, Outcome
 from foldless.selection import select
 from foldless.solvers.solve import Stopping, Watch
 from foldless.tuning.class_means import can_blend
 from foldless.tuning.fit import Choices
-from foldless.tuning.models.sparse import PLAIN
+from foldless.tuning.models.sparse import PLAIN, SparseFits
 from foldless.tuning.path import Result
 from foldless.tuning.plan import Budget, Plan
 from foldless.tuning.portfolio import Average
 from foldless.tuning.record import UNSETTLED, Record, Recorder
 from foldless.tuning.table import Layout, LeftOut, Table
-
-if TYPE_CHECKING:
-    pass
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,6 +66,7 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
     always_keep: Sequence[str] | Sequence[int] | None
     # For estimators that leave it to their users, parameters.
     n_jobs: int | None = None
+    warm_start: bool = False
     checkpoint: str | Path | None = None
 
     # Called after every iteration, by whoever shows progress. Not a parameter: it is no part of the model.
@@ -78,6 +76,8 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
     # Whether there is a blend of the likelihood with class means to tell of.
     _can_blend = True
     _average: Average
+    # What the last fit was of, and where it ended, if that is wanted.
+    _warm: tuple[str, SparseFits] | None = None
 
     @abstractmethod
     def _choices(self, n_classes: int) -> Choices:
@@ -123,6 +123,7 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
         kept = kept_positions(self, operator.shape[1])
         layout = self._layout(operator.shape[1], kept, classes.size)
         self.classes_ = classes
+        self._warm = self._warm if self.warm_start else None  # of an earlier fit
         given = {"labels": targets, "sample weights": weight, "groups": group}
         resumable = nullcontext(operator) if self.checkpoint is None else checkpointed(self, operator, given)
         with bounded_threads(self.n_jobs), resumable as recorded:

@@ -23,9 +23,9 @@ from foldless.beliefs import Array
 from foldless.estimators._reading import STORAGE, SampleWeights, sample_weights
 from foldless.estimators._saving import Saved
 from foldless.estimators._summary import LeaveOneOut, Sentence, Summarised, Summary, summary_of
-from foldless.estimators._threads import one_blas_thread
 from foldless.evaluation import worth_of
 from foldless.io import printable
+from foldless.kernels import one_blas_thread
 from foldless.operators import operator_from
 from foldless.problem import Outcome
 

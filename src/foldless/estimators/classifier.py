@@ -22,7 +22,7 @@ from foldless.estimators._base import (
 )
 from foldless.estimators._reading import SampleWeights, sample_weights, training_data
 from foldless.estimators._summary import Summary
-from foldless.estimators._warm import WarmStart
+from foldless.estimators._warm import warmly
 from foldless.operators import Standardized
 from foldless.priors import SupportsInclusion
 from foldless.registry import registered
@@ -52,7 +52,7 @@ SOLVER = GAMP()
 
 @registered("estimator/sparse")
 @dataclass(eq=False, repr=False)
-class SparseClassifier(WarmStart, MessagePassingClassifier):
+class SparseClassifier(MessagePassingClassifier):
     """Find the few features that decide a class, and classify with them.
 
     One fit without folds gives a tuned classifier, an inclusion probability and an interval for every
@@ -206,7 +206,7 @@ class SparseClassifier(WarmStart, MessagePassingClassifier):
             table = replace(table, left_out=table.left_out.singly())
         fractions = found.nonzero_fraction
         fit = partial(fit_table, table, planned, choices, recorder, nonzero_fraction=fractions)
-        return self._warmly(table, recorder, fit)
+        return warmly(self, table, recorder, fit) if self.warm_start else fit()
 
     def _summary(self) -> Summary:
         return replace(super()._summary(), credible_sets=vars(self).get("credible_sets_"))
