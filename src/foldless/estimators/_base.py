@@ -20,8 +20,13 @@ from foldless.channels import Channel, FlippedLabels
 from foldless.estimators._account import Account, component_name, left_out_words, parameters
 from foldless.estimators._checkpoint import checkpointed
 from foldless.estimators._feature_table import feature_table
-from foldless.estimators._reading import SampleWeights, new_data, sample_weights, training_data
-from foldless.estimators._scikit_learn import SelectingClassifier
+from foldless.estimators._scikit_learn import (
+    SampleWeights,
+    SelectingClassifier,
+    new_data,
+    sample_weights,
+    training_data,
+)
 from foldless.estimators._summary import STANDARDISED, Sentence, Summary, basics
 from foldless.evaluation import p_value_of, p_value_of_losses
 from foldless.kernels import bounded_threads, one_blas_thread

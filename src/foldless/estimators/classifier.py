@@ -20,7 +20,7 @@ from foldless.estimators._base import (
     checked_stopping,
     kept_positions,
 )
-from foldless.estimators._reading import SampleWeights, sample_weights, training_data
+from foldless.estimators._scikit_learn import SampleWeights, sample_weights, training_data
 from foldless.estimators._summary import Summary
 from foldless.estimators._warm import warmly
 from foldless.operators import Standardized
