@@ -41,7 +41,7 @@ from foldless.tuning.path import Result
 from foldless.tuning.plan import Budget, Plan
 from foldless.tuning.portfolio import Average
 from foldless.tuning.record import UNSETTLED, Record, Recorder
-from foldless.tuning.table import Layout, LeftOut, Table
+from foldless.tuning.table import Layout, Table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -118,7 +118,6 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
         check_scalar(self.fdr, "fdr", Real, min_val=0.0, max_val=1.0)
         operator, targets = training_data(self, X, y)
         classes, code = self._encoded(targets)
-        labels = 2.0 * code - 1.0 if classes.size == 2 else code + 1.0
         choices = self._choices(classes.size)
         group = None if groups is None else checked_groups(groups, targets)
         # Rows that stay elsewhere are not looked at for this, and groups are what a user wants left out.
@@ -132,14 +131,7 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
         given = {"labels": targets, "sample weights": weight, "groups": group}
         resumable = nullcontext(operator) if self.checkpoint is None else checkpointed(self, operator, given)
         with bounded_threads(self.n_jobs), resumable as recorded:
-            table = Table(
-                Standardized.fit(recorded, weight),
-                labels,
-                weight,
-                LeftOut(weight, group),
-                layout,
-                classes.size,
-            )
+            table = Table.of(recorded, code, weight, layout, classes.size, group)
             result = self._fit_table(table, choices, Recorder(self._watch()))
             self._publish(result, weights)
             # An interrupt is raised while the journal is open: it is kept, to resume from.
