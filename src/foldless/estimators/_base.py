@@ -309,6 +309,7 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
             select=self.get_support,
             fdr=self.fdr,
             kept=self._always_kept,
+            class_sums=vars(self).get("_class_sums"),
             loo=self._left_out(left_out_words(plan), plan.left_out),
             # Only of models that allow for wrong labels.
             mislabel_probability=vars(self).get("mislabel_probability_"),

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from foldless.evaluation import Worth
     from foldless.problem import History, Outcome
     from foldless.selection import CredibleSet
+    from foldless.selection.marginal import ClassSums
     from foldless.tuning.plan import Plan
     from foldless.tuning.portfolio import ModelShare
     from foldless.tuning.record import Flag, Record
@@ -92,6 +93,7 @@ class Summary:
     fdr: float | None = None
     kept: Sequence[int] | NDArray[np.intp] = ()  # columns that stay whatever the data say
     credible_sets: Sequence[CredibleSet] | None = None
+    class_sums: ClassSums | None = None  # each feature by itself
     loo: LeaveOneOut | None = None
     mislabel_probability: Array | None = None
     outcome: Outcome | None = None
