@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foldless.beliefs import Array
+from foldless.selection.marginal import q_values
 
 if TYPE_CHECKING:
     from foldless.evaluation import Worth
@@ -119,6 +120,16 @@ class Summary:
         mask = np.any(self.weights != 0, axis=0) if self.select is None else self.select(fdr).copy()
         mask[list(self.kept)] = False
         return np.flatnonzero(mask)
+
+    def differing(self, fdr: float | None = None) -> NDArray[np.intp]:
+        """Positions of features that differ between the classes by themselves, the clearest first."""
+        rate = self.fdr if fdr is None else fdr
+        if self.class_sums is None or self.kernel is not None or rate is None:
+            return np.zeros(0, dtype=np.intp)
+        p = self.class_sums.p_value
+        order = np.lexsort((-np.abs(self.class_sums.difference), p))
+        order = order[~np.isin(order, self.kept)]
+        return order[q_values(p)[order] < rate]
 
 
 class Summarised:

@@ -190,7 +190,7 @@ def _what_next(subject: Subject) -> Answer | None:
         sentences.append(
             f"Twice as many samples would bring the interval of the error from "
             f"{_width(*worth.error_interval)} to about {_width(lower, upper)} points; what they would bring "
-            "to the error itself, `foldless fit --learning-curve` tells for two classes."
+            "to the error itself, foldless fit --learning-curve tells, for two classes."
         )
     if subject.mislabel_probability is not None and subject.codes is not None:
         wrong = np.flatnonzero(subject.mislabel_probability > 0.5)

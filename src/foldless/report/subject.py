@@ -13,7 +13,6 @@ from foldless.estimators._summary import summary_of
 from foldless.evaluation import Worth
 from foldless.plots.readings import ranking, weights_of
 from foldless.report.wording import named, percent, sentence
-from foldless.selection.marginal import q_values
 
 # Features whose values are shown.
 MOST_SHOWN = 20
@@ -130,12 +129,7 @@ class Subject:
     @cached_property
     def differing(self) -> NDArray[np.intp]:
         """Features that differ between classes by themselves, at the same rate, the clearest first."""
-        sums = self.summary.class_sums
-        if sums is None or self.kernel or self.fdr is None:
-            return np.zeros(0, dtype=np.intp)
-        order = np.lexsort((-np.abs(sums.difference), sums.p_value))
-        order = order[~np.isin(order, self.kept)]
-        return order[q_values(sums.p_value)[order] < self.fdr]
+        return self.summary.differing(self.fdr)
 
     @cached_property
     def judged(self) -> NDArray[np.bool_] | None:
