@@ -59,8 +59,8 @@ LEAST_SCORE_VARIANCE = 1e-6
 LARGEST_RESIDUAL, MOST_STEPS = 0.1, 6
 # Also of single precision.
 LEAST = float(np.finfo(np.float32).tiny)
-# What a left-out sample changes is solved for to a tenth: single precision is enough, in pieces that stay in a
-# processor's cache from one operation to the next.
+# What a left-out sample changes is solved for to a tenth: single precision is enough, in pieces that stay in
+# a processor's cache from one operation to the next.
 PIECE_BYTES = 1 << 18
 
 
