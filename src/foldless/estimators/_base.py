@@ -307,6 +307,7 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
             select=self.get_support,
             fdr=self.fdr,
             kept=self._always_kept,
+            class_sums=vars(self).get("_class_sums"),
             loo=self._left_out(left_out_words(plan), plan.left_out),
             # Only of models that allow for wrong labels.
             mislabel_probability=vars(self).get("mislabel_probability_"),
@@ -347,7 +348,8 @@ def _p_value(table: Table, loo_log_proba: Array) -> tuple[str, float]:
     few = table.shape[0] * table.shape[1] * table.n_scores <= MOST_PERMUTED
     if few and isinstance(rows, Dense | Sparse):
         columns = Standardized(rows, x.center, x.scale, x.constant)
-        return "permutation", p_value_of(columns, table.codes, counted, table.left_out.group)
+        is_dense = isinstance(rows, Dense)
+        return "permutation", p_value_of(columns, table.codes, counted, table.left_out.group, dense=is_dense)
     return "losses", p_value_of_losses(table.log_density(loo_log_proba), table.codes, table.sample_weight)
 
 

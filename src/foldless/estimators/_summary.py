@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 
 from foldless.beliefs import Array
 from foldless.io import printable
+from foldless.selection.marginal import q_values
 
 if TYPE_CHECKING:
     from foldless.evaluation import Worth
     from foldless.problem import History, Outcome
     from foldless.selection import CredibleSet
+    from foldless.selection.marginal import ClassSums
     from foldless.tuning.plan import Plan
     from foldless.tuning.portfolio import ModelShare
     from foldless.tuning.record import Flag, Record
@@ -97,6 +99,7 @@ class Summary:
     fdr: float | None = None
     kept: Sequence[int] | NDArray[np.intp] = ()  # columns that stay whatever the data say
     credible_sets: Sequence[CredibleSet] | None = None
+    class_sums: ClassSums | None = None  # each feature by itself
     loo: LeaveOneOut | None = None
     mislabel_probability: Array | None = None
     outcome: Outcome | None = None
@@ -122,6 +125,16 @@ class Summary:
         mask = np.any(self.weights != 0, axis=0) if self.select is None else self.select(fdr).copy()
         mask[list(self.kept)] = False
         return np.flatnonzero(mask)
+
+    def differing(self, fdr: float | None = None) -> NDArray[np.intp]:
+        """Positions of features that differ between the classes by themselves, the clearest first."""
+        rate = self.fdr if fdr is None else fdr
+        if self.class_sums is None or self.kernel is not None or rate is None:
+            return np.zeros(0, dtype=np.intp)
+        p = self.class_sums.p_value
+        order = np.lexsort((-np.abs(self.class_sums.difference), p))
+        order = order[~np.isin(order, self.kept)]
+        return order[q_values(p)[order] < rate]
 
 
 class Summarised:
