@@ -18,8 +18,8 @@ from sklearn.utils.validation import check_is_fitted
 from foldless.beliefs import Array
 from foldless.channels import Channel, FlippedLabels
 from foldless.estimators._account import Account, component_name, left_out_words, parameters
-from foldless.estimators._checkpoint import checkpointed
 from foldless.estimators._feature_table import feature_table
+from foldless.estimators._resuming import checkpointed
 from foldless.estimators._scikit_learn import (
     SampleWeights,
     SelectingClassifier,

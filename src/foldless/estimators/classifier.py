@@ -20,9 +20,9 @@ from foldless.estimators._base import (
     checked_stopping,
     kept_positions,
 )
+from foldless.estimators._resuming import warmly
 from foldless.estimators._scikit_learn import SampleWeights, sample_weights, training_data
 from foldless.estimators._summary import Summary
-from foldless.estimators._warm import warmly
 from foldless.priors import SupportsInclusion
 from foldless.registry import registered
 from foldless.selection import CredibleSet, credible_sets

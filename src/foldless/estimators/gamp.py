@@ -20,7 +20,7 @@ from foldless.channels import (
     channel_from,
 )
 from foldless.estimators._base import MessagePassingClassifier, checked_generative_weight, checked_stopping
-from foldless.estimators._warm import warmly
+from foldless.estimators._resuming import warmly
 from foldless.priors import (
     NO_HYPER_PRIOR,
     Blocks,
