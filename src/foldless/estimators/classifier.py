@@ -27,7 +27,7 @@ from foldless.operators import Standardized
 from foldless.priors import SupportsInclusion
 from foldless.registry import registered
 from foldless.selection import CredibleSet, credible_sets
-from foldless.selection.marginal import ClassSums
+from foldless.selection.marginal import ClassSums, class_sums
 from foldless.solvers import GAMP
 from foldless.tuning.fit import Choices
 from foldless.tuning.path import Result, fit_table
@@ -200,6 +200,9 @@ class SparseClassifier(WarmStart, MessagePassingClassifier):
             table.standardized, table.codes, table.sample_weight, table.n_classes, table.layout.always_kept
         )
         self._class_sums = ClassSums(found.class_means, found.class_weight)
+        if kept := table.layout.always_kept:
+            columns, counted = table.standardized, table.sample_weight
+            self._class_sums = class_sums(columns, table.codes, counted, table.n_classes, kept)
         planned = self._planned(found, choices, table.left_out.group is not None)
         if planned.left_out == "samples" and table.left_out.group is not None:
             warnings.warn(f"{type(self).__name__}: {GROUPS_NOT_LEFT_OUT.text}", UserWarning, stacklevel=3)

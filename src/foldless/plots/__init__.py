@@ -12,6 +12,7 @@ from foldless.plots.drawing import save
 from foldless.plots.inclusion import InclusionDisplay
 from foldless.plots.learning_curve import LearningCurveDisplay
 from foldless.plots.leave_one_out import LeaveOneOutDisplay
+from foldless.plots.panel import PanelDisplay
 from foldless.plots.planning import PlanDisplay
 from foldless.plots.weights import WeightDisplay
 
@@ -22,6 +23,7 @@ __all__ = [
     "InclusionDisplay",
     "LearningCurveDisplay",
     "LeaveOneOutDisplay",
+    "PanelDisplay",
     "PlanDisplay",
     "WeightDisplay",
     "save",
