@@ -116,6 +116,7 @@ def write_report(
         steps=table.steps,
         facts=facts,
         learning_curve=learning_curve,
+        X=None if stays_elsewhere(table.X) else table.X,
     )
 
 
