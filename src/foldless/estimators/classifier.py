@@ -26,7 +26,7 @@ from foldless.estimators._summary import Summary
 from foldless.priors import SupportsInclusion
 from foldless.registry import registered
 from foldless.selection import CredibleSet, credible_sets
-from foldless.selection.marginal import ClassSums
+from foldless.selection.marginal import ClassSums, class_sums
 from foldless.solvers import GAMP
 from foldless.tuning.fit import Choices
 from foldless.tuning.path import Result, fit_table
@@ -196,6 +196,9 @@ class SparseClassifier(MessagePassingClassifier):
     def _fit_table(self, table: Table, choices: Choices, recorder: Recorder) -> Result:
         found = survey(table)
         self._class_sums = ClassSums(found.class_means, table.class_weight)
+        if kept := table.layout.always_kept:
+            columns, counted = table.standardized, table.sample_weight
+            self._class_sums = class_sums(columns, table.codes, counted, table.n_classes, kept)
         planned = self._planned(found, choices, table.left_out.group is not None)
         if planned.left_out == "samples" and table.left_out.group is not None:
             warnings.warn(f"{type(self).__name__}: {GROUPS_NOT_LEFT_OUT.text}", UserWarning, stacklevel=3)

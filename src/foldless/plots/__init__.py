@@ -13,6 +13,7 @@ from foldless.plots.heat_map import HeatMapDisplay
 from foldless.plots.inclusion import InclusionDisplay
 from foldless.plots.learning_curve import LearningCurveDisplay
 from foldless.plots.leave_one_out import LeaveOneOutDisplay
+from foldless.plots.panel import PanelDisplay
 from foldless.plots.planning import PlanDisplay
 from foldless.plots.strips import StripDisplay
 from foldless.plots.weights import WeightDisplay
@@ -25,6 +26,7 @@ __all__ = [
     "InclusionDisplay",
     "LearningCurveDisplay",
     "LeaveOneOutDisplay",
+    "PanelDisplay",
     "PlanDisplay",
     "StripDisplay",
     "WeightDisplay",

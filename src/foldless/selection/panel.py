@@ -162,7 +162,7 @@ def ordered(
     The table is passed over twice, and once more for its candidates.
     """
     weight, scores = target.weight, target.scores
-    sums = class_sums(standardized, codes, weight, scores.shape[1])
+    sums = class_sums(standardized, codes, weight, scores.shape[1], kept)
     ratio = sums.ratio / np.maximum(doubt, LEAST_DOUBT)
     ratio[kept] = 0.0
     scores = _residual(standardized.columns(kept), scores, weight)
