@@ -59,7 +59,7 @@ def _as_numbers(values: NDArray[Any] | None) -> NDArray[Any] | None:
     return np.frombuffer("\0".join(map(str, values)).encode("utf-8"), dtype=np.uint8)
 
 
-# ------------------------------------------------------------------ warm starts, which cannot change an answer
+# ---------------------------------------------------------------- warm starts, which cannot change an answer
 
 
 def warmly(estimator: BaseEstimator, table: Table, recorder: Recorder, fit: Callable[..., Result]) -> Result:
