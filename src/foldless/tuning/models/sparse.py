@@ -155,7 +155,7 @@ def _from_plain_parameters(
     exact = sparse.solver != "GAMP"
     solver: Solver[Any] = GAMP(variances=sparse.variances)  # type: ignore[arg-type]
     if exact:
-        solver = EP() if sparse.solver == "EP" else BackgroundEP(exact_looks=True)
+        solver = EP(single=sparse.background > 0) if sparse.solver == "EP" else BackgroundEP(exact_looks=True)
     problem = assembled(table, choices.channel, plain_prior(table, choices, sparse.background))
 
     def run(purpose: str, problem: Any, stopping: Stopping, **more: Any) -> Solution:
