@@ -113,7 +113,7 @@ CALLS = {
     "ridges in sets": "foldless.tuning.models.newton_ridges.leave_one_out_in_sets",
     "ridges along own scores": "foldless.tuning.models.newton_ridges.leave_one_out_along_own",
     "ridges by groups": "foldless.tuning.models.newton_ridges.leave_groups_out",
-    "groups left out": "foldless.tuning.models.base.left_out_groups",
+    "groups left out": "foldless.tuning.portfolio.left_out_groups",
     "permutations": "foldless.estimators._base.p_value_of",
     "loss test": "foldless.estimators._base.p_value_of_losses",
     "credible sets": "foldless.estimators.classifier.credible_sets",
