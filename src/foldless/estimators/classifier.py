@@ -223,7 +223,9 @@ class SparseClassifier(MessagePassingClassifier):
         # The joint posterior of twins also corrects the probability of each of them.
         assert isinstance(prior, SupportsInclusion)
         inclusion = prior.inclusion_probability(posterior.cavity_mean, posterior.cavity_var)
-        found = credible_sets(solution.problem, solution.state.all_sites, inclusion)
+        state = solution.state
+        tiles = state.all_tiles(solution.problem)
+        found = credible_sets(solution.problem, state.all_sites, inclusion, tiles=tiles)
         self.credible_sets_ = list(found.sets)
         refined = np.where(table.free, found.inclusion[: table.free.size], self.inclusion_probability_)
         self.inclusion_probability_ = refined.astype(table.standardized.dtype)

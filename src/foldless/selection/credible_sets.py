@@ -105,6 +105,7 @@ def credible_sets(
     *,
     coverage: float = COVERAGE,
     purity: float = PURITY,
+    tiles: Tiles | None = None,
 ) -> CredibleSets:
     """Credible sets of columns whose prior has a spike, from the sites of a solution.
 
@@ -115,10 +116,11 @@ def credible_sets(
     inclusion : inclusion probabilities of all weights, by which clusters are found
     coverage : the least probability that at least one column of a set is in
     purity : the least absolute correlation between two columns of a set
+    tiles : the columns as a solver has left them; made again if not given
     """
     _check_share("coverage", coverage)
     _check_share("purity", purity)
-    tiles, n_weights = Tiles(problem.operator), problem.operator.shape[1]
+    tiles, n_weights = tiles or Tiles(problem.operator), problem.operator.shape[1]
     priors, spiked = spikes_and_slabs(problem.prior, n_weights)
     inclusion = np.array(inclusion, dtype=np.float64)
     clusters = correlated_clusters(tiles, problem.label_weight, inclusion, priors.inclusion, spiked)
