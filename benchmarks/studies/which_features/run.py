@@ -195,7 +195,7 @@ def _l1(split: Split) -> Iterator[dict[str, Any]]:
     """By cross-validation, by its rule of one standard error, and the path nearest to each size."""
     X, y = split.X, split.y
     largest = max(np.abs(X.T @ ((y == c) - np.mean(y == c))).max() for c in range(y.max() + 1))
-    penalties = largest * np.geomspace(1.0, 0.005, N_PENALTIES)
+    penalties = largest * np.geomspace(1.0, 0.01, N_PENALTIES)
     losses = []
     for train, left_out in StratifiedKFold(N_FOLDS, shuffle=True, random_state=0).split(X, y):
         fits = _l1_fits(X[train], y[train], penalties)

@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 
 # Sizes that 'auto' compares: about equal steps of what a feature more can change.
 SIZES = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50)
+# Log loss that a smaller panel may lose, of what the best gains over class frequencies.
+UNNOTICED = 0.02
 # Of the full model's dense models, parts have so many: these resemble each other.
 N_RECIPES = 2
 # Of sums over columns, digits beyond these are rounding.
@@ -94,8 +96,8 @@ class PanelClassifier(SelectingClassifier):
     ----------
     n_features : 'auto', int or list of int, default='auto'
         How many, besides those of `always_keep`. Of a list, or with 'auto' of sizes up to 50, the smallest
-        from which on no size is worse than the best by more than a standard error, in log loss of left-out
-        samples. Unless a number is given, there is no panel where the full model predicts left-out samples
+        from which on no size is worse than the best by more than a standard error, or 2 % of what the best
+        gains over class frequencies, in log loss of left-out samples. Unless a number is given, there is no panel where the full model predicts left-out samples
         no better than class frequencies.
     reference : classifier, optional
         The full model. A fitted one is taken as it is, and must have been fitted to the same table; one that
@@ -560,13 +562,16 @@ class _Judged:
         return gain > error
 
     def smallest(self, sizes: tuple[int, ...]) -> int:
-        """From which on no size up to the best is worse than that by more than a standard error."""
-        losses = self._loss(self.log_proba[1:])
-        best = int(np.argmin([self._mean(loss)[0] for loss in losses]))
-        chosen = best
+        """From which on no size up to the best is worse than that by more than a standard error.
+
+        Nor by what nobody would notice: where classes are far apart, differences are sure and tiny.
+        """
+        nothing, *losses = self._loss(self.log_proba)
+        best = chosen = int(np.argmin([self._mean(loss)[0] for loss in losses]))
+        unnoticed = UNNOTICED * self._mean(nothing - losses[best])[0]
         while chosen > 0:
             worse, error = self._mean(losses[chosen - 1] - losses[best])
-            if worse > error:
+            if worse > max(error, unnoticed):
                 break
             chosen -= 1
         return sizes[chosen]
