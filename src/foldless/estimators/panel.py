@@ -97,8 +97,8 @@ class PanelClassifier(SelectingClassifier):
     n_features : 'auto', int or list of int, default='auto'
         How many, besides those of `always_keep`. Of a list, or with 'auto' of sizes up to 50, the smallest
         from which on no size is worse than the best by more than a standard error, or 2 % of what the best
-        gains over class frequencies, in log loss of left-out samples. Unless a number is given, there is no panel where the full model predicts left-out samples
-        no better than class frequencies.
+        gains over class frequencies, in log loss of left-out samples. Unless a number is given, there is no
+        panel where the full model predicts left-out samples no better than class frequencies.
     reference : classifier, optional
         The full model. A fitted one is taken as it is, and must have been fitted to the same table; one that
         is not is fitted first. By default a `SparseClassifier`. Any classifier of scikit-learn with
