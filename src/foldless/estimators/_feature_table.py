@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from foldless.beliefs import Array
-from foldless.estimators._reading import sample_weights, training_data
+from foldless.estimators._scikit_learn import sample_weights, training_data
 from foldless.operators import Standardized
 from foldless.selection.marginal import ClassSums, areas, class_sums, q_values
 

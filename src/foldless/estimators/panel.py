@@ -16,11 +16,17 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 from foldless.beliefs import Array
 from foldless.estimators._base import MessagePassingClassifier, checked_groups, kept_positions
 from foldless.estimators._feature_table import feature_table
-from foldless.estimators._reading import TILED_STORAGE, SampleWeights, new_data, sample_weights, training_data
-from foldless.estimators._scikit_learn import SelectingClassifier
+from foldless.estimators._scikit_learn import (
+    TILED_STORAGE,
+    SampleWeights,
+    SelectingClassifier,
+    new_data,
+    sample_weights,
+    training_data,
+)
 from foldless.estimators._summary import STANDARDISED, LeaveOneOut, Sentence, Summary, basics, said
-from foldless.estimators._threads import one_blas_thread
 from foldless.estimators.classifier import SparseClassifier
+from foldless.kernels import one_blas_thread
 from foldless.operators import Standardized, Storage, operator_from, stays_elsewhere
 from foldless.registry import registered
 from foldless.selection.panel import (

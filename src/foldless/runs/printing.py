@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from rich import box
 from rich.console import Console
 from rich.table import Table as Shown
@@ -23,6 +24,7 @@ from foldless.runs.compare import Score
 from foldless.runs.fit import Run
 from foldless.runs.predict import Prediction
 from foldless.runs.results import RESULTS
+from foldless.selection.marginal import q_values
 
 N_SHOWN = 10
 N_SUSPECTS = 5
@@ -49,7 +51,15 @@ def print_fit(console: Console, run: Run, folder: Path) -> None:
             sentence += f" (95 % interval {100 * lower:.1f} to {100 * upper:.1f} %)"
             sentence += "" if worth.p_value is None else f", p = {worth.p_value:.2g}"
     console.print(sentence + ".", style="bold")
-    console.print(_features(summary, table.feature_names))
+    differing = summary.differing()
+    if differing.size and not len(summary.selected()):
+        # No name by itself: those that differ together are worth more than a list of small probabilities.
+        console.print(
+            f"{_plural(differing.size, 'feature')} differ between the classes (q < {summary.fdr:g}):"
+        )
+        console.print(_differing(summary, differing[:N_SHOWN], table.feature_names))
+    else:
+        console.print(_features(summary, table.feature_names))
     suspects = _suspects(summary, table.sample_names)
     if suspects:
         console.print(suspects)
@@ -171,6 +181,19 @@ def _features(summary: Summary, names: list[str]) -> Shown:
             cells.append(Text(printable(summary.classes[largest[j]])))
         chosen = "selected" if j in selected and summary.selects else ""
         shown.add_row(*cells, "kept" if j in summary.kept else chosen)
+    return shown
+
+
+def _differing(summary: Summary, features: NDArray[np.intp], names: list[str]) -> Shown:
+    """Each feature by itself, the clearest first."""
+    sums = summary.class_sums
+    assert sums is not None
+    difference, q = np.abs(sums.difference), q_values(sums.p_value)
+    shown = _table("feature", "difference in s.d.", "q")
+    shown.add_column("higher in", no_wrap=True)
+    for j in features:
+        higher = printable(summary.classes[int(sums.means[j].argmax())])
+        shown.add_row(Text(printable(names[j])), f"{difference[j]:.2f}", f"{q[j]:.1e}", Text(higher))
     return shown
 
 

@@ -20,6 +20,7 @@ from foldless.estimators._summary import Summary, summary_of
 from foldless.io.files import sha256_of, write_whole
 from foldless.io.table import BadTable, Table
 from foldless.io.tsv import write_tsv
+from foldless.operators import stays_elsewhere
 from foldless.plots.readings import NORMAL_90
 from foldless.runs.compare import Score
 from foldless.runs.fit import Run
@@ -71,6 +72,7 @@ def write_report(
         steps=table.steps,
         facts=facts,
         learning_curve=learning_curve,
+        X=None if stays_elsewhere(table.X) else table.X,
     )
 
 

@@ -153,9 +153,11 @@ def _from_plain_parameters(
 ) -> SparseFits:
     """Settled at plain parameters, and at those that EM finds from there as far as that goes well."""
     exact = sparse.solver != "GAMP"
-    solver: Solver[Any] = GAMP(variances=sparse.variances)  # type: ignore[arg-type]
+    solver: Solver[Any]
     if exact:
         solver = EP() if sparse.solver == "EP" else BackgroundEP(exact_looks=True)
+    else:
+        solver = GAMP(variances=sparse.variances)  # type: ignore[arg-type]
     problem = assembled(table, choices.channel, plain_prior(table, choices, sparse.background))
 
     def run(purpose: str, problem: Any, stopping: Stopping, **more: Any) -> Solution:
