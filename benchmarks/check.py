@@ -6,8 +6,8 @@ A cell is what a page averages: the trials of a setting and a method. A check re
 their own random numbers, so that most of the chance in them cancels. What is compared is the mean change of
 these trials with the error of the committed mean: twice its standard error over all trials of the cell, or
 a floor, where the cell has one trial or varies less than what a page shows. Beyond that a figure is missed.
-The same code gives the same rows, so a figure that moved and still holds is due to a change since the study was
-run: it is told, and fails with --strict. Seconds are never compared.
+The same code gives the same rows: a figure that moved and still holds was made before some change of the code.
+It is told, and fails with --strict. Seconds are never compared.
 """
 
 from __future__ import annotations
