@@ -6,7 +6,7 @@ A cell is what a page averages: the trials of a setting and a method. A check re
 their own random numbers, so that most of the chance in them cancels. What is compared is the mean change of
 these trials with the error of the committed mean: twice its standard error over all trials of the cell, or
 a floor, where the cell has one trial or varies less than what a page shows. Beyond that a figure is missed.
-The same code gives the same rows: a figure that moved and still holds was made before some change of the code.
+The same code gives the same rows: a figure that moved and still holds was made before some change of code.
 It is told, and fails with --strict. Seconds are never compared.
 """
 
@@ -89,12 +89,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(table(findings))
     if skipped:
         print(f"\nNot checked: {'; '.join(skipped)}.")
-    missed = [finding for finding in findings if not finding.holds]
-    stale = sorted({finding.study for finding in missed})
+    missed, moved = ([f for f in findings if f.verdict == verdict] for verdict in ("MISSED", "moved"))
     print(
-        f"\n{len(findings)} figures, {len(missed)} no longer hold{': ' if stale else ''}{', '.join(stale)}."
+        f"\n{len(findings)} figures; {len(missed)} no longer hold{_of(missed)}; {len(moved)} moved{_of(moved)}."
     )
-    return 1 if missed else 0
+    return 1 if missed or (args.strict and moved) else 0
+
+
+def _of(findings: Sequence[Finding]) -> str:
+    return f" ({', '.join(sorted({finding.study for finding in findings}))})" if findings else ""
 
 
 def studies() -> list[str]:
