@@ -90,14 +90,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if skipped:
         print(f"\nNot checked: {'; '.join(skipped)}.")
     missed, moved = ([f for f in findings if f.verdict == verdict] for verdict in ("MISSED", "moved"))
-    print(
-        f"\n{len(findings)} figures; {len(missed)} no longer hold{_of(missed)}; {len(moved)} moved{_of(moved)}."
-    )
+    print(f"\n{len(findings)} figures; no longer hold: {_of(missed)}; moved: {_of(moved)}.")
     return 1 if missed or (args.strict and moved) else 0
 
 
 def _of(findings: Sequence[Finding]) -> str:
-    return f" ({', '.join(sorted({finding.study for finding in findings}))})" if findings else ""
+    return (
+        f"{len(findings)} ({', '.join(sorted({finding.study for finding in findings}))})" if findings else "0"
+    )
 
 
 def studies() -> list[str]:
