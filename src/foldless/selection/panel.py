@@ -37,7 +37,7 @@ from foldless.operators import Standardized
 from foldless.registry import registered
 from foldless.selection.marginal import class_sums
 from foldless.solvers.multinomial_ridge import multinomial_ridge
-from foldless.solvers.newton import damped_newton
+from foldless.solvers.solve import damped_newton
 
 # A panel's members are sought among so many times as many features: those with the largest first step.
 CANDIDATES_PER_MEMBER, FEWEST_CANDIDATES = 6, 200
