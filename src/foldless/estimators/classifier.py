@@ -29,9 +29,9 @@ from foldless.selection import CredibleSet, credible_sets
 from foldless.selection.marginal import ClassSums, class_sums
 from foldless.solvers import GAMP
 from foldless.tuning.fit import Choices
-from foldless.tuning.models.base import weights_of
 from foldless.tuning.path import Result, fit_table
 from foldless.tuning.plan import Plan, plan
+from foldless.tuning.portfolio import weights_of
 from foldless.tuning.record import GROUPS_NOT_LEFT_OUT, Flag, Recorder
 from foldless.tuning.table import Layout, Survey, Table, survey
 
