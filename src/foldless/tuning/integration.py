@@ -112,7 +112,7 @@ def _mixture(solutions: list[Solution], log_weight: Array) -> Posterior:
     """Moments within the solutions and between them; cavities are those of the first."""
     weight = np.exp(log_weight)
     posteriors = [s.posterior for s in solutions]
-    mean, var = _moments(
+    mean, var = mixture_moments(
         weight[:, np.newaxis],
         np.array([p.mean for p in posteriors]),
         np.array([p.var for p in posteriors]),
@@ -122,7 +122,7 @@ def _mixture(solutions: list[Solution], log_weight: Array) -> Posterior:
         - solutions[0].problem.sample_weight * np.array([s.loo_log_densities() for s in solutions]),
         axis=0,
     )
-    loo_mean, loo_var = _moments(
+    loo_mean, loo_var = mixture_moments(
         without,
         np.array([p.loo_mean for p in posteriors]),
         np.array([p.loo_var for p in posteriors]),
@@ -130,6 +130,6 @@ def _mixture(solutions: list[Solution], log_weight: Array) -> Posterior:
     return replace(posteriors[0], mean=mean, var=var, loo_mean=loo_mean, loo_var=loo_var)
 
 
-def _moments(weight: Array, mean: Array, var: Array) -> tuple[Array, Array]:
+def mixture_moments(weight: Array, mean: Array, var: Array) -> tuple[Array, Array]:
     whole = np.sum(weight * mean, axis=0)
     return whole, np.sum(weight * (var + (mean - whole) ** 2), axis=0)
