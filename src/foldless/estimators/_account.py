@@ -234,7 +234,8 @@ class Account:
         if self._for("unblended"):
             text = (
                 "Weights and their probabilities are averaged with those of the likelihood alone, by "
-                f"{exact}, each by the likelihood of left-out labels; classes are predicted by the blend."
+                f"{exact}, which counts by what left-out labels make of it, and in weights at least half; "
+                "classes are predicted by the blend."
             )
             yield said(text, ("unblended", "EP"))
         around = [run for run in self._for("integrate") if run.outcome.trustworthy]

@@ -252,9 +252,10 @@ def finished(fit: Fit, sparse: SparsePlan, choices: Choices, recorder: Recorder)
 def _beside_unblended(fit: Fit, choices: Choices, recorder: Recorder) -> Fit:
     """A blend whose weights and probabilities are averaged with those of the likelihood alone.
 
-    Weights of a blend are log-odds if features are Gaussian within classes, and too small if labels follow a
-    logistic law. Which it is, left-out labels decide as far as they can: each counts by their likelihood.
-    Classes are predicted by the blend.
+    Weights of a blend are log-odds if features are Gaussian within classes; if labels follow a logistic law
+    of other features, they are too small, and their intervals too narrow. Those of the likelihood are right
+    in either case, and vague: they have at least half of the weight in means and variances. In probabilities
+    each counts by the likelihood of left-out labels. Classes are predicted by the blend.
     """
     problem, solver = unblended(fit.solution.problem), EP()
     base = blocks_of(problem).base
@@ -269,14 +270,14 @@ def _beside_unblended(fit: Fit, choices: Choices, recorder: Recorder) -> Fit:
     other = integrated(Fit.of(alone, fit.table), choices.hyper, recorder)
     gain = fit.solution.loo_log_densities() - other.solution.loo_log_densities()
     share = float(expit(fit.solution.problem.label_weight @ gain))
-    weight = np.array([share, 1.0 - share])
+    in_or_out, in_moments = (np.array([k, 1.0 - k]) for k in (share, min(share, 0.5)))
     mean, var = (
         np.array([getattr(f.solution.posterior, name) for f in (fit, other)]) for name in ("mean", "var")
     )
     return replace(
         fit,
-        inclusion=weight @ np.array([fit.inclusion_probability(), other.inclusion_probability()]),
-        moments=mixture_moments(weight[:, np.newaxis], mean, var),
+        inclusion=in_or_out @ np.array([fit.inclusion_probability(), other.inclusion_probability()]),
+        moments=mixture_moments(in_moments[:, np.newaxis], mean, var),
     )
 
 
