@@ -394,7 +394,7 @@ def fabricated(n_classes: int):
         inclusion=np.linspace(0.99, 0.5, n),
         select=lambda fdr: np.ones(n, dtype=bool),
         fdr=0.1,
-        credible_sets=[everything],
+        groups=[everything],
         loo=LeaveOneOut(rng.dirichlet(np.ones(n_classes), n), 0.5, 1.0, Sentence("guessing", ())),
         mislabel_probability=np.full(n, 0.9),
         outcome=Outcome.CONVERGED,

@@ -17,7 +17,7 @@ from foldless.beliefs import Array
 if TYPE_CHECKING:
     from foldless.evaluation import Worth
     from foldless.problem import History, Outcome
-    from foldless.selection import CredibleSet
+    from foldless.selection import Group
     from foldless.tuning.plan import Plan
     from foldless.tuning.portfolio import ModelShare
     from foldless.tuning.record import Flag, Record
@@ -91,7 +91,7 @@ class Summary:
     select: Callable[[float | None], NDArray[np.bool_]] | None = None  # at a false discovery rate
     fdr: float | None = None
     kept: Sequence[int] | NDArray[np.intp] = ()  # columns that stay whatever the data say
-    credible_sets: Sequence[CredibleSet] | None = None
+    groups: Sequence[Group] | None = None
     loo: LeaveOneOut | None = None
     mislabel_probability: Array | None = None
     outcome: Outcome | None = None

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from foldless.beliefs import Array
 from foldless.operators.base import Operator
-from foldless.priors import Blocks, OverBackground, Prior, Ridged, SpikeAndSlab
+from foldless.priors import Blocks, OverBackground, Prior, Ridged, RowSparse, SpikeAndSlab
 from foldless.solvers.gaussian_layer import JointCavity, Positions, Tiles
 
 Members = NDArray[np.bool_]  # (configurations, weights)
@@ -177,7 +177,7 @@ def _fill(found: SpikesAndSlabs, prior: Prior, columns: Positions) -> None:
         ridge, prior = np.broadcast_to(prior.precision, found.ridge.shape)[columns], prior.base
     elif isinstance(prior, OverBackground):
         background, prior = np.broadcast_to(prior.variance, found.ridge.shape)[columns], prior.base
-    if isinstance(prior, SpikeAndSlab):
+    if isinstance(prior, SpikeAndSlab | RowSparse):
         found.inclusion[columns] = prior.inclusion
         found.slab_mean[columns], found.slab_var[columns] = prior.slab.moments()
         found.ridge[columns], found.background[columns] = ridge, background
@@ -233,7 +233,7 @@ def _visit(
 ) -> list[Configurations]:
     """Clusters of one size; all arrays have the cluster as their first axis."""
     prior = SpikesAndSlabs(*map(np.stack, zip(*priors, strict=True)))
-    precision, shift = _known(cavities, prior)
+    precision, shift = said_beyond(cavities, prior)
     n_weights = shift.shape[1]
     log_prior_odds = np.log(prior.inclusion) - np.log1p(-prior.inclusion)
     visited = [_Visited.nothing(*shift.shape)]
@@ -344,8 +344,10 @@ def _children(parents: Members) -> tuple[Members, Positions, Positions]:
     return members[first], parent[first], added[first]
 
 
-def _known(cavities: list[JointCavity], prior: SpikesAndSlabs) -> tuple[Array, Array]:
-    """Precisions, with ridges, and shifts, without directions of negative precision: there nothing is known.
+def said_beyond(cavities: list[JointCavity], prior: SpikesAndSlabs) -> tuple[Array, Array]:
+    """What is said of effects: precisions, with ridges, and shifts.
+
+    Without directions of negative precision: there nothing is known.
 
     Sites of others that have negative precision and are correlated with these weights can leave such
     directions, and so does rounding, of duplicates. Of the part b of weights b + g over a background with
