@@ -19,6 +19,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from foldless.references import references
 from foldless.report.methods import methods
 from foldless.report.subject import Subject
+from foldless.selection.groups import JointPosterior
 from foldless.solvers.ep import EPState
 from foldless.solvers.gamp import GAMPState
 from foldless.tuning.plan import LARGEST_P_VALUE_OF_GROUPS
@@ -156,7 +157,7 @@ def groups_of_several(fitted: Fitted) -> int:
     if not made or fitted.model.p_value_ > LARGEST_P_VALUE_OF_GROUPS:
         return 0
     singles = [group for group in fitted.model.groups_ if group.columns.size == 1]
-    return len(made[-1][2].groups(1.0 - fitted.model.fdr, singles))
+    return len(JointPosterior.of(made[-1][2]).groups(1.0 - fitted.model.fdr, singles))
 
 
 def dense_fits(trace: Trace) -> tuple[int, int]:

@@ -5,46 +5,36 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from sklearn.base import BaseEstimator
 
+from foldless.estimators._base import MessagePassingClassifier
 from foldless.io.files import checksum
-from foldless.tuning.models.sparse import SparseFits
 from foldless.tuning.path import Result
-from foldless.tuning.record import REFINES, Record, Recorder
+from foldless.tuning.record import REFINES, Recorder
 from foldless.tuning.table import Table
 
 # What does not decide the answer: how long a fit may go on, and what it shows.
 NO_INFLUENCE = {"max_iter", "verbose", "n_jobs", "checkpoint", "warm_start", "fdr"}
 
 
-class WarmStart:
-    """For estimators with a parameter `warm_start`."""
-
-    warm_start: bool
-    max_iter: int
-    record_: Record
-    _warm: tuple[str, SparseFits] | None = None
-
-    def _warmly(self, table: Table, recorder: Recorder, fit: Callable[..., Result]) -> Result:
-        """The result of `fit`, which is given where the last fit of the same data ended, if there was one."""
-        if not self.warm_start:
-            self._warm = None  # of an earlier fit
-            return fit()
-        known, warm = fingerprint(self, table), None
-        if self._warm is not None and self._warm[0] == known:
-            # What was learnt then is behind this answer, too. What refines an answer is done anew.
-            runs = (run for run in self.record_.of("sparse") if run.purpose not in REFINES)
-            warm, recorder.earlier = self._warm[1], tuple(runs)
-        result = fit(warm=warm)
-        # What max_iter has cut short may have decided too early, on weights of class means or on parameters.
-        cut_short = any(run.n_iter >= self.max_iter for run in result.record.of("sparse"))
-        # One that did not settle would only go on not settling.
-        usable = result.unfinished.outcome.trustworthy and not cut_short
-        self._warm = (known, result.unfinished.without_data()) if usable else None
-        return result
+def warmly(
+    estimator: MessagePassingClassifier, table: Table, recorder: Recorder, fit: Callable[..., Result]
+) -> Result:
+    """The result of `fit`, which is given where the last fit of the same data ended, if there was one."""
+    known, earlier, warm = fingerprint(estimator, table), estimator._warm, None
+    if earlier is not None and earlier[0] == known:
+        # What was learnt then is behind this answer, too. What refines an answer is done anew.
+        runs = (run for run in estimator.record_.of("sparse") if run.purpose not in REFINES)
+        warm, recorder.earlier = earlier[1], tuple(runs)
+    result = fit(warm=warm)
+    # What max_iter has cut short may have decided too early, on weights of class means or on parameters.
+    cut_short = any(run.n_iter >= estimator.max_iter for run in result.record.of("sparse"))
+    # One that did not settle would only go on not settling.
+    usable = result.unfinished.outcome.trustworthy and not cut_short
+    estimator._warm = (known, result.unfinished.without_data()) if usable else None
+    return result
 
 
-def fingerprint(estimator: BaseEstimator, table: Table) -> str:
+def fingerprint(estimator: MessagePassingClassifier, table: Table) -> str:
     """What other data, or other parameters, would not share.
 
     Every value of X enters the moments of its column, and a sum over its row that is weighted by column.

@@ -23,25 +23,23 @@ from foldless.estimators._base import (
     checked_stopping,
     kept_positions,
 )
-from foldless.estimators._reading import SampleWeights, sample_weights, training_data
+from foldless.estimators._scikit_learn import SampleWeights, sample_weights, training_data
 from foldless.estimators._summary import Summary
-from foldless.estimators._threads import one_blas_thread
-from foldless.estimators._warm import WarmStart
-from foldless.operators import Standardized
+from foldless.estimators._warm import warmly
+from foldless.kernels import one_blas_thread
 from foldless.priors import SupportsInclusion
 from foldless.registry import registered
 from foldless.selection import Group
-from foldless.selection.credible_sets import COVERAGE, PURITY, refined_inclusion
-from foldless.selection.groups import JointPosterior, joint_posterior, single_features
-from foldless.selection.marginal import ClassSums
+from foldless.selection.clusters import Candidates, joint_candidates, refined_inclusion
+from foldless.selection.groups import COVERAGE, PURITY, JointPosterior, single_features
+from foldless.selection.marginal import ClassSums, class_sums
 from foldless.solvers import GAMP
 from foldless.solvers.ep import EPState
 from foldless.tuning.fit import Choices
 from foldless.tuning.path import Result, fit_table
 from foldless.tuning.plan import LARGEST_P_VALUE_OF_GROUPS, Plan, plan
 from foldless.tuning.record import GROUPS_NOT_LEFT_OUT, Flag, Recorder
-from foldless.tuning.survey import Survey, survey
-from foldless.tuning.table import Table
+from foldless.tuning.table import Layout, Survey, Table, survey
 
 FELL_BACK_ON_PANEL = Flag(
     "fell-back-on-panel",
@@ -59,7 +57,7 @@ SOLVER = GAMP()
 
 @registered("estimator/sparse")
 @dataclass(eq=False, repr=False)
-class SparseClassifier(WarmStart, MessagePassingClassifier):
+class SparseClassifier(MessagePassingClassifier):
     """Find the few features that decide a class, and classify with them.
 
     One fit without folds gives a tuned classifier, an inclusion probability and an interval for every
@@ -202,25 +200,26 @@ class SparseClassifier(WarmStart, MessagePassingClassifier):
         operator, targets = training_data(reader, X, y)
         classes, code = reader._encoded(targets)
         weight, *_ = sample_weights(targets, sample_weight, self.class_weight, classes)
-        standardized, kept = Standardized.fit(operator, weight), kept_positions(reader, operator.shape[1])
-        found = survey(standardized, code, weight, classes.size, kept)
+        layout = Layout(operator.shape[1], kept_positions(reader, operator.shape[1]))
+        found = survey(Table.of(operator, code, weight, layout, classes.size))
         return self._planned(found, reader._choices(classes.size), groups is not None)
 
     def _planned(self, found: Survey, choices: Choices, groups: bool) -> Plan:
         return plan(found.facts, self._budget, groups=groups, generative_weight=choices.generative_weight)
 
     def _fit_table(self, table: Table, choices: Choices, recorder: Recorder) -> Result:
-        found = survey(
-            table.standardized, table.codes, table.sample_weight, table.n_classes, table.layout.always_kept
-        )
-        self._class_sums = ClassSums(found.class_means, found.class_weight)
+        found = survey(table)
+        self._class_sums = ClassSums(found.class_means, table.class_weight)
+        if kept := table.layout.always_kept:
+            columns, counted = table.standardized, table.sample_weight
+            self._class_sums = class_sums(columns, table.codes, counted, table.n_classes, kept)
         planned = self._planned(found, choices, table.left_out.group is not None)
         if planned.left_out == "samples" and table.left_out.group is not None:
             warnings.warn(f"{type(self).__name__}: {GROUPS_NOT_LEFT_OUT.text}", UserWarning, stacklevel=3)
             table = replace(table, left_out=table.left_out.singly())
         fractions = found.nonzero_fraction
         fit = partial(fit_table, table, planned, choices, recorder, nonzero_fraction=fractions)
-        return self._warmly(table, recorder, fit)
+        return warmly(self, table, recorder, fit) if self.warm_start else fit()
 
     def _summary(self) -> Summary:
         return replace(super()._summary(), groups=getattr(self, "groups_", None))
@@ -229,7 +228,7 @@ class SparseClassifier(WarmStart, MessagePassingClassifier):
         super()._publish(result, weights)
         for name in ("_joint", "groups_", "credible_sets_"):  # of an earlier fit
             self.__dict__.pop(name, None)
-        self._joint: JointPosterior | None = None
+        self._joint: Candidates | None = None
         solution, table = result.sparse.solution, result.sparse.table
         posterior, prior, sparse = solution.posterior, solution.problem.prior, result.plan.sparse
         if not (sparse.groups and solution.outcome.trustworthy and isinstance(solution.state, EPState)):
@@ -244,7 +243,7 @@ class SparseClassifier(WarmStart, MessagePassingClassifier):
             self.inclusion_probability_ = refined.astype(table.standardized.dtype)
         else:
             inclusion = inclusion[:, 0]  # of a row
-        self._joint = joint_posterior(solution.problem, sites, inclusion)
+        self._joint = joint_candidates(solution.problem, sites, inclusion)
 
     def get_groups(self, fdr: float | None = None) -> tuple[Group, ...]:
         """Groups of features at least one of which has an effect of its own: "one of these 14, .96".
@@ -272,6 +271,8 @@ class SparseClassifier(WarmStart, MessagePassingClassifier):
         singles = single_features(self.inclusion_probability_, selected)
         if self._joint is None or self.p_value_ > LARGEST_P_VALUE_OF_GROUPS:
             return tuple(singles)
+        if not isinstance(self._joint, JointPosterior):
+            self._joint = JointPosterior.of(self._joint)  # which keeps its draws
         with one_blas_thread():
             return (*singles, *self._joint.groups(1.0 - rate, singles))
 

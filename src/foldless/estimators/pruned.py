@@ -23,11 +23,10 @@ from foldless.solvers.edges import EdgeMessages
 from foldless.solvers.gamp import GAMP, Variances
 from foldless.solvers.message_passing import Damping, damping_from
 from foldless.tuning.fit import Choices, Fit
-from foldless.tuning.models.base import of_solution
 from foldless.tuning.models.sparse import SparseFits
 from foldless.tuning.path import Result
 from foldless.tuning.plan import requested
-from foldless.tuning.portfolio import alone
+from foldless.tuning.portfolio import alone, of_solution
 from foldless.tuning.pruning import (
     COARSE_DENSITIES,
     COARSE_NOISES,

@@ -16,8 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from foldless.beliefs import Array
 from foldless.estimators._kernel_basis import Kernel, kernel_matrix
-from foldless.estimators._reading import SampleWeights
-from foldless.estimators._scikit_learn import SelectingClassifier
+from foldless.estimators._scikit_learn import SampleWeights, SelectingClassifier
 from foldless.estimators._summary import (
     AS_THEY_ARE,
     BASIS_STANDARDISED,

@@ -9,7 +9,7 @@ and Janson 2022].
 **The probability of a group** is one of the joint posterior, which marginals do not have. At the labels'
 sites of EP, labels and all other weights say exp(-½ wᵀ P w + hᵀ w) of the weights of the most probable
 features, the candidates (`sites.joint_cavities`), and under spikes and slabs every set S of features that
-are in has odds (`solvers.clusters`). From these, sets are drawn by a jump process: a member leaves at rate
+are in has odds (`selection.clusters`). From these, sets are drawn by a jump process: a member leaves at rate
 1, and a feature j joins at the rate of its odds given those that are in, odds(S + j) / odds(S). That is in
 detailed balance, and a feature that leaves is replaced by itself or by one that can stand in its place.
 Rows of weights, one for each class, are in or out as a whole: log odds are sums over scores.
@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,17 +32,9 @@ from numpy.typing import NDArray
 from foldless.beliefs import Array
 from foldless.problem import Problem
 from foldless.registry import registered
-from foldless.solvers.clusters import (
-    SpikesAndSlabs,
-    correlations_within,
-    said_beyond,
-    spikes_and_slabs,
-)
-from foldless.solvers.gaussian_layer import Positions, Sites, Tiles
-from foldless.solvers.sites import joint_cavities
+from foldless.selection.clusters import Candidates, joint_candidates, refined_inclusion, spikes_and_slabs
+from foldless.solvers.gaussian_layer import Positions, Sites
 
-# Features whose joint posterior is drawn from; what others have is hardly probable, feature by feature.
-MOST_CANDIDATES = 256
 # Chains side by side, and how long each is followed, in mean lives of a member: the first lives are not
 # counted. A probability of .9 has a standard error of about .01.
 CHAINS, LIVES, LIVES_BEFORE = 64, 32.0, 4.0
@@ -58,6 +51,8 @@ MOST_LEADERS = 100
 RADII = (0.9, 0.7, 0.5, 0.3)
 # A group in which the prior alone would expect a feature, more likely than not, is no discovery.
 LARGEST_PRIOR_PROBABILITY = 0.5
+# Of credible sets.
+COVERAGE, PURITY = 0.95, 0.5
 
 
 @registered("selection/credible-set")
@@ -86,17 +81,12 @@ class Group:
 
 
 @dataclass(frozen=True, eq=False)
-class JointPosterior:
-    """What is known together of the features that are most likely in; the most probable first."""
+class JointPosterior(Candidates):
+    """Candidates whose joint posterior is drawn from."""
 
-    columns: Positions
-    inclusion: Array  # of each alone
-    prior_inclusion: Array
-    slab_mean: Array
-    slab_var: Array
-    precision: Array  # (scores, candidates, candidates): P, of the effects beyond a background
-    shift: Array  # (scores, candidates): h
-    correlation: Array  # absolute, between candidates
+    @classmethod
+    def of(cls, candidates: Candidates) -> JointPosterior:
+        return cls(**{name: getattr(candidates, name) for name in Candidates.__dataclass_fields__})
 
     @cached_property
     def draws(self) -> NDArray[np.intp]:
@@ -235,23 +225,52 @@ class JointPosterior:
         return sorted(best.values(), key=lambda each: (each[0].size, -each[1]))
 
 
-def joint_posterior(problem: Problem, sites: Sites, inclusion: Array) -> JointPosterior:
-    """From the sites of a solution and the inclusion probabilities of all weights."""
-    priors, spiked = spikes_and_slabs(problem.prior, inclusion.size)
-    order = np.argsort(np.where(spiked, -inclusion, 1.0), kind="stable")
-    columns = order[: min(MOST_CANDIDATES, int(spiked.sum()))]
-    own, tiles, said = priors.at(columns), Tiles(problem.operator), []
-    stacked = SpikesAndSlabs(*(values[np.newaxis] for values in own))
-    for of_score in sites.of_scores():
-        cavities = joint_cavities(tiles, of_score, problem.sample_weight, [columns])
-        said.append(said_beyond(cavities, stacked))
-    precision, shift = map(np.concatenate, zip(*said, strict=True))
-    correlation = np.abs(correlations_within(problem.operator, problem.label_weight, columns))
-    of_priors = own.inclusion, own.slab_mean, own.slab_var
-    return JointPosterior(columns, inclusion[columns], *of_priors, precision, shift, correlation)
-
-
 def single_features(inclusion: Array, selected: Positions) -> list[Group]:
     """Features that are selected by themselves, each a group of its own, the surest first."""
     chosen = selected[np.argsort(-inclusion[selected], kind="stable")]
     return [Group(np.array([j]), float(inclusion[j]), inclusion[[j]], 1.0) for j in chosen]
+
+
+class CredibleSets(NamedTuple):
+    """Disjoint sets, the one with the surest column first, and what else the clusters have shown."""
+
+    sets: tuple[Group, ...]
+    # Of every weight; those of clustered columns are their joint posterior's.
+    inclusion: Array
+    # The largest share of a cluster's configurations that is estimated not to have been visited.
+    neglected: float
+
+
+def credible_sets(
+    problem: Problem,
+    sites: Sites,
+    inclusion: Array,
+    *,
+    coverage: float = COVERAGE,
+    purity: float = PURITY,
+) -> CredibleSets:
+    """Groups of columns that are all correlated with each other, as in SuSiE [Wang et al. 2020].
+
+    Of columns whose prior has a spike, from the sites of a solution of any likelihood.
+
+    Parameters
+    ----------
+    problem : as tuned
+    sites : those of EP, or `solvers.sites.sites_at_cavities` of any solver's state
+    inclusion : inclusion probabilities of all weights, by which clusters are found
+    coverage : the least probability that at least one column of a set is in
+    purity : the least absolute correlation between two columns of a set
+    """
+    _check_share("coverage", coverage)
+    _check_share("purity", purity)
+    refined, neglected = refined_inclusion(problem, sites, inclusion)
+    if not spikes_and_slabs(problem.prior, refined.size)[1].any():
+        return CredibleSets((), refined, neglected)
+    joint = JointPosterior.of(joint_candidates(problem, sites, refined))
+    found = joint.alone(coverage) + joint.groups(coverage, purity=purity)
+    return CredibleSets(tuple(sorted(found, key=lambda each: -each.inclusion[0])), refined, neglected)
+
+
+def _check_share(name: str, value: float) -> None:
+    if not 0 < value <= 1:
+        raise ValueError(f"{name} must be above 0 and at most 1, for instance 0.95; got {value!r}.")

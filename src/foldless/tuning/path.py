@@ -15,7 +15,6 @@ from foldless.beliefs import Array
 from foldless.problem import Outcome
 from foldless.solvers.screening import Screening
 from foldless.tuning.fit import SPARSE, Choices, Fit, fit_tuned
-from foldless.tuning.models.base import Model, class_frequencies, of_solution
 from foldless.tuning.models.informed import informed_ridges
 from foldless.tuning.models.newton_ridges import newton_ridges
 from foldless.tuning.models.ridges import States, ridges
@@ -36,7 +35,15 @@ from foldless.tuning.plan import (
     Plan,
     Recipe,
 )
-from foldless.tuning.portfolio import Average, Portfolio, alone, stacked
+from foldless.tuning.portfolio import (
+    Average,
+    Model,
+    Portfolio,
+    alone,
+    class_frequencies,
+    of_solution,
+    stacked,
+)
 from foldless.tuning.record import (
     FELL_BACK,
     FELL_BACK_ON_BACKGROUND,

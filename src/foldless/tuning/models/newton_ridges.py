@@ -26,9 +26,9 @@ from foldless.solvers.multinomial_ridge import (
     multinomial_ridge,
 )
 from foldless.solvers.ridge_ep import ridge_ep
-from foldless.tuning.models.base import Model, Scores, Weights, as_columns
 from foldless.tuning.models.ridges import searched
 from foldless.tuning.plan import ALONG_OWN, IN_SETS, DensePlan, Recipe
+from foldless.tuning.portfolio import Model, Scores, Weights, as_columns
 from foldless.tuning.record import Recorder, Run
 from foldless.tuning.table import COVARIATE_VARIANCE, INTERCEPT_VARIANCE, Table
 

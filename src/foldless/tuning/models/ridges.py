@@ -13,7 +13,6 @@ from foldless.priors import Gaussian
 from foldless.problem import Outcome, Solution
 from foldless.solvers import EP, GAMP, Stopping
 from foldless.solvers.base import Solver
-from foldless.tuning.models.base import Model, channel_of, of_solution
 from foldless.tuning.plan import (
     PATIENCE,
     RIDGE_MAX_ITER,
@@ -22,6 +21,7 @@ from foldless.tuning.plan import (
     DensePlan,
     Recipe,
 )
+from foldless.tuning.portfolio import Model, channel_of, of_solution
 from foldless.tuning.record import Recorder
 from foldless.tuning.table import Table, assembled, with_prior
 

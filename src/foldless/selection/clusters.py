@@ -1,4 +1,8 @@
-"""Clusters: columns so correlated that their weights can only be judged together, and how that is done.
+"""Clusters: columns so correlated that their weights can only be judged together, at their joint cavity.
+
+Correlated columns share what probability there is, and marginals of single weights divide it as though they
+were apart. Of what labels and all other weights say of a few weights together, the probability of each is
+read off their configurations here, and that of groups is drawn (`selection.groups`); nothing is fitted again.
 
 **Which columns.** Seeds are the columns that data speak for; a cluster is a seed with the columns correlated
 with it, and clusters that meet are one. Only seeds are compared with all columns, O(M N seeds).
@@ -31,12 +35,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foldless.beliefs import Array
-from foldless.operators.base import Operator
+from foldless.operators import Operator
 from foldless.priors import Blocks, OverBackground, Prior, Ridged, RowSparse, SpikeAndSlab
-from foldless.solvers.gaussian_layer import JointCavity, Positions, Tiles
+from foldless.problem import Problem
+from foldless.solvers.gaussian_layer import JointCavity, Positions, Sites, Tiles
+from foldless.solvers.sites import joint_cavities
 
 Members = NDArray[np.bool_]  # (configurations, weights)
 
+# Features whose joint posterior is drawn from; what others have is hardly probable, feature by feature.
+MOST_CANDIDATES = 256
 # Columns that share a quarter of their variance belong together.
 LEAST_CORRELATION = 0.5
 # A seed is a column that data have made at least so many times as probable as it was before, or more probable
@@ -58,6 +66,55 @@ NEGLIGIBLE = 1e-4
 LEAST_SIZE = 2
 # Members are written as bits of an integer.
 MOST_WEIGHTS = 62
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """What is known together of the features that are most likely in, the most probable first."""
+
+    columns: Positions
+    inclusion: Array  # of each alone
+    prior_inclusion: Array
+    slab_mean: Array
+    slab_var: Array
+    precision: Array  # (scores, candidates, candidates): P, of the effects beyond a background
+    shift: Array  # (scores, candidates): h
+    correlation: Array  # absolute, between candidates
+
+
+def joint_candidates(problem: Problem, sites: Sites, inclusion: Array) -> Candidates:
+    """From the sites of a solution and the inclusion probabilities of all weights."""
+    priors, spiked = spikes_and_slabs(problem.prior, inclusion.size)
+    order = np.argsort(np.where(spiked, -inclusion, 1.0), kind="stable")
+    columns = order[: min(MOST_CANDIDATES, int(spiked.sum()))]
+    own, tiles, said = priors.at(columns), Tiles(problem.operator), []
+    stacked = SpikesAndSlabs(*(values[np.newaxis] for values in own))
+    for of_score in sites.of_scores():
+        cavities = joint_cavities(tiles, of_score, problem.sample_weight, [columns])
+        said.append(said_beyond(cavities, stacked))
+    precision, shift = map(np.concatenate, zip(*said, strict=True))
+    correlation = np.abs(correlations_within(problem.operator, problem.label_weight, columns))
+    of_priors = own.inclusion, own.slab_mean, own.slab_var
+    return Candidates(columns, inclusion[columns], *of_priors, precision, shift, correlation)
+
+
+def refined_inclusion(problem: Problem, sites: Sites, inclusion: Array) -> tuple[Array, float]:
+    """Inclusion probabilities with those of correlated columns from their joint posterior.
+
+    EP divides what is probable among the columns of a cluster as though they were apart. The second number
+    is the largest share of a cluster's configurations that is estimated not to have been visited.
+    """
+    tiles, n_weights = Tiles(problem.operator), problem.operator.shape[1]
+    priors, spiked = spikes_and_slabs(problem.prior, n_weights)
+    inclusion = np.array(inclusion, dtype=np.float64)
+    clusters = correlated_clusters(tiles, problem.label_weight, inclusion, priors.inclusion, spiked)
+    if not clusters:
+        return inclusion, 0.0
+    cavities = joint_cavities(tiles, sites, problem.sample_weight, clusters)
+    every = all_configurations(cavities, [priors.at(columns) for columns in clusters])
+    for columns, found in zip(clusters, every, strict=True):
+        inclusion[columns] = found.inclusion
+    return inclusion, max(found.neglected for found in every)
 
 
 def correlated_clusters(
