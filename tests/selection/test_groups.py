@@ -153,12 +153,18 @@ def test_groups_come_back_from_a_file(two_classes, tmp_path):
 
 
 def test_groups_of_columns_in_another_order(two_classes):
+    """The same but for the error of draws: sites in single precision may send a chain another way."""
     X, y, model = two_classes
     order = np.random.default_rng(3).permutation(X.shape[1])
     turned = SparseClassifier().fit(X[:, order], y)
-    assert [sorted(order[group.features].tolist()) for group in turned.groups_] == [
-        sorted(group.features.tolist()) for group in model.groups_
+    assert_array_equal(order[turned._joint.columns], model._joint.columns)
+    tolerance = 5 * np.sqrt(2 * 0.25 / (DRAWS / 4))
+    assert_allclose(turned._joint.inclusion, model._joint.inclusion, atol=1e-4)
+    groups, again = model.groups_, turned.groups_
+    assert [set(group.features // 5) for group in groups] == [
+        set(order[group.features] // 5) for group in again
     ]
+    assert_allclose(turned._joint.joint_inclusion, model._joint.joint_inclusion, atol=tolerance)
 
 
 def test_another_fit_has_other_groups(two_classes):

@@ -23,9 +23,9 @@ from foldless.estimators._base import (
     checked_stopping,
     kept_positions,
 )
+from foldless.estimators._resuming import warmly
 from foldless.estimators._scikit_learn import SampleWeights, sample_weights, training_data
 from foldless.estimators._summary import Summary
-from foldless.estimators._warm import warmly
 from foldless.kernels import one_blas_thread
 from foldless.priors import SupportsInclusion
 from foldless.registry import registered
@@ -38,6 +38,7 @@ from foldless.solvers.ep import EPState
 from foldless.tuning.fit import Choices
 from foldless.tuning.path import Result, fit_table
 from foldless.tuning.plan import LARGEST_P_VALUE_OF_GROUPS, Plan, plan
+from foldless.tuning.portfolio import weights_of
 from foldless.tuning.record import GROUPS_NOT_LEFT_OUT, Flag, Recorder
 from foldless.tuning.table import Layout, Survey, Table, survey
 
@@ -113,6 +114,12 @@ class SparseClassifier(MessagePassingClassifier):
         `plan` gives it without a fit.
     record_ : Record
         What happened: every run, with its solver, outcome and iterations.
+    coef_, intercept_, coef_std_ : arrays of shape (1, n_features), (1,) and (1, n_features)
+        Weights of the model that predicts, in the units of X, on the scale of log-odds: the plain logistic
+        of ``X @ coef_.T + intercept_`` is as near to `predict_proba` as a scale can make it.
+    sparse_coef_, sparse_coef_std_ : arrays of shape (1, n_features)
+        Posterior means and standard deviations of the weights of the sparse model, the one that
+        `inclusion_probability_` is of: mean ± 1.645 standard deviations is an interval of 90 %.
     models_ : list of ModelShare
         Code, name, weight in predictions and left-out log loss of every model tried, the weightiest first.
     groups_ : tuple of Group
@@ -133,9 +140,9 @@ class SparseClassifier(MessagePassingClassifier):
 
     Notes
     -----
-    Other attributes are those of `GAMPClassifier`. Of D > 2 classes, `coef_` and `coef_std_` are
-    (D, n_features), `intercept_` is (D,) and `loo_proba_` (n_samples, D); labels are taken to be right, and
-    there is no `mislabel_probability_`.
+    Other attributes are those of `GAMPClassifier`. Of D > 2 classes, `coef_`, `sparse_coef_` and their
+    deviations are (D, n_features), `intercept_` is (D,) and `loo_proba_` (n_samples, D); labels are taken to
+    be right, and there is no `mislabel_probability_`.
 
     Examples
     --------
@@ -226,6 +233,9 @@ class SparseClassifier(MessagePassingClassifier):
 
     def _publish(self, result: Result, weights: SampleWeights) -> None:
         super()._publish(result, weights)
+        own, dtype = weights_of(result.sparse.solution, result.sparse.table), self.coef_.dtype
+        self.sparse_coef_ = (own.mean.T / self._scale).astype(dtype)
+        self.sparse_coef_std_ = (np.sqrt(own.var.T) / self._scale).astype(dtype)
         for name in ("_joint", "groups_", "credible_sets_"):  # of an earlier fit
             self.__dict__.pop(name, None)
         self._joint: Candidates | None = None
@@ -235,15 +245,15 @@ class SparseClassifier(MessagePassingClassifier):
             return
         assert isinstance(prior, SupportsInclusion)
         inclusion = prior.inclusion_probability(posterior.cavity_mean, posterior.cavity_var)
-        sites = solution.state.all_sites
+        sites, tiles = solution.state.all_sites, solution.state.all_tiles(solution.problem)
         if inclusion.ndim == 1:
             # The joint posterior of twins also corrects the probability of each of them.
-            inclusion, _ = refined_inclusion(solution.problem, sites, inclusion)
+            inclusion, _ = refined_inclusion(solution.problem, sites, inclusion, tiles)
             refined = np.where(table.free, inclusion[: table.free.size], self.inclusion_probability_)
             self.inclusion_probability_ = refined.astype(table.standardized.dtype)
         else:
             inclusion = inclusion[:, 0]  # of a row
-        self._joint = joint_candidates(solution.problem, sites, inclusion)
+        self._joint = joint_candidates(solution.problem, sites, inclusion, tiles)
 
     def get_groups(self, fdr: float | None = None) -> tuple[Group, ...]:
         """Groups of features at least one of which has an effect of its own: "one of these 14, .96".

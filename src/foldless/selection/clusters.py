@@ -82,12 +82,14 @@ class Candidates:
     correlation: Array  # absolute, between candidates
 
 
-def joint_candidates(problem: Problem, sites: Sites, inclusion: Array) -> Candidates:
-    """From the sites of a solution and the inclusion probabilities of all weights."""
+def joint_candidates(
+    problem: Problem, sites: Sites, inclusion: Array, tiles: Tiles | None = None
+) -> Candidates:
+    """From the sites of a solution, inclusion probabilities of all weights, and tiles a solver has left."""
     priors, spiked = spikes_and_slabs(problem.prior, inclusion.size)
     order = np.argsort(np.where(spiked, -inclusion, 1.0), kind="stable")
     columns = order[: min(MOST_CANDIDATES, int(spiked.sum()))]
-    own, tiles, said = priors.at(columns), Tiles(problem.operator), []
+    own, tiles, said = priors.at(columns), tiles or Tiles(problem.operator), []
     stacked = SpikesAndSlabs(*(values[np.newaxis] for values in own))
     for of_score in sites.of_scores():
         cavities = joint_cavities(tiles, of_score, problem.sample_weight, [columns])
@@ -98,13 +100,15 @@ def joint_candidates(problem: Problem, sites: Sites, inclusion: Array) -> Candid
     return Candidates(columns, inclusion[columns], *of_priors, precision, shift, correlation)
 
 
-def refined_inclusion(problem: Problem, sites: Sites, inclusion: Array) -> tuple[Array, float]:
+def refined_inclusion(
+    problem: Problem, sites: Sites, inclusion: Array, tiles: Tiles | None = None
+) -> tuple[Array, float]:
     """Inclusion probabilities with those of correlated columns from their joint posterior.
 
     EP divides what is probable among the columns of a cluster as though they were apart. The second number
     is the largest share of a cluster's configurations that is estimated not to have been visited.
     """
-    tiles, n_weights = Tiles(problem.operator), problem.operator.shape[1]
+    tiles, n_weights = tiles or Tiles(problem.operator), problem.operator.shape[1]
     priors, spiked = spikes_and_slabs(problem.prior, n_weights)
     inclusion = np.array(inclusion, dtype=np.float64)
     clusters = correlated_clusters(tiles, problem.label_weight, inclusion, priors.inclusion, spiked)

@@ -16,8 +16,7 @@ from foldless.problem import Outcome
 from foldless.solvers.screening import Screening
 from foldless.tuning.fit import SPARSE, Choices, Fit, fit_tuned
 from foldless.tuning.models.informed import informed_ridges
-from foldless.tuning.models.newton_ridges import newton_ridges
-from foldless.tuning.models.ridges import States, ridges
+from foldless.tuning.models.ridges import States, newton_ridges, ridges
 from foldless.tuning.models.sparse import (
     CLASS_MEANS,
     SparseFits,
@@ -54,7 +53,6 @@ from foldless.tuning.record import (
     Record,
     Recorder,
 )
-from foldless.tuning.rows import parts_of
 from foldless.tuning.table import Table
 
 # Of a sparse model that is fitted to a part of the rows: predictions have settled long before weights have.
@@ -170,7 +168,7 @@ class _Path:
     def _from_some_rows(self) -> tuple[SparseFits, list[Model]] | None:
         """The fit of very many rows, from one of some of them; None if that may not be trusted."""
         table, sparse = self.table, self.plan.sparse
-        parts = parts_of(table, sparse.search_rows)
+        parts = table.parts(sparse.search_rows)
         sample = fit_sample(table, parts, sparse, self.choices, self.recorder)
         if sample is None:
             return None
@@ -225,7 +223,9 @@ class _Path:
         """The fit that selects, finished, and the average that predicts."""
         selects = finished(fits.selects, self.plan.sparse, self.choices, self.recorder)
         if self.plan.dense is None:
-            return selects, alone(of_solution(SPARSE, SPARSE, selects.solution, self.table), self.table)
+            model = of_solution(SPARSE, SPARSE, selects.solution, self.table)
+            # Who chose prior and likelihood wants the posterior of these.
+            return selects, alone(model, self.table, as_log_odds=self.plan.path != "requested")
         return selects, _averaged(fits, dense, self.table)
 
 
