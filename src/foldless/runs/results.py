@@ -182,9 +182,9 @@ def feature_columns(
     if summary.selects:
         verdict = {int(j): "yes" for j in summary.selected()} | {int(j): "kept" for j in summary.kept}
         columns.append(("selected", [verdict.get(int(j), "no") for j in order]))
-    if summary.credible_sets is not None:
+    if summary.groups is not None:
         member = np.zeros(size.size, dtype=int)
-        for number, found in enumerate(summary.credible_sets, start=1):
+        for number, found in enumerate(summary.groups, start=1):
             member[found.columns] = number
         columns.append(("credible_set", [int(member[j]) or None for j in order]))
     if of_itself is not None:

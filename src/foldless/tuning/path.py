@@ -120,7 +120,7 @@ def fit_part(table: Table, plan: Plan, choices: Choices) -> Average:
         # Rows without weight would be predicted at once, and the caller is about to predict all.
         counted = replace(table, sample_weight=np.maximum(table.sample_weight, np.finfo(float).tiny))
         return stacked([class_frequencies(table), *models], counted).average
-    plain = replace(plan.sparse, polish=False, integrate=False, credible_sets=False)
+    plain = replace(plan.sparse, polish=False, integrate=False, groups=False)
     quick = replace(
         choices, stopping=replace(choices.stopping, tol=max(choices.stopping.tol, PART_TOLERANCE))
     )

@@ -66,6 +66,9 @@ INFORMED_VARIANCE = 1000.0
 WORTH_IT = 0.1
 # Dense models that predict better than the sparse one by more than this are a reason for care.
 CLEAR_STANDARD_ERRORS = 2.0
+# A prior that expects ten effects finds likely places for them in any labels. Groups of features are reported
+# where the labels themselves show that there is something: at most this p value.
+LARGEST_P_VALUE_OF_GROUPS = 0.05
 # A loss on other samples beyond the leave-one-out loss by more than this is more than chance.
 HONEST_STANDARD_ERRORS = 3.0
 
@@ -176,7 +179,7 @@ class SparsePlan:
     left_out_edges: int = 0
     polish: bool = False
     integrate: bool = False
-    credible_sets: bool = False
+    groups: bool = False  # of features, from the joint posterior: where there are exact covariances of all
     fallback: SparsePlan | None = None  # where this one does not settle
 
 
@@ -463,7 +466,7 @@ class _Planning:
             background=BACKGROUND_SCORE_VARIANCE,
             tolerance=TOLERANCE_OF_MANY if self.many else TOLERANCE,
             patience=PATIENCE,
-            credible_sets=not self.many,
+            groups=True,
         )
 
     def _exact_sparse(self) -> SparsePlan:
@@ -489,7 +492,7 @@ class _Planning:
             em_iterations=em,
             tolerance=TOLERANCE_OF_MANY if self.many else TOLERANCE,
             patience=PATIENCE,
-            credible_sets=not self.many,
+            groups=True,
             fallback=self._over_background() if self._may_fall_back else message_passing,
         )
 
@@ -517,7 +520,13 @@ class _Planning:
         )
         if self.many:
             self.flags.append("few-columns")
-        return replace(self._exact_sparse(), candidates=candidates, neighbours=neighbours, em_iterations=0)
+        return replace(
+            self._exact_sparse(),
+            candidates=candidates,
+            neighbours=neighbours,
+            em_iterations=0,
+            groups=not self.many,
+        )
 
     def _diagonal_sparse(self) -> SparsePlan:
         starts: tuple[str, ...] = ("class means", "plain parameters")
