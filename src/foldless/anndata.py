@@ -22,7 +22,7 @@ from foldless.estimators import SparseClassifier
 from foldless.estimators._summary import Summary, summary_of
 from foldless.io.extras import needs
 from foldless.io.h5ad import table_of_anndata
-from foldless.io.table import Roles
+from foldless.io.table import Reading, Roles
 
 
 def classify(
@@ -66,9 +66,7 @@ def classify(
     with needs("anndata", "anndata", "to work with AnnData"):
         import anndata  # noqa: F401
     roles = Roles(target=target, groups=groups, covariates=tuple(covariates))
-    if layer is not None and layer not in adata.layers:
-        raise ValueError(f"There is no layer {layer!r}; there are {sorted(adata.layers)}.")
-    table = table_of_anndata(Path("adata"), adata, roles, None if layer is None else adata.layers[layer])
+    table = table_of_anndata(Path("adata"), adata, roles, Reading(layer=layer))
     fitted = SparseClassifier() if model is None else clone(model)
     options: dict[str, Any] = {} if table.groups is None else {"groups": table.groups}
     if table.covariates:

@@ -11,25 +11,20 @@ from foldless.cli import options
 from foldless.cli.terminal import exit_codes
 
 
+@options.reads_a_table("target", "samples")
 def predict(
     model: options.ModelFile,
     table: options.LargeTableFile,
-    target: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN", help="The column with the true class, if it is known: errors are counted."
-        ),
-    ] = None,
-    samples: options.Samples = None,
+    asked: options.Asked,
     out: Annotated[
         Path | None,
         typer.Option(help="The file for predictions; named after the table by default.", dir_okay=False),
     ] = None,
-    delimiter: options.Delimiter = None,
-    max_memory: options.MaxMemory = None,
     force: options.Force = False,
 ) -> None:
     """Predict the classes of a table's samples; columns are found by their names.
+
+    With --target, the true classes as far as they are known, errors are counted.
 
     \b
     Example:
@@ -44,9 +39,7 @@ def predict(
         path = free_file(out or Path(f"{default_name(table)}-predictions.tsv"), force=force)
         with terminal.status("Reading"):
             loaded = foldless.load(model)
-            asked = options.roles(target, samples=samples)
-            budget = options.in_bytes(max_memory)
-            read = read_for(loaded, table, asked, delimiter=delimiter, budget=budget)
+            read = read_for(loaded, table, asked.roles, asked.reading, budget=asked.budget)
         with terminal.status("Predicting"):
             prediction = predict_table(loaded, read)
         prediction.write(path)

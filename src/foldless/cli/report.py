@@ -11,17 +11,14 @@ from foldless.cli import options
 from foldless.cli.terminal import exit_codes
 
 
+@options.reads_a_table("target", "groups", "samples")
 def report(
     model: options.ModelFile,
     table: Annotated[
         Path, typer.Argument(metavar="TABLE", help="The table it was fitted to.", show_default=False)
     ],
-    target: options.Target = None,
-    groups: options.Groups = None,
-    samples: options.Samples = None,
+    asked: options.Asked,
     out: Annotated[Path, typer.Option(help="The file for the page.", dir_okay=False)] = Path("report.html"),
-    delimiter: options.Delimiter = None,
-    max_memory: options.MaxMemory = None,
     force: options.Force = False,
 ) -> None:
     """Write the report of a model again: one page that needs no network and runs no scripts.
@@ -39,9 +36,7 @@ def report(
         path = free_file(out, force=force)
         with terminal.status("Reading"):
             loaded = foldless.load(model)
-            asked = options.roles(target, groups=groups, samples=samples)
-            budget = options.in_bytes(max_memory)
-            read = read_for(loaded, table, asked, delimiter=delimiter, budget=budget)
+            read = read_for(loaded, table, asked.roles, asked.reading, budget=asked.budget)
         with terminal.status("Writing"):
             report_again(path, loaded, read)
         typer.echo(f"Report: {options.shown(path)}")

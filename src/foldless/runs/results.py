@@ -192,6 +192,7 @@ def record_of(table: Table, facts: Mapping[str, Any]) -> dict[str, Any]:
             "features": table.shape[1],
             "target": table.target_name,
             "steps": list(table.steps),
+            "renamed": dict(table.renamed),
         },
     }
 
