@@ -19,6 +19,7 @@ from sklearn.base import clone
 
 import foldless
 from foldless.estimators import SparseClassifier
+from foldless.estimators._preparation import Preparation
 from foldless.estimators._summary import Summary, summary_of
 from foldless.io.extras import needs
 from foldless.io.h5ad import table_of_anndata
@@ -45,7 +46,8 @@ def classify(
     groups : str, optional
         A column of `obs`, such as donor or batch: observations alike in it are left out together.
     covariates : list of str
-        Columns of `obs` with numbers, or names of genes, that stay in the model whatever the data say.
+        Columns of `obs`, or names of genes, that stay in the model whatever the data say. Words are coded as
+        0 and 1 beside the most frequent one.
     layer : str, optional
         Use ``adata.layers[layer]`` instead of ``adata.X``.
     model : estimator, optional
@@ -67,6 +69,7 @@ def classify(
         import anndata  # noqa: F401
     roles = Roles(target=target, groups=groups, covariates=tuple(covariates))
     table = table_of_anndata(Path("adata"), adata, roles, Reading(layer=layer))
+    _, table = Preparation.fit(table)
     fitted = SparseClassifier() if model is None else clone(model)
     options: dict[str, Any] = {} if table.groups is None else {"groups": table.groups}
     if table.covariates:

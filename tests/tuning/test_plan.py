@@ -45,7 +45,7 @@ from foldless.tuning.plan import (
     requested,
 )
 from foldless.tuning.record import FLAGS
-from foldless.tuning.survey import Facts
+from foldless.tuning.table import Facts
 
 MEANS, PLAIN = ("class means",), ("plain parameters",)
 

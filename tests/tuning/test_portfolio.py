@@ -8,10 +8,17 @@ from numpy.testing import assert_allclose
 from scipy.special import expit, log_expit, log_softmax
 
 from foldless.channels import FlippedLabels, Logistic
-from foldless.tuning.models.base import Model, Scores, Weights
-from foldless.tuning.portfolio import PSEUDO_SAMPLES, jackknifed, mixed, stacked, stacking_weights
-from foldless.tuning.survey import survey
-from foldless.tuning.table import LeftOut
+from foldless.tuning.portfolio import (
+    PSEUDO_SAMPLES,
+    Model,
+    Scores,
+    Weights,
+    jackknifed,
+    mixed,
+    stacked,
+    stacking_weights,
+)
+from foldless.tuning.table import LeftOut, survey
 from reference.planned import table_of
 
 
@@ -129,7 +136,7 @@ def test_mislabelled_samples_are_suspected():
 
 def excess_of(X, labels):
     table = table_of(X, labels)
-    return survey(table.standardized, table.codes, table.sample_weight, 2).facts.spectral_excess
+    return survey(table).facts.spectral_excess
 
 
 def test_spectral_excess_tells_factors_from_independence():

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score
 from threadpoolctl import threadpool_limits
 
-from benchmarks.peers.cross_validation.run import commit
 from benchmarks.studies import _common as common
 from benchmarks.studies._isolated import clocked
 from benchmarks.studies._real_data import add_data_option, data_folder
@@ -72,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> Path:
     if not args.quick and set(args.designs) & set(REAL):
         source = data_folder(args.data, FILES)
     folder = common.output_folder(args.out, STUDY, args.quick)
-    revision = args.revision or commit()
+    revision = args.revision or common.commit()
     trials, share = (min(args.trials, 2), QUICK_SHARE) if args.quick else (args.trials, 1.0)
     # Run by run, so that an interrupted study has seen every design.
     asked = [

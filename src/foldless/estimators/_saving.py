@@ -289,6 +289,9 @@ def _check_shapes(reader: _Reader, model: Any) -> None:
         value = getattr(model, name, None)
         if value is not None and np.shape(value)[-1:] != (n_weights,):
             raise reader.bad(f"{name} does not have {n_weights} columns.")
+    for name in ("coef_", "intercept_"):
+        if not np.all(np.isfinite(getattr(model, name, 0.0))):
+            raise reader.bad(f"{name} has values that are not finite.")
 
 
 def _field_names(kind: type) -> list[str]:

@@ -24,10 +24,10 @@ from foldless.beliefs import Array
 from foldless.estimators._kernel_basis import Kernel, kernel_matrix
 from foldless.estimators._scikit_learn import Classifier
 from foldless.estimators._summary import AS_THEY_ARE, STANDARDISED, KernelBasis, Summary, basics, said
-from foldless.estimators._threads import one_blas_thread
 from foldless.estimators.smlr import SMLRClassifier
+from foldless.kernels import one_blas_thread
 from foldless.registry import registered
-from foldless.solvers.newton import damped_newton
+from foldless.solvers.solve import damped_newton
 
 # A basis function whose prior precision has grown this far beyond the data's is out [Tipping 2001].
 PRUNED_PRECISION = 1e9

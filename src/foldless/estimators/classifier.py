@@ -20,21 +20,19 @@ from foldless.estimators._base import (
     checked_stopping,
     kept_positions,
 )
-from foldless.estimators._reading import SampleWeights, sample_weights, training_data
+from foldless.estimators._resuming import warmly
+from foldless.estimators._scikit_learn import SampleWeights, sample_weights, training_data
 from foldless.estimators._summary import Summary
-from foldless.estimators._warm import WarmStart
-from foldless.operators import Standardized
 from foldless.priors import SupportsInclusion
 from foldless.registry import registered
 from foldless.selection import CredibleSet, credible_sets
-from foldless.selection.marginal import ClassSums
+from foldless.selection.marginal import ClassSums, class_sums
 from foldless.solvers import GAMP
 from foldless.tuning.fit import Choices
 from foldless.tuning.path import Result, fit_table
 from foldless.tuning.plan import Plan, plan
 from foldless.tuning.record import GROUPS_NOT_LEFT_OUT, Flag, Recorder
-from foldless.tuning.survey import Survey, survey
-from foldless.tuning.table import Table
+from foldless.tuning.table import Layout, Survey, Table, survey
 
 FELL_BACK_ON_PANEL = Flag(
     "fell-back-on-panel",
@@ -52,7 +50,7 @@ SOLVER = GAMP()
 
 @registered("estimator/sparse")
 @dataclass(eq=False, repr=False)
-class SparseClassifier(WarmStart, MessagePassingClassifier):
+class SparseClassifier(MessagePassingClassifier):
     """Find the few features that decide a class, and classify with them.
 
     One fit without folds gives a tuned classifier, an inclusion probability and an interval for every
@@ -188,25 +186,26 @@ class SparseClassifier(WarmStart, MessagePassingClassifier):
         operator, targets = training_data(reader, X, y)
         classes, code = reader._encoded(targets)
         weight, *_ = sample_weights(targets, sample_weight, self.class_weight, classes)
-        standardized, kept = Standardized.fit(operator, weight), kept_positions(reader, operator.shape[1])
-        found = survey(standardized, code, weight, classes.size, kept)
+        layout = Layout(operator.shape[1], kept_positions(reader, operator.shape[1]))
+        found = survey(Table.of(operator, code, weight, layout, classes.size))
         return self._planned(found, reader._choices(classes.size), groups is not None)
 
     def _planned(self, found: Survey, choices: Choices, groups: bool) -> Plan:
         return plan(found.facts, self._budget, groups=groups, generative_weight=choices.generative_weight)
 
     def _fit_table(self, table: Table, choices: Choices, recorder: Recorder) -> Result:
-        found = survey(
-            table.standardized, table.codes, table.sample_weight, table.n_classes, table.layout.always_kept
-        )
-        self._class_sums = ClassSums(found.class_means, found.class_weight)
+        found = survey(table)
+        self._class_sums = ClassSums(found.class_means, table.class_weight)
+        if kept := table.layout.always_kept:
+            columns, counted = table.standardized, table.sample_weight
+            self._class_sums = class_sums(columns, table.codes, counted, table.n_classes, kept)
         planned = self._planned(found, choices, table.left_out.group is not None)
         if planned.left_out == "samples" and table.left_out.group is not None:
             warnings.warn(f"{type(self).__name__}: {GROUPS_NOT_LEFT_OUT.text}", UserWarning, stacklevel=3)
             table = replace(table, left_out=table.left_out.singly())
         fractions = found.nonzero_fraction
         fit = partial(fit_table, table, planned, choices, recorder, nonzero_fraction=fractions)
-        return self._warmly(table, recorder, fit)
+        return warmly(self, table, recorder, fit) if self.warm_start else fit()
 
     def _summary(self) -> Summary:
         return replace(super()._summary(), credible_sets=vars(self).get("credible_sets_"))
@@ -224,7 +223,9 @@ class SparseClassifier(WarmStart, MessagePassingClassifier):
         # The joint posterior of twins also corrects the probability of each of them.
         assert isinstance(prior, SupportsInclusion)
         inclusion = prior.inclusion_probability(posterior.cavity_mean, posterior.cavity_var)
-        found = credible_sets(solution.problem, solution.state.all_sites, inclusion)
+        state = solution.state
+        tiles = state.all_tiles(solution.problem)
+        found = credible_sets(solution.problem, state.all_sites, inclusion, tiles=tiles)
         self.credible_sets_ = list(found.sets)
         refined = np.where(table.free, found.inclusion[: table.free.size], self.inclusion_probability_)
         self.inclusion_probability_ = refined.astype(table.standardized.dtype)

@@ -20,7 +20,7 @@ from foldless.channels import (
     channel_from,
 )
 from foldless.estimators._base import MessagePassingClassifier, checked_generative_weight, checked_stopping
-from foldless.estimators._warm import WarmStart
+from foldless.estimators._resuming import warmly
 from foldless.priors import (
     NO_HYPER_PRIOR,
     Blocks,
@@ -50,7 +50,7 @@ MADE_BY_THE_ESTIMATOR = (Blended, BlendedMultinomial, Pinned)
 
 @registered("estimator/gamp")
 @dataclass(eq=False, repr=False)
-class GAMPClassifier(WarmStart, MessagePassingClassifier):
+class GAMPClassifier(MessagePassingClassifier):
     """Classification by approximate message passing, two classes or more.
 
     Every choice can be made by name or by object; all parameters of priors and channels are tuned by EM
@@ -278,7 +278,8 @@ class GAMPClassifier(WarmStart, MessagePassingClassifier):
             groups=table.left_out.group is not None,
             budget=self._budget,
         )
-        return self._warmly(table, recorder, partial(fit_table, table, plan, choices, recorder))
+        fit = partial(fit_table, table, plan, choices, recorder)
+        return warmly(self, table, recorder, fit) if self.warm_start else fit()
 
 
 def _plain_channel(channel: Channel) -> Channel:

@@ -16,11 +16,18 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 from foldless.beliefs import Array
 from foldless.estimators._base import MessagePassingClassifier, checked_groups, kept_positions
 from foldless.estimators._feature_table import feature_table
-from foldless.estimators._reading import TILED_STORAGE, SampleWeights, new_data, sample_weights, training_data
-from foldless.estimators._scikit_learn import SelectingClassifier
+from foldless.estimators._scikit_learn import (
+    TILED_STORAGE,
+    SampleWeights,
+    SelectingClassifier,
+    first_of_equals,
+    new_data,
+    sample_weights,
+    training_data,
+)
 from foldless.estimators._summary import STANDARDISED, LeaveOneOut, Sentence, Summary, basics, said
-from foldless.estimators._threads import one_blas_thread
 from foldless.estimators.classifier import SparseClassifier
+from foldless.kernels import one_blas_thread
 from foldless.operators import Standardized, Storage, operator_from, stays_elsewhere
 from foldless.registry import registered
 from foldless.selection.panel import (
@@ -45,7 +52,7 @@ if TYPE_CHECKING:
 SIZES = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50)
 # Of the full model's dense models, parts have so many: these resemble each other.
 N_RECIPES = 2
-# Scores of training samples beyond this many digits are rounding: equal rows belong to the same part.
+# Scores of training samples beyond this many digits are rounding.
 SCORE_DIGITS = 6
 
 NO_PANEL = Flag(
@@ -452,14 +459,14 @@ class _Search:
 
         Parts depend neither on the order of samples nor on whether a sample has weight 2 or is there twice.
         """
-        score = self.log_proba @ np.arange(self.classes.size)
+        # Centred: log probabilities of the samples' own classes are all zero where classes are far apart.
+        score = (self.log_proba - self.log_proba.mean(axis=1, keepdims=True)) @ np.arange(self.classes.size)
         score = np.round(score / max(float(np.abs(score).max()), 1e-300), SCORE_DIGITS)
         used = self.weights.counted > 0
-        if self.group is None:
-            keys = np.column_stack([self.code, score])
-            unit = np.unique(keys, axis=0, return_inverse=True)[1].ravel()
-        else:
-            unit = self.group
+        unit = self.group
+        if unit is None and not stays_elsewhere(self.X):
+            unit = first_of_equals(self.operator, self.code, self.weights.counted)
+        unit = np.arange(used.size) if unit is None else unit
         place: Array = np.full(int(unit.max()) + 1, np.inf)
         np.minimum.at(place, unit[used], (self.code + (score + 1.0) / 4.0)[used])
         in_turn = np.argsort(place, kind="stable")[: int(np.isfinite(place).sum())]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from foldless.io.budget import check_size
+from foldless.io.budget import NAME_BYTES, check_size
 from foldless.io.extras import needs
 from foldless.io.matrix import table_of
 from foldless.io.names import printable
@@ -27,6 +28,8 @@ from foldless.io.table import BadTable, Reading, Roles, Table, check_present, re
 HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 REMEDY = "Write it again with adata.write_h5ad."
 BY_COLUMNS = "csc_matrix"
+# What is read: layers, embeddings and notes can be larger than all of it.
+PARTS = ("X", "obs", "var")
 RAW = "raw"
 
 
@@ -34,11 +37,24 @@ def read_h5ad(path: Path, roles: Roles, reading: Reading, *, budget: float) -> T
     """Read X or another layer; --target, --groups and --covariates name columns of obs, --ignore genes."""
     with needs("anndata", "anndata", "to read .h5ad files"):
         import anndata
-    _check_claims(path, budget)
-    # A reader's advice to its users is not for ours.
-    with readable_as(path, "AnnData", REMEDY), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return table_of_anndata(path, anndata.read_h5ad(path), roles, reading)
+    _check_claims(path, budget, reading.layer)
+    with readable_as(path, "AnnData", REMEDY), opened_hdf5(path) as file:
+        matrix, var = _places(path, file, reading.layer)
+        parts = {"X": _element(file[matrix]), "obs": _element(file["obs"]), "var": _element(file[var])}
+        table = table_of_anndata(path, anndata.AnnData(**parts), roles, replace(reading, layer=None))
+    steps = () if reading.layer is None else (f"Values are those of {printable(matrix)!r}.",)
+    return replace(table, steps=(*table.steps, *steps))
+
+
+def _places(path: Path, file: Any, layer: str | None) -> tuple[str, str]:
+    """Where the matrix is, and what belongs to its columns; "raw" is a layer, or what AnnData calls so."""
+    if layer is None:
+        return "X", "var"
+    layers = list(file.get("layers", ()))
+    check_present(path, [layer], [*layers, *([RAW] if RAW in file else [])], "layer", "--layer")
+    if layer in layers:
+        return f"layers/{layer}", "var"
+    return f"{RAW}/X", f"{RAW}/var"
 
 
 def table_of_anndata(path: Path, adata: Any, roles: Roles, reading: Reading) -> Table:
@@ -77,19 +93,23 @@ def table_of_anndata(path: Path, adata: Any, roles: Roles, reading: Reading) -> 
         ],
         words=words,
         average=reading.average,
-        steps=[] if layer is None else [f"Values are those of the layer {printable(layer)!r}."],
     )
 
 
-def _check_claims(path: Path, budget: float) -> None:
+def _check_claims(path: Path, budget: float, layer: str | None) -> None:
     """What X says of its size, before anything is read: a small file can claim to unpack into anything."""
     with open(path, "rb") as stream:
         if stream.read(len(HDF5_SIGNATURE)) != HDF5_SIGNATURE:
             raise BadTable(path, "this is no HDF5 file, or a damaged one.", REMEDY)
     with readable_as(path, "HDF5", REMEDY), opened_hdf5(path) as file:
         check_is_anndata(path, file)
-        sizes: list[float] = []
-        file.visititems(lambda _, item: sizes.append(_size(item)))
+        matrix, var = _places(path, file, layer)
+        _check_within(path, file, matrix.partition("/")[0])
+        parts = ("obs", matrix, var)
+        sizes = [_size(file[name]) for name in parts]
+        for name in parts:
+            if hasattr(file[name], "visititems"):
+                file[name].visititems(lambda _, item: sizes.append(_size(item)))
     check_size(path, sum(sizes), budget, "arrays")
 
 
@@ -100,15 +120,37 @@ def opened_hdf5(path: Path) -> Any:
 
 
 def check_is_anndata(path: Path, file: Any) -> None:
-    if not all(name in file for name in ("X", "obs", "var")):
-        raise BadTable(path, "there is no X, obs and var: this is no AnnData.", REMEDY)
+    for name in PARTS:
+        if file.get(name, getlink=True, default=None) is None:
+            raise BadTable(path, "there is no X, obs and var: this is no AnnData.", REMEDY)
+        _check_within(path, file, name)
+
+
+def _check_within(path: Path, group: Any, name: str) -> None:
+    """Refuse what lies in another file: its sender may not be allowed to read what the reader is."""
+    import h5py
+
+    leaves = isinstance(group.get(name, getlink=True), h5py.ExternalLink)
+    item = None if leaves else group[name]
+    if isinstance(item, h5py.Dataset):
+        leaves = bool(item.external) or (
+            item.is_virtual and any(part.file_name != "." for part in item.virtual_sources())
+        )
+    if leaves:
+        remedy = "Write it again with adata.write_h5ad, which puts everything into one file."
+        raise BadTable(path, f"{printable(name)!r} lies in another file.", remedy)
+    if isinstance(item, h5py.Group):
+        for below in item:
+            _check_within(path, item, below)
 
 
 def _size(item: Any) -> float:
     shape, dtype = getattr(item, "shape", None), getattr(item, "dtype", None)
     if shape is None or dtype is None:
         return 0.0
-    return float(np.prod([float(n) for n in shape])) * float(dtype.itemsize)
+    # Texts are pointers in the file and objects in memory.
+    width = NAME_BYTES if dtype.hasobject else dtype.itemsize
+    return float(np.prod([float(n) for n in shape])) * width
 
 
 class H5adRows(RowSource):

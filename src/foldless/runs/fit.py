@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 import time
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from foldless.estimators._preparation import Preparation
 from foldless.estimators._summary import Summary, summary_of
+from foldless.estimators.panel import PanelClassifier
 from foldless.estimators.planning import learning_curve
 from foldless.io.journal import BadJournal
 from foldless.io.names import printable
@@ -36,6 +38,7 @@ class Run:
     model: Any
     seconds: float  # of the fit
     notes: tuple[str, ...]  # what the fit warned of
+    panel: PanelClassifier | None = None
 
     @property
     def converged(self) -> bool:
@@ -121,6 +124,19 @@ def _class_weight(table: Table, asked: str | None) -> dict[Any, float] | str | N
     return dict.fromkeys(known.values(), 1.0) | found
 
 
+def with_panel(run: Run, sizes: list[int] | str) -> Run:
+    """The run, with a panel of its model: the few features that would do."""
+    table, start = run.table, time.perf_counter()
+    panel = PanelClassifier(sizes, run.model, always_keep=table.covariate_positions or None)
+    with _names_apart():
+        panel.fit(table.X, table.labels(), groups=table.groups)
+    panel.feature_names_in_ = np.array(table.feature_names, dtype=object)
+    panel.feature_names_ = panel.feature_names_in_[panel.features_]
+    if "preparation_" in vars(run.model):
+        panel.preparation_ = run.model.preparation_
+    return replace(run, panel=panel, seconds=run.seconds + time.perf_counter() - start)
+
+
 def _check_wanted(table: Table, estimator: Any, name: str, checkpoint: Path | None) -> None:
     """Groups and covariates are promises: a model that cannot keep them is not fitted."""
     known, model = inspect.signature(type(estimator)).parameters, f"the model {name!r}"
@@ -160,10 +176,16 @@ def check_curve_is_known(table: Table, model: str) -> None:
 
 def learning_curve_of(run: Run) -> LearningCurve:
     """What more samples would bring, from half to four times as many."""
-    with warnings.catch_warnings():
-        # A sparse table has names, but no data frame to carry them.
-        warnings.filterwarnings("ignore", message="X does not have valid feature names")
+    with _names_apart():
         return learning_curve(run.model, run.table.X, run.table.labels())
+
+
+@contextmanager
+def _names_apart() -> Iterator[None]:
+    """A sparse table has names, but no data frame to carry them."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="X does not have valid feature names")
+        yield
 
 
 def _is_news(category: type[Warning]) -> bool:

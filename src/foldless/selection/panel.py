@@ -36,7 +36,7 @@ from foldless.operators import Standardized
 from foldless.registry import registered
 from foldless.selection.marginal import class_sums
 from foldless.solvers.multinomial_ridge import multinomial_ridge
-from foldless.solvers.newton import damped_newton
+from foldless.solvers.solve import damped_newton
 
 # A panel's members are sought among so many times as many features: those with the largest first step.
 CANDIDATES_PER_MEMBER, FEWEST_CANDIDATES = 6, 200
@@ -162,7 +162,7 @@ def ordered(
     The table is passed over twice, and once more for its candidates.
     """
     weight, scores = target.weight, target.scores
-    sums = class_sums(standardized, codes, weight, scores.shape[1])
+    sums = class_sums(standardized, codes, weight, scores.shape[1], kept)
     ratio = sums.ratio / np.maximum(doubt, LEAST_DOUBT)
     ratio[kept] = 0.0
     scores = _residual(standardized.columns(kept), scores, weight)

@@ -82,7 +82,7 @@ def kernel_ep(
     for n_iter in range(1, MAX_ITER + 1):
         at = kernels[running]
         label_precision = sample_weight * precision
-        dual, inverse, mean, retained = dual_weights(at, prior_scores, label_precision, sample_weight * shift)
+        dual, half, mean, retained = dual_weights(at, prior_scores, label_precision, sample_weight * shift)
         done = np.zeros(running.size, dtype=bool)
         if mean_before is not None:
             move = mean - mean_before
@@ -100,7 +100,7 @@ def kernel_ep(
         ended = done | (n_iter == MAX_ITER) | ~np.isfinite(mean).all(axis=1)
         if ended.any():
             which = running[ended]
-            fits.dual[which], fits.inverse[which] = dual[ended], inverse[ended]
+            fits.dual[which], fits.inverse[which] = dual[ended], [own.T @ own for own in half[ended]]
             fits.label_precision[which] = label_precision[ended]
             fits.label_shift[which] = (sample_weight * shift)[ended]
             fits.converged[which] = done[ended] & np.isfinite(mean[ended]).all(axis=1)
@@ -129,22 +129,20 @@ def kernel_ep(
 def dual_weights(
     kernels: Array, prior_scores: Array, label_precision: Array, label_shift: Array
 ) -> tuple[Array, Array, Array, Array]:
-    """Dual weights, W, score means, and the diagonal of (I + T^½ K T^½)⁻¹, of given label sites."""
+    """Dual weights, P of W = Pᵀ P, score means, and the diagonal of (I + T^½ K T^½)⁻¹, of label sites."""
     root = np.sqrt(label_precision)
-    inner = root[:, :, np.newaxis] * kernels * root[:, np.newaxis, :]
+    half = root[:, :, np.newaxis] * kernels * root[:, np.newaxis, :]
     diagonal = np.arange(root.shape[1])
-    inner[:, diagonal, diagonal] += 1.0
-    for n in range(inner.shape[0]):
-        lower, info = lapack.dpotrf(inner[n], lower=1, clean=0)
-        inner[n], info_inverse = lapack.dpotri(lower, lower=1, overwrite_c=1)
-        if info or info_inverse:
-            inner[n] = np.nan
-    # LAPACK leaves the inverse in one triangle.
-    upper = np.tril_indices(root.shape[1], -1)
-    inner.transpose(0, 2, 1)[:, upper[0], upper[1]] = inner[:, upper[0], upper[1]]
-    retained = inner[:, diagonal, diagonal].copy()
-    inverse = root[:, :, np.newaxis] * inner * root[:, np.newaxis, :]
+    half[:, diagonal, diagonal] += 1.0
+    for own in half:
+        # LAPACK's lower triangle is the upper one here, and of a symmetric matrix it does not matter.
+        lower, info = lapack.dpotrf(own.T, lower=1, clean=1, overwrite_a=1)
+        inverse, info_inverse = lapack.dtrtri(lower, lower=1, overwrite_c=1)
+        own[:] = np.nan if info or info_inverse else inverse
+    retained = np.einsum("nij,nij->nj", half, half)
+    half *= root[:, np.newaxis, :]
     through = prior_scores + np.matmul(kernels, label_shift[:, :, np.newaxis])[:, :, 0]
-    dual = label_shift - np.matmul(inverse, through[:, :, np.newaxis])[:, :, 0]
+    of_through = np.matmul(half, through[:, :, np.newaxis])
+    dual = label_shift - np.matmul(half.transpose(0, 2, 1), of_through)[:, :, 0]
     mean = prior_scores + np.matmul(kernels, dual[:, :, np.newaxis])[:, :, 0]
-    return dual, inverse, mean, retained
+    return dual, half, mean, retained

@@ -82,12 +82,13 @@ class Fit:
     inclusion: Array | None = None
 
     @classmethod
-    def of(cls, solution: Solution, table: Table, **more: Any) -> Fit:
+    def of(cls, solution: Solution, table: Table, generative_weight: float = 0.0, **more: Any) -> Fit:
         """Of a solution as it is; without candidates its own leave-one-out loss stands for them."""
-        plain = unblended(solution.problem)
+        plain = unblended(solution.problem) if generative_weight else solution.problem
         channel = plain.channel.base if isinstance(plain.channel, Pinned) else plain.channel
         own = (Candidate(0.0, solution.loo_log_loss(), solution.outcome),)
-        return cls(solution, table, blocks_of(plain).base, channel, **{"candidates": own, **more})
+        prior = blocks_of(plain).base
+        return cls(solution, table, prior, channel, generative_weight, **{"candidates": own, **more})
 
     @property
     def outcome(self) -> Outcome:
@@ -144,13 +145,7 @@ def fit_tuned(
         if search.interrupted:
             solution = replace(solution, outcome=Outcome.INTERRUPTED)
         candidates = [Candidate(weight, solution.loo_log_loss(), solution.outcome)]
-    return Fit.of(
-        solution,
-        table,
-        generative_weight=weight,
-        candidates=tuple(candidates),
-        max_sum=choices.max_sum,
-    )
+    return Fit.of(solution, table, weight, candidates=tuple(candidates), max_sum=choices.max_sum)
 
 
 def fit_some_rows(rows: NDArray[np.intp], table: Table, choices: Choices, recorder: Recorder) -> Fit | None:

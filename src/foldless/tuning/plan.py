@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from foldless.registry import registered
 from foldless.solvers.multinomial_ridge import SETS, leave_one_out_cost, sets_cost
-from foldless.tuning.survey import Facts
+from foldless.tuning.table import Facts
 
 # Up to here diagonal covariances do: AR(0.5) columns, at 1.1, are fitted alike by both solvers.
 TOLERATED_EXCESS = 1.25

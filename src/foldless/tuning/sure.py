@@ -6,7 +6,7 @@ t = rate q. SURE estimates the squared error of that answer without knowing w:
     SURE(t) = Σ_i [ t² if |r_i| > t else r_i² - 2q ] + n q.
 
 Between two neighbouring |r_i| it only grows with t, so its minimum is at one of them: `sure_threshold`
-sorts. The thesis models r by a Gaussian mixture instead (`mixture_threshold`) and bisects the derivative.
+sorts. (The thesis bisects the derivative under a Gaussian mixture fitted to r, to the same end.)
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import ndtr
 
 from foldless.beliefs import Array
 from foldless.priors import Blocks, Laplace, Ridged
@@ -28,7 +26,6 @@ STEP = 0.3
 # The rate moves every so many iterations, until it moves by less than this, and then stays: the
 # minimiser jumps from one |r| to another, and an iteration must be allowed to settle.
 EVERY, SETTLED, MOST_UPDATES = 5, 0.02, 60
-EM_STEPS = 30
 
 
 def sure_threshold(r: Array, var: float) -> float:
@@ -48,38 +45,10 @@ def sure_threshold(r: Array, var: float) -> float:
     return float(thresholds[np.argmin(cost)])
 
 
-def mixture_threshold(r: Array, var: float, n_components: int = 3) -> float:
-    """The threshold with the smallest expected SURE under a Gaussian mixture fitted to r by EM.
-
-    With p the density and P the tail of r, the derivative has the sign of  t P(|r| > t)/q - 2 p(t).
-    Components are no narrower than the noise: then the derivative changes sign once [checked, not proved].
-    """
-    values = np.ravel(r)
-    spread = np.maximum(var, np.geomspace(1.0, 100.0, n_components) * var)
-    spread[-1] = max(float(np.max(values**2)) / 4.0, 2.0 * var)
-    share = np.append(np.full(n_components - 1, 0.95 / (n_components - 1)), 0.05)
-    for _ in range(EM_STEPS):
-        log_density = np.log(share) - 0.5 * np.log(spread) - 0.5 * values[:, np.newaxis] ** 2 / spread
-        member = np.exp(log_density - log_density.max(axis=1, keepdims=True))
-        member /= member.sum(axis=1, keepdims=True)
-        total = member.sum(axis=0)
-        share = np.maximum(total / values.size, 1e-12)
-        spread = np.maximum(values**2 @ member / np.maximum(total, 1e-12), var)
-    universal = float(np.sqrt(2.0 * var * np.log(max(values.size, 2))))
-
-    def derivative(t: float) -> float:
-        scaled = t / np.sqrt(spread)
-        density = share / np.sqrt(2 * np.pi * spread) * np.exp(-0.5 * scaled**2)
-        return float(np.sum(t * share * ndtr(-scaled) / var - density))
-
-    return float(brentq(derivative, 0.0, universal)) if derivative(universal) > 0 else universal
-
-
 @dataclass
 class SureRate:
     """Tunes the rate of a Laplace prior: rate = threshold / q with the mean q of the penalised weights."""
 
-    exact: bool = True
     _last: int = -1
     _moved: float = np.inf
     _updates: int = 0
@@ -102,8 +71,7 @@ class SureRate:
         # In units of each weight's own noise; with one variance for all, these are r and q.
         size = float(np.mean(var))
         r = state.cavity_mean[free] * np.sqrt(size / var)
-        threshold = sure_threshold(r, size) if self.exact else mixture_threshold(r, size)
-        rate = max(threshold, 1e-3 * np.sqrt(size)) / size
+        rate = max(sure_threshold(r, size), 1e-3 * np.sqrt(size)) / size
         move = STEP * (np.log(rate) - np.log(laplace.rate))
         self._last, self._moved, self._updates = iteration, abs(move), self._updates + 1
         tuned = replace(laplace, rate=float(laplace.rate * np.exp(move)))

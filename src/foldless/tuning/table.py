@@ -1,27 +1,56 @@
-"""A table to learn from: standardised columns, labels, weights, and what leaving a sample out means.
+"""A table to learn from: columns, labels, weights, what leaving a sample out means; and one look at it.
 
 Two classes have labels -1 and +1 and one score for each sample; D > 2 classes have labels 1 to D and D
 scores. Above the solvers scores are (samples, scores) in both cases.
+
+**The survey** is what a plan is made from, before anything is fitted. Numbers that decide (`Facts`) are apart
+from arrays over columns, which models use. All are sums over rows and columns, so that they depend neither on
+the order of these nor on where the table is kept. Besides the pass that standardised the columns, a survey
+takes two passes over the data, and up to seven for correlations.
+
+Are columns correlated, other than by class? For independent columns of unit variance, the eigenvalues of
+X Xᵀ / N end at (1 + √(M/N))² for M samples of N columns [Marchenko and Pastur 1967]. Common factors,
+neighbours and batches push the largest beyond that edge, and it is there that message passing with diagonal
+covariances fails. A difference between classes would do so, too; so columns are taken about the means of
+their classes and brought to unit variance there. With K classes that leaves M - K directions to M samples:
+
+    edge = M / (M - K) (1 + √((M - K) / N))².
+
+A sample of weight 2 is two equal rows, and equal rows go together: unequal weights raise what is reported. An
+edge for weights would lower it, but then weights and repeated rows could be fitted by different solvers.
+
+The largest eigenvalue is found by the method of Lanczos [Golub and Van Loan 2013, section 10.1], without
+X Xᵀ. It comes from below: what is reported can be too small, never too large.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import eigvalsh_tridiagonal
 
 from foldless.beliefs import Array
 from foldless.channels import Channel, Pinned
-from foldless.operators import MeanRemoved, Operator, Standardized, WithIntercept
+from foldless.operators import MeanRemoved, Operator, Standardized, Storage, WithIntercept
 from foldless.priors import Blocks, Gaussian, Prior
 from foldless.problem import KeptColumns, Problem
+from foldless.registry import registered
 
 # Wide beside any log-odds of class sizes, and narrow enough to be proper.
 INTERCEPT_VARIANCE = 100.0
 # Always-kept covariates: log-odds of three per standard deviation are common, of ten are not.
 COVARIATE_VARIANCE = 10.0
+# At most so many sweeps for the largest eigenvalue; the last is one that raises it by no more than a share.
+# Independent columns are then at .93 to .98 of the edge; what is far beyond it has converged.
+SWEEPS = 6
+STABLE = 0.01
+# Of its variance, what a column must keep within classes. Less may be rounding, and would be blown up.
+LEAST_WITHIN = 1e-4
 
 
 @dataclass(frozen=True)
@@ -67,6 +96,19 @@ class LeftOut:
         return sums[self.group]
 
 
+class Parts(NamedTuple):
+    """Some of very many rows to search with before all are fitted, and as many others to check on.
+
+    What a search decides is a handful of numbers: how many features matter, how much, how many labels are
+    wrong, how far class means are to be trusted. Some ten thousand samples determine them far better than
+    needed, and give weights to start all samples from. The others, new to what was fitted to these, show
+    whether its leave-one-out is honest.
+    """
+
+    search: NDArray[np.intp]
+    check: NDArray[np.intp]
+
+
 @dataclass(frozen=True, eq=False)
 class Table:
     """Rows, what is known of each, and which columns there are."""
@@ -77,6 +119,21 @@ class Table:
     left_out: LeftOut
     layout: Layout
     n_classes: int = 2
+
+    @classmethod
+    def of(
+        cls,
+        operator: Storage,
+        codes: NDArray[np.intp],
+        sample_weight: Array,
+        layout: Layout,
+        n_classes: int = 2,
+        group: NDArray[np.intp] | None = None,
+    ) -> Table:
+        """Of labels as positions among the classes; columns are standardised under the weights."""
+        labels = 2.0 * codes - 1.0 if n_classes == 2 else codes + 1.0
+        standardized, left_out = Standardized.fit(operator, sample_weight), LeftOut(sample_weight, group)
+        return cls(standardized, labels, sample_weight, left_out, layout, n_classes)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -135,6 +192,18 @@ class Table:
             left_out=self.left_out.of_rows(rows),
         )
 
+    def parts(self, n_rows: int) -> Parts:
+        """About `n_rows` rows drawn within each class, the same every time, and as many others."""
+        in_use = np.flatnonzero(self.sample_weight > 0)
+        rng = np.random.default_rng(0)
+        search, check = [], []
+        for code in range(self.n_classes):
+            of_class = rng.permutation(in_use[self.codes[in_use] == code])
+            share = max(round(n_rows * of_class.size / in_use.size), 1)
+            search.append(of_class[:share])
+            check.append(of_class[share : 2 * share])
+        return Parts(np.sort(np.concatenate(search)), np.sort(np.concatenate(check)))
+
     def in_units(self, unit: Array | None) -> Table:
         """The same columns counted in units, if any: each value is so many times as large."""
         if unit is None:
@@ -190,3 +259,129 @@ def blocks_of(problem: Problem) -> Blocks:
     """The prior of an assembled problem."""
     assert isinstance(problem.prior, Blocks)
     return problem.prior
+
+
+# ---------------------------------------------------------------------- one look
+
+
+@registered("plan/facts")
+@dataclass(frozen=True)
+class Facts:
+    """What a plan depends on. Samples without weight do not count."""
+
+    n_samples: int
+    n_features: int
+    n_classes: int
+    total_weight: float  # of samples
+    n_free: int  # columns that vary and may be left out of a model
+    nnz: int  # entries that are not zero; an estimate where weights of samples differ
+    median_nonzero_fraction: float  # of free columns; 1 if there are none
+    spectral_excess: float  # largest eigenvalue within classes over the edge for independent columns
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """Facts, and what is known of every column, in units of its standard deviation."""
+
+    facts: Facts
+    nonzero_fraction: Array  # (features,): share of the weight on rows in which the column is not zero
+    class_means: Array  # (features, classes), about the mean of all; zero where a class has no weight
+    within_var: Array  # (features,): variance about the means of classes, at most 1
+
+
+def survey(table: Table) -> Survey:
+    """Look at columns that were standardised under the weights of the samples."""
+    x, free, weight = table.standardized, table.free, table.sample_weight
+    n_samples, total = int(np.count_nonzero(weight)), float(weight.sum())
+    nonzero_weight = x.nonzero_weight(weight)
+    nonzero_fraction = nonzero_weight / total
+    sums = x.adjoint(weight[:, np.newaxis] * table.indicator)
+    means = np.divide(sums, table.class_weight, out=np.zeros(sums.shape), where=table.class_weight > 0)
+    # Of all there is 1, in units of the standard deviation.
+    within = np.maximum(1.0 - np.square(means) @ (table.class_weight / total), 0.0)
+    within_var = np.where(x.constant, 0.0, within)
+    facts = Facts(
+        n_samples=n_samples,
+        n_features=x.shape[1],
+        n_classes=table.n_classes,
+        total_weight=total,
+        n_free=table.n_free,
+        nnz=round(float(nonzero_weight.sum()) * n_samples / total),
+        median_nonzero_fraction=float(np.median(nonzero_fraction[free])) if free.any() else 1.0,
+        spectral_excess=_spectral_excess(table, means, within_var),
+    )
+    return Survey(facts, nonzero_fraction, means, within_var)
+
+
+def _spectral_excess(table: Table, means: Array, within_var: Array) -> float:
+    """The largest eigenvalue found within classes, over the edge for independent columns.
+
+    With W the weights of samples, P what takes class means away, and V the variances within classes, it is
+    that of K = √W P X V⁻¹ Xᵀ Pᵀ √W / N.
+    """
+    x, weight, used = table.standardized, table.sample_weight, table.free & (within_var > LEAST_WITHIN)
+    n_used, total = int(used.sum()), float(weight.sum())
+    freedom = total - np.count_nonzero(table.class_weight)
+    if n_used == 0 or freedom <= 0:
+        return 0.0
+    root = np.sqrt(weight)
+    # Parts of a vector that are smaller than this are rounding.
+    rounding = float(np.sqrt(np.finfo(x.dtype).eps))
+
+    def image(weights: Array) -> _Pair:
+        """v = √W P X weights, and Xᵀ √W v. Class means of scores are known before: scores of class means."""
+        class_scores = weights @ means
+        vector = np.empty_like(root)
+
+        def row_step(rows: slice, scores: Array, score_var: Array | None) -> tuple[Array, Array | None]:
+            within = scores - class_scores[table.codes[rows]]
+            vector[rows] = root[rows] * within
+            return weight[rows] * within, None
+
+        return _Pair(vector, x.sweep(weights, None, row_step).slopes)
+
+    # The sum of a sample's columns: like a vector at random, it has its share of every direction; unlike that
+    # it moves with the samples, and does not mind the order of columns.
+    start = image(used.astype(np.float64))
+    if start.length <= rounding * np.sqrt(total * n_used):
+        # Samples of one sum. They differ still along the mean that is farthest from that of all.
+        farthest = int(np.argmax(np.square(means).sum(axis=0)))
+        start = image(means[:, farthest] * used)
+    precision = np.divide(1.0 / n_used, within_var, out=np.zeros(used.size), where=used)
+    largest = _largest_eigenvalue(lambda back: image(precision * back), start, rounding)
+    return largest / float(total / freedom * (1.0 + np.sqrt(freedom / n_used)) ** 2)
+
+
+class _Pair(NamedTuple):
+    """A vector over samples, and Xᵀ√W of it."""
+
+    vector: Array
+    back: Array
+
+    @property
+    def length(self) -> float:
+        return float(np.linalg.norm(self.vector))
+
+    def minus(self, other: _Pair, factor: float) -> _Pair:
+        return _Pair(self.vector - factor * other.vector, self.back - factor * other.back)
+
+    def over(self, number: float) -> _Pair:
+        return _Pair(self.vector / number, self.back / number)
+
+
+def _largest_eigenvalue(image: Callable[[Array], _Pair], start: _Pair, rounding: float) -> float:
+    """That of a tridiagonal matrix, K in an orthonormal basis of v, K v, K² v, ... (Lanczos)."""
+    diagonal: list[float] = []
+    beside: list[float] = []
+    largest, before, after, length = 0.0, start.minus(start, 1.0), start, start.length
+    while len(diagonal) < SWEEPS and length > rounding * largest:
+        here = after.over(length)
+        after = image(here.back)
+        diagonal.append(float(here.vector @ after.vector))
+        found = float(eigvalsh_tridiagonal(diagonal, beside)[-1])
+        if found <= (1.0 + STABLE) * largest:
+            return found
+        after = after.minus(here, diagonal[-1]).minus(before, length)
+        largest, before, length = found, here, after.length
+        beside.append(length)
+    return largest

@@ -23,11 +23,10 @@ from foldless.solvers.few_columns import solve_few
 from foldless.tuning.em import EM, tunable_names
 from foldless.tuning.fit import SPARSE, Choices, Fit, fit_some_rows, fit_tuned
 from foldless.tuning.integration import integrated
-from foldless.tuning.models.base import Model, of_solution, weights_of
 from foldless.tuning.plan import EXPECTED_ACTIVE, HONEST_STANDARD_ERRORS, PLAIN_SLAB_VARIANCE, SparsePlan
+from foldless.tuning.portfolio import Model, of_solution, weights_of
 from foldless.tuning.record import Recorder
-from foldless.tuning.rows import Parts
-from foldless.tuning.table import Table, assembled
+from foldless.tuning.table import Parts, Table, assembled
 
 # EM moves every so many iterations of exact covariances.
 EM_PERIOD = 2
@@ -153,9 +152,11 @@ def _from_plain_parameters(
 ) -> SparseFits:
     """Settled at plain parameters, and at those that EM finds from there as far as that goes well."""
     exact = sparse.solver != "GAMP"
-    solver: Solver[Any] = GAMP(variances=sparse.variances)  # type: ignore[arg-type]
+    solver: Solver[Any]
     if exact:
-        solver = EP() if sparse.solver == "EP" else BackgroundEP(exact_looks=True)
+        solver = EP(single=sparse.background > 0) if sparse.solver == "EP" else BackgroundEP(exact_looks=True)
+    else:
+        solver = GAMP(variances=sparse.variances)  # type: ignore[arg-type]
     problem = assembled(table, choices.channel, plain_prior(table, choices, sparse.background))
 
     def run(purpose: str, problem: Any, stopping: Stopping, **more: Any) -> Solution:

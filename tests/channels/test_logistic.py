@@ -8,8 +8,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from foldless import kernels
-from foldless.channels import sigmoid_averages
-from foldless.channels.sigmoid_averages import (
+from foldless.channels import logistic
+from foldless.channels.logistic import (
     LARGEST_MEAN,
     LOGISTIC_RULES,
     POWER_RULES,
@@ -113,8 +113,8 @@ def compiled_rows(monkeypatch):
     pytest.importorskip("numba")
     monkeypatch.delenv("FOLDLESS_COMPILED", raising=False)
     kernels.compiled.cache_clear()
-    monkeypatch.setattr(sigmoid_averages, "LEAST_ROWS_COMPILED", 0)
-    monkeypatch.setattr(sigmoid_averages, "ROWS_PER_THREAD", 700)
+    monkeypatch.setattr(logistic, "LEAST_ROWS_COMPILED", 0)
+    monkeypatch.setattr(logistic, "ROWS_PER_THREAD", 700)
     yield
     kernels.compiled.cache_clear()
 
