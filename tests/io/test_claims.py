@@ -96,7 +96,7 @@ def test_an_h5ad_shows_no_other_file(annotated, tmp_path, leave, whole):
     h5py = pytest.importorskip("h5py")
     from foldless.io.h5ad import H5adRows, read_h5ad
 
-    read = partial(read_h5ad, budget=BUDGET) if whole else H5adRows
+    read = partial(read_h5ad, reading=Reading(), budget=BUDGET) if whole else H5adRows
     secret = tmp_path / "secret.h5"
     with h5py.File(secret, "w") as file:
         file["data"] = np.ones((8, 3))
