@@ -128,6 +128,11 @@ def test_predict_takes_any_label_and_notices_other_scales(tmp_path):
     told = " ".join(run(*asked, "--out", tmp_path / "p.tsv").output.split())
     assert "of 10 columns lie elsewhere than in the table of the fit" in told
     assert "2 of 10 columns vary on another scale: 'g" in told
+    forgotten = study(20, seed=1)
+    forgotten.iloc[:, 3:] = 2.0 ** (forgotten.iloc[:, 3:] + 1)
+    written(forgotten, tmp_path / "new.csv")
+    told = " ".join(run(*asked, "--out", tmp_path / "p.tsv").output.split())
+    assert "8 of 10 columns lie elsewhere" in told
 
 
 def test_weights_of_classes_are_checked(tmp_path):

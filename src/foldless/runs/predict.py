@@ -19,10 +19,9 @@ from foldless.operators import stays_elsewhere
 from foldless.runs.results import Column, prediction_columns
 from foldless.runs.streaming import ALWAYS_STREAMED, STREAMED, streamed_table
 
-# Standard deviations of the fit by which a mean does not move with classes or by chance.
-FAR = 4.0
-# Times by which a spread does not change by itself, and samples that show it.
-OTHER_SCALE, ENOUGH_FOR_A_SPREAD = 5.0, 10
+# Standard deviations of the fit by which the mean of a column does not move with classes or by chance, and
+# doublings or halvings by which its spread does not; samples that show a spread.
+FAR, OTHER_SCALE, ENOUGH_FOR_A_SPREAD = 4.0, 2.5, 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,32 +123,32 @@ def predict_table(model: Any, table: Table) -> Prediction:
 def drift(model: Any, table: Table) -> list[str]:
     """Sentences on columns that lie elsewhere than in the table of the fit, or are on another scale.
 
-    The mean of a column may move with the share of classes, and by chance; not by several of the standard
-    deviations that the fit has seen. As many samples as a spread needs to show are needed to compare it.
+    The mean of one column may move with the shares of classes, but not by several of the standard deviations
+    that the fit has seen; those of most columns do not move by one.
     """
     center, scale = vars(model).get("_center"), vars(model).get("_scale")
     if center is None or np.shape(center) != (table.shape[1],) or stays_elsewhere(table.X):
         return []
-    n_samples = table.shape[0]
-    mean = np.asarray(table.X.mean(axis=0)).ravel()
     varied = scale > 0
-    away = np.abs(mean - center) / np.where(varied, scale, 1.0)
-    moved = varied & (away > FAR * (1.0 + 1.0 / np.sqrt(n_samples)))
-    found = []
-    if moved.any():
-        found.append(_told_of(model, table, moved, away, "lie elsewhere than in the table of the fit"))
-    if n_samples >= ENOUGH_FOR_A_SPREAD:
+    scale = np.where(varied, scale, 1.0)
+    mean = np.asarray(table.X.mean(axis=0)).ravel()
+    # A mean of few samples moves by chance as well.
+    away = np.where(varied, np.abs(mean - center) / scale, 0.0) / (1.0 + 1.0 / np.sqrt(table.shape[0]))
+    found = [_told_of(model, table, away, FAR, "lie elsewhere than in the table of the fit")]
+    if table.shape[0] >= ENOUGH_FOR_A_SPREAD:
         squares = table.X.multiply(table.X) if sp.issparse(table.X) else table.X**2
-        spread = np.sqrt(np.maximum(np.asarray(squares.mean(axis=0)).ravel() - mean**2, 0.0))
-        ratio = np.where(varied, spread / np.where(varied, scale, 1.0), 1.0)
-        rescaled = varied & ((ratio > OTHER_SCALE) | (ratio < 1.0 / OTHER_SCALE))
-        if rescaled.any():
-            size = np.abs(np.log(np.maximum(ratio, 1e-300)))
-            found.append(_told_of(model, table, rescaled, size, "vary on another scale"))
-    return found
+        variance = np.maximum(np.asarray(squares.mean(axis=0)).ravel() - mean**2, 0.0)
+        ratio = np.where(varied, np.sqrt(variance) / scale, 1.0)
+        doublings = np.abs(np.log2(np.maximum(ratio, 1e-300)))
+        found.append(_told_of(model, table, doublings, OTHER_SCALE, "vary on another scale"))
+    return [sentence for sentence in found if sentence]
 
 
-def _told_of(model: Any, table: Table, which: NDArray[np.bool_], size: Array, how: str) -> str:
+def _told_of(model: Any, table: Table, size: Array, far: float, how: str) -> str:
+    """Of columns that are `far`, or by more than one if most are; those with the largest weights first."""
+    which = size > (1.0 if np.median(size) > 1.0 else far)
+    if not which.any():
+        return ""
     weights = np.max(np.abs(np.atleast_2d(model.coef_)), axis=0)
     order = np.lexsort((-size, -weights))
     names = [table.feature_names[j] for j in order if which[j]]
