@@ -290,7 +290,7 @@ def test_feature_table(data):
     full = SparseClassifier().fit(frame, y)
     table = full.feature_table()
     assert list(table.index) == names
-    assert list(table.columns[:5]) == ["difference", "p", "q", "inclusion", "selected"]
+    assert list(table.columns[:6]) == ["change", "difference", "p", "q", "inclusion", "selected"]
     with_data = full.feature_table(frame, y)
     assert_allclose(with_data.p, table.p, rtol=1e-6)
     assert with_data.auc.between(0, 1).all()

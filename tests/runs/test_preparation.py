@@ -116,7 +116,7 @@ def test_predict_takes_any_label_and_notices_other_scales(tmp_path):
     assert done.exit_code == 0, done.output + done.stderr
     model = tmp_path / "out" / "model.safetensors"
     assert foldless.load(model).class_weight == {"ill": 2.0, "well": 1.0}
-    asked = ["predict", model, written(new, tmp_path / "new.csv"), "--target", "y", "--force"]
+    asked = ["predict", tmp_path / "out", written(new, tmp_path / "new.csv"), "--target", "y", "--force"]
     done = run(*asked, "--out", tmp_path / "p.tsv")
     assert done.exit_code == 0, done.output + done.stderr
     assert "does not know, not compared: none (1), recovered (5)" in " ".join(done.output.split())

@@ -415,6 +415,15 @@ def test_columns_are_correlated_beyond_what_is_tolerated(given: Facts) -> None:
     assert plan(replace(given, spectral_excess=np.nextafter(TOLERATED_EXCESS, 2.0))).path == "exact"
 
 
+def test_what_goes_with_clusters_of_classes_alone_is_wrong_labels() -> None:
+    clusters = {"class_tails": -7.0, "class_gap": 6.0, "excess_beside": 0.95}
+    found = plan(facts(1000, 200, **CORRELATED, **clusters))
+    assert found.path == "independent"
+    assert found.because("wrong-labels") is not None
+    for other in ({"class_tails": -2.0}, {"class_gap": 2.0}, {"excess_beside": 1.5}):
+        assert plan(facts(1000, 200, **CORRELATED, **(clusters | other))).path == "exact"
+
+
 def test_columns_are_words_below_a_share_of_rows() -> None:
     given = facts(60, 2000)
     assert plan(replace(given, median_nonzero_fraction=RARE)).path == "independent"

@@ -14,9 +14,9 @@ from foldless.priors import Blocks, Gaussian, Laplace, RowSparse, SpikeAndSlab
 from foldless.problem import Outcome, Problem
 from foldless.solvers import GAMP, Stopping, solve
 from foldless.tuning.class_means import class_means, starting_count
+from foldless.tuning.em import sure_threshold
 from foldless.tuning.fit import Choices, fit_tuned
 from foldless.tuning.record import Recorder
-from foldless.tuning.sure import sure_threshold
 from reference.planned import table_of
 
 

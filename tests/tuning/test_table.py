@@ -259,5 +259,6 @@ def test_a_survey_is_few_passes_and_no_copy() -> None:
     operator = Counted(operator_from(counts()), Nothing())  # type: ignore[arg-type]
     surveyed(operator, labels_of(41, 2))
     assert passes[:3] == ["column_moments", "nonzero_weight", "adjoint"]
-    assert set(passes[3:]) == {"sweep"}
-    assert len(passes) <= 3 + 1 + 6
+    assert set(passes[3:]) == {"sweep", "scores"}
+    assert passes.count("scores") == 1
+    assert len(passes) <= 3 + (1 + 6) + (2 + 1) + (1 + 6)

@@ -37,7 +37,7 @@ def _column(help: str) -> Any:
 TableFile = Annotated[Path, _table(READ)]
 LargeTableFile = Annotated[Path, _table(f"{READ}, .npy, .zarr")]
 ModelFile = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="A file made by `foldless fit`.", show_default=False)
+    Path, typer.Argument(metavar="MODEL", help="A file or folder made by `foldless fit`.", show_default=False)
 ]
 Target = Annotated[str | None, _column("The column with the class of each sample.")]
 Covariates = Annotated[

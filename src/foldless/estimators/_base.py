@@ -145,12 +145,13 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
     def decision_function(self, X: Any) -> NDArray[Any]:
         """Of two classes, log-odds of ``classes_[1]``; of more, log probabilities less their mean.
 
-        Of two classes and one model it is the posterior mean of the score, which is linear in X.
+        Of two classes and one model it is linear in X: the score that `coef_` and `intercept_` make.
         """
         operator = self._standardized(X)
         with one_blas_thread():
             if self.classes_.size == 2 and len(self._average.parts) == 1:
-                found = self._average.parts[0].weights.scores(operator)[:, 0]
+                part = self._average.parts[0]
+                found = part.scale * part.weights.scores(operator)[:, 0]
             else:
                 log_proba = self._average.log_proba(operator)
                 two = self.classes_.size == 2
@@ -215,7 +216,7 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
             values of the `always_keep` columns, which have none. ``inclusion``:
             the probability that it has an effect of its own beside all others; ``selected``: at the false
             discovery rate `fdr`; ``effect``, ``effect_lower``, ``effect_upper``: log-odds per standard
-            deviation in the model that predicts, with an interval of 95 %, of several classes for each;
+            deviation in the same model, with an interval of 95 %, of several classes for each;
             ``panel``: whether it is in the panel, where one was made.
         """
         check_is_fitted(self)

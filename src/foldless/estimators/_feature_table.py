@@ -49,7 +49,8 @@ def feature_table(
     if area is not None:
         columns["auc"] = area
     columns |= {"inclusion": model.inclusion_probability_, "selected": model._selected()}
-    mean, std = model.coef_ * model._scale, model.coef_std_ * model._scale
+    summary = model._summary()
+    mean, std = summary.weights * model._scale, summary.weight_std * model._scale
     ends = [""] if len(mean) == 1 else [f":{label}" for label in model.classes_]
     for end, effect, spread in zip(ends, mean, std, strict=True):
         columns |= {

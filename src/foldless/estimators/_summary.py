@@ -87,7 +87,8 @@ class Summary:
     classes: NDArray[Any]
     n_features: int  # columns of the table
     feature_names: NDArray[Any] | None
-    weights: Array  # `coef_`, (scores, features), or basis functions instead of features
+    # Of the model that selects: `sparse_coef_`, or else `coef_`; (scores, features), or basis functions.
+    weights: Array
     method: tuple[Sentence, ...]
     columns: Sentence  # what was done to them
     weight_std: Array | None = None
@@ -157,14 +158,16 @@ def summary_of(model: Any) -> Summary:
 def basics(model: Any) -> dict[str, Any]:
     """What every estimator has, or may have."""
     found = vars(model)
-    std = found.get("coef_std_")
+    # Probability, weight and interval of a feature come from the same model.
+    own = "sparse_coef" if "sparse_coef_" in found else "coef"
+    std = found.get(f"{own}_std_")
     return {
         "described": " ".join(repr(model).split()),
         "classes": model.classes_,
         "n_features": int(model.n_features_in_),
         # scikit-learn sets it where columns have names.
         "feature_names": found.get("feature_names_in_"),
-        "weights": np.atleast_2d(np.asarray(model.coef_, dtype=np.float64)),
+        "weights": np.atleast_2d(np.asarray(found[f"{own}_"], dtype=np.float64)),
         "weight_std": None if std is None else np.asarray(std, dtype=np.float64),
         "outcome": found.get("outcome_"),
         "n_iter": found.get("n_iter_"),

@@ -31,6 +31,7 @@ from foldless.solvers import GAMP
 from foldless.tuning.fit import Choices
 from foldless.tuning.path import Result, fit_table
 from foldless.tuning.plan import Plan, plan
+from foldless.tuning.portfolio import weights_of
 from foldless.tuning.record import GROUPS_NOT_LEFT_OUT, Flag, Recorder
 from foldless.tuning.table import Layout, Survey, Table, survey
 
@@ -106,6 +107,12 @@ class SparseClassifier(MessagePassingClassifier):
         `plan` gives it without a fit.
     record_ : Record
         What happened: every run, with its solver, outcome and iterations.
+    coef_, intercept_, coef_std_ : arrays of shape (1, n_features), (1,) and (1, n_features)
+        Weights of the model that predicts, in the units of X, on the scale of log-odds: the plain logistic
+        of ``X @ coef_.T + intercept_`` is as near to `predict_proba` as a scale can make it.
+    sparse_coef_, sparse_coef_std_ : arrays of shape (1, n_features)
+        Posterior means and standard deviations of the weights of the sparse model, the one that
+        `inclusion_probability_` is of: mean ± 1.645 standard deviations is an interval of 90 %.
     models_ : list of ModelShare
         Code, name, weight in predictions and left-out log loss of every model tried, the weightiest first.
     credible_sets_ : list of CredibleSet
@@ -121,9 +128,9 @@ class SparseClassifier(MessagePassingClassifier):
 
     Notes
     -----
-    Other attributes are those of `GAMPClassifier`. Of D > 2 classes, `coef_` and `coef_std_` are
-    (D, n_features), `intercept_` is (D,) and `loo_proba_` (n_samples, D); labels are taken to be right, and
-    there is neither `mislabel_probability_` nor `credible_sets_`.
+    Other attributes are those of `GAMPClassifier`. Of D > 2 classes, `coef_`, `sparse_coef_` and their
+    deviations are (D, n_features), `intercept_` is (D,) and `loo_proba_` (n_samples, D); labels are taken to
+    be right, and there is neither `mislabel_probability_` nor `credible_sets_`.
 
     Examples
     --------
@@ -212,6 +219,9 @@ class SparseClassifier(MessagePassingClassifier):
 
     def _publish(self, result: Result, weights: SampleWeights) -> None:
         super()._publish(result, weights)
+        own, dtype = weights_of(result.sparse.solution, result.sparse.table), self.coef_.dtype
+        self.sparse_coef_ = (own.mean.T / self._scale).astype(dtype)
+        self.sparse_coef_std_ = (np.sqrt(own.var.T) / self._scale).astype(dtype)
         self.__dict__.pop("credible_sets_", None)  # of an earlier fit
         if self.classes_.size > 2:
             return

@@ -223,7 +223,9 @@ class _Path:
         """The fit that selects, finished, and the average that predicts."""
         selects = finished(fits.selects, self.plan.sparse, self.choices, self.recorder)
         if self.plan.dense is None:
-            return selects, alone(of_solution(SPARSE, SPARSE, selects.solution, self.table), self.table)
+            model = of_solution(SPARSE, SPARSE, selects.solution, self.table)
+            # Who chose prior and likelihood wants the posterior of these.
+            return selects, alone(model, self.table, as_log_odds=self.plan.path != "requested")
         return selects, _averaged(fits, dense, self.table)
 
 

@@ -30,6 +30,9 @@ from foldless.tuning.table import Facts
 
 # Up to here diagonal covariances do: AR(0.5) columns, at 1.1, are fitted alike by both solvers.
 TOLERATED_EXCESS = 1.25
+# Standard errors by which samples along class differences must have shorter tails than Gaussian ones, and
+# classes must differ, for what goes together there to be clusters with wrong labels.
+CLUSTERED = 3.0
 # Most words are in fewer rows than this share; most genotypes, and counts of what is common, in more.
 RARE = 0.1
 # Plain parameters of the sparse model: few features, of about two log-odds per standard deviation.
@@ -272,7 +275,14 @@ class _Planning:
         self.generative_weight = generative_weight
         self.many = facts.n_classes > 2
         self.cost = exact_cost(facts.n_samples, facts.n_features, facts.n_classes if self.many else 1)
-        self.correlated = facts.spectral_excess > TOLERATED_EXCESS
+        beyond = facts.spectral_excess > TOLERATED_EXCESS
+        self.wrong_labels = (
+            beyond
+            and facts.class_tails < -CLUSTERED
+            and facts.class_gap > CLUSTERED
+            and facts.excess_beside <= TOLERATED_EXCESS
+        )
+        self.correlated = beyond and not self.wrong_labels
         self.wide = facts.n_features > facts.total_weight
         self.words = facts.n_free > 0 and facts.median_nonzero_fraction < RARE
         # The kernel of words is one product over the non-zeros, and stays as it is; iterations are few.
@@ -332,6 +342,13 @@ class _Planning:
                 "correlated",
                 f"Within classes the columns are correlated: their largest eigenvalue is {excess} times what "
                 "independent columns would have.",
+            )
+        elif self.wrong_labels:
+            self._because(
+                "wrong-labels",
+                f"Within classes the columns go together only as classes differ ({excess} times what "
+                f"independent columns would have, beside that {facts.excess_beside:.2f}), and samples form "
+                "clusters there: labels are wrong, columns are independent.",
             )
         else:
             self._because(

@@ -9,6 +9,13 @@ included.
 uncertain, because most of its features point where no sample has been. Real data do not fill that space, and
 there integrated probabilities are too timid. Every model therefore also stands with a part of its score
 variance only, down to none of it (the plug-in rule); left-out labels judge that, too.
+
+**Weights on one scale.** Scores of models whose priors are wide are large, and as uncertain as they are
+large: as log-odds they would be far too sure. So that weights of models can be averaged, and mean something,
+the scores of each have a scale by which their plain logistic, or softmax, is as near as it can be to what the
+model predicts for left-out samples (least Kullback-Leibler divergence). Probabilities are what is averaged,
+and they move by about p (1 - p) with log-odds: so much of each counts in the average of these, for which
+a scale is then found in the same way.
 """
 
 from __future__ import annotations
@@ -19,6 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
+from scipy.special import log_softmax
 
 from foldless.beliefs import Array
 from foldless.channels import Channel, FlippedLabels, Logistic, Multinomial
@@ -160,6 +168,7 @@ class Part:
     certainty: float
     weights: Weights
     spread: float = 1.0  # makes the mean variance of training scores that of leave-one-out
+    scale: float = 1.0  # makes its scores, in the average of weights, log-odds
 
     def log_proba(self, operator: Operator) -> Array:
         """(samples, classes), for standardised samples."""
@@ -185,22 +194,26 @@ class Average:
 
     @property
     def mean(self) -> Array:
-        """Of weights under the mixture, (features, scores)."""
-        return np.asarray(sum(part.weight * part.weights.mean for part in self.parts))
+        """Of weights under the mixture, as log-odds, (features, scores)."""
+        return np.asarray(sum(part.weight * part.scale * part.weights.mean for part in self.parts))
 
     @property
     def var(self) -> Array:
         """Of weights under the mixture: within the models and between them."""
         if len(self.parts) == 1:
-            return self.parts[0].weights.var
+            return np.asarray(self.parts[0].scale ** 2 * self.parts[0].weights.var)
         mean = self.mean
         return np.asarray(
-            sum(part.weight * (part.weights.var + (part.weights.mean - mean) ** 2) for part in self.parts)
+            sum(
+                part.weight
+                * (part.scale**2 * part.weights.var + (part.scale * part.weights.mean - mean) ** 2)
+                for part in self.parts
+            )
         )
 
     @property
     def intercept(self) -> Array:
-        return np.asarray(sum(part.weight * part.weights.intercept for part in self.parts))
+        return np.asarray(sum(part.weight * part.scale * part.weights.intercept for part in self.parts))
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,11 +246,12 @@ def _of_some_account(weights: Array) -> Array:
     return np.asarray(found / found.sum(axis=0))
 
 
-def alone(model: Model, table: Table) -> Portfolio:
-    """One model with all of its variances, as an average."""
+def alone(model: Model, table: Table, *, as_log_odds: bool = False) -> Portfolio:
+    """One model with all of its variances, as an average; its weights as they are, or as log-odds."""
     log_proba = model.channel.log_proba(*model.left_out)
     loss = -float(table.share @ table.log_density(log_proba))
-    part = Part(model.code, 1.0, model.channel, 1.0, model.weights())
+    scale = scale_of(model.left_out.mean, log_proba, table.share) if as_log_odds else 1.0
+    part = Part(model.code, 1.0, model.channel, 1.0, model.weights(), scale=scale)
     share = ModelShare(model.code, model.name, 1.0, loss)
     return Portfolio(Average((part,)), log_proba, (share,), _mislabelled([(model, 1.0, 1.0)], table, [model]))
 
@@ -254,9 +268,17 @@ def stacked(models: Sequence[Model], table: Table) -> Portfolio:
     kept = np.flatnonzero(weights)
     kept_weights = weights[kept]
 
+    scores = [tried[n][0].left_out.mean for n in kept]
+    scale = [
+        scale_of(own, log_proba[n], table.share) * float(table.share @ _doubt(log_proba[n]))
+        for n, own in zip(kept, scores, strict=True)
+    ]
+    averaged = sum(share * k * own for share, k, own in zip(kept_weights, scale, scores, strict=True))
+    of_all = scale_of(np.asarray(averaged), mixed(kept_weights, log_proba[kept]), table.share)
+
     made: dict[str, Weights] = {}
     parts = []
-    for n, weight in zip(kept, kept_weights, strict=True):
+    for n, weight, k in zip(kept, kept_weights, scale, strict=True):
         model, certainty = tried[n]
         if model.name not in made:
             made[model.name] = model.weights()
@@ -264,7 +286,8 @@ def stacked(models: Sequence[Model], table: Table) -> Portfolio:
         if model.left_out.var is not None:
             assumed = float(np.mean(table.share @ made[model.name].score_variances(table.standardized)))
             spread = float(np.mean(table.share @ model.left_out.var)) / max(assumed, LEAST_VARIANCE)
-        parts.append(Part(model.code, float(weight), model.channel, certainty, made[model.name], spread))
+        own = made[model.name]
+        parts.append(Part(model.code, float(weight), model.channel, certainty, own, spread, k * of_all))
 
     losses = -(density @ table.share)
     of_model = {m.name: [n for n, (other, _) in enumerate(tried) if other is m] for m in models}
@@ -286,6 +309,37 @@ def stacked(models: Sequence[Model], table: Table) -> Portfolio:
         _mislabelled(chosen, table, models),
         _dense_lead(tried, density, table),
     )
+
+
+def _doubt(log_proba: Array) -> Array:
+    """1 - Σ p², of each sample: by how much probabilities move with log-odds, but for a factor."""
+    return np.asarray(1.0 - np.sum(np.exp(2.0 * log_proba), axis=1))
+
+
+def scale_of(scores: Array, log_proba: Array, share: Array) -> float:
+    """The k for which the plain logistic of k · scores is nearest to these probabilities of samples.
+
+    It maximises  Σ share Σ_c p_c log softmax_c(k · scores), less a very small ridge: a score that is the same
+    for all samples has no scale.
+    """
+    if scores.shape[1] == 1:
+        scores = np.hstack([np.zeros_like(scores), scores])
+    unit, proba = float(np.max(np.abs(scores), initial=LEAST_VARIANCE)), np.exp(log_proba)
+    scores = scores / unit
+
+    def loss(k: Array) -> float:
+        nearness = share @ np.sum(proba * log_softmax(k * scores, axis=1), axis=1)
+        return LEAST_VARIANCE * float(k @ k) / 2.0 - float(nearness)
+
+    def expand(k: Array) -> tuple[Array, Array]:
+        own = np.exp(log_softmax(k * scores, axis=1))
+        mean = np.sum(own * scores, axis=1)
+        curvature = LEAST_VARIANCE + share @ (np.sum(own * scores**2, axis=1) - mean**2)
+        slope = LEAST_VARIANCE * k + share @ np.sum((own - proba) * scores, axis=1)
+        return slope, -slope / curvature
+
+    found = damped_newton(loss, expand, np.zeros(1), tolerance=TOLERANCE, max_iter=MAX_ITER)
+    return max(float(found.at[0]), LEAST_VARIANCE) / unit
 
 
 def _tempered(tried: Sequence[tuple[Model, float]]) -> Array:

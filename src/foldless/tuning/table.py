@@ -6,7 +6,8 @@ scores. Above the solvers scores are (samples, scores) in both cases.
 **The survey** is what a plan is made from, before anything is fitted. Numbers that decide (`Facts`) are apart
 from arrays over columns, which models use. All are sums over rows and columns, so that they depend neither on
 the order of these nor on where the table is kept. Besides the pass that standardised the columns, a survey
-takes two passes over the data, and up to seven for correlations.
+takes two passes over the data, and up to seven for correlations, of two classes with as many clusters
+seventeen.
 
 Are columns correlated, other than by class? For independent columns of unit variance, the eigenvalues of
 X Xᵀ / N end at (1 + √(M/N))² for M samples of N columns [Marchenko and Pastur 1967]. Common factors,
@@ -15,6 +16,13 @@ covariances fails. A difference between classes would do so, too; so columns are
 their classes and brought to unit variance there. With K classes that leaves M - K directions to M samples:
 
     edge = M / (M - K) (1 + √((M - K) / N))².
+
+Wrong labels leave a part of the difference between two classes within them: a direction in which columns go
+together, and which is no reason against diagonal covariances. Beyond the edge, therefore, the direction is
+sought that such a part would have: the difference of class means, sharpened by two products with the
+covariance within classes. What is left beside it? Do classes differ along it? And does it have clusters of
+samples at its ends, or is it a factor, which is no matter of labels? Clusters have short tails: of Gaussian
+samples the mean fourth power of standardised scores is 3, with a standard error of √(24 / M).
 
 A sample of weight 2 is two equal rows, and equal rows go together: unequal weights raise what is reported. An
 edge for weights would lower it, but then weights and repeated rows could be fitted by different solvers.
@@ -49,6 +57,9 @@ COVARIATE_VARIANCE = 10.0
 # Independent columns are then at .93 to .98 of the edge; what is far beyond it has converged.
 SWEEPS = 6
 STABLE = 0.01
+# Products with the covariance within classes that a difference of class means is sharpened by. Each makes the
+# noise in it smaller, by the ratio of the eigenvalue of wrong labels to that of independent columns.
+SHARPENED = 2
 # Of its variance, what a column must keep within classes. Less may be rounding, and would be blown up.
 LEAST_WITHIN = 1e-4
 
@@ -277,6 +288,12 @@ class Facts:
     nnz: int  # entries that are not zero; an estimate where weights of samples differ
     median_nonzero_fraction: float  # of free columns; 1 if there are none
     spectral_excess: float  # largest eigenvalue within classes over the edge for independent columns
+    # Of two classes, where that is beyond the edge, along what columns have in common with the difference of
+    # class means: the tails of samples, below zero where these form clusters, and how far apart classes are,
+    # both in standard errors; and where there are clusters, the excess beside that.
+    class_tails: float = 0.0
+    class_gap: float = 0.0
+    excess_beside: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -300,6 +317,12 @@ def survey(table: Table) -> Survey:
     # Of all there is 1, in units of the standard deviation.
     within = np.maximum(1.0 - np.square(means) @ (table.class_weight / total), 0.0)
     within_var = np.where(x.constant, 0.0, within)
+    spectrum = _Spectrum(table, means, within_var)
+    excess, tails, gap, beside = spectrum.excess(), 0.0, 0.0, 0.0
+    if excess > 1.0 and table.n_classes == 2:
+        direction = spectrum.direction()
+        tails, gap = spectrum.along(direction)
+        beside = spectrum.excess(direction) if tails < 0 else excess
     facts = Facts(
         n_samples=n_samples,
         n_features=x.shape[1],
@@ -308,48 +331,82 @@ def survey(table: Table) -> Survey:
         n_free=table.n_free,
         nnz=round(float(nonzero_weight.sum()) * n_samples / total),
         median_nonzero_fraction=float(np.median(nonzero_fraction[free])) if free.any() else 1.0,
-        spectral_excess=_spectral_excess(table, means, within_var),
+        spectral_excess=excess,
+        class_tails=tails,
+        class_gap=gap,
+        excess_beside=beside,
     )
     return Survey(facts, nonzero_fraction, means, within_var)
 
 
-def _spectral_excess(table: Table, means: Array, within_var: Array) -> float:
-    """The largest eigenvalue found within classes, over the edge for independent columns.
+class _Spectrum:
+    """What columns have in common within classes.
 
-    With W the weights of samples, P what takes class means away, and V the variances within classes, it is
-    that of K = √W P X V⁻¹ Xᵀ Pᵀ √W / N.
+    With W the weights of samples, P what takes class means away, and V the variances within classes, the
+    eigenvalues are those of K = √W P X V⁻¹ Xᵀ Pᵀ √W / N.
     """
-    x, weight, used = table.standardized, table.sample_weight, table.free & (within_var > LEAST_WITHIN)
-    n_used, total = int(used.sum()), float(weight.sum())
-    freedom = total - np.count_nonzero(table.class_weight)
-    if n_used == 0 or freedom <= 0:
-        return 0.0
-    root = np.sqrt(weight)
-    # Parts of a vector that are smaller than this are rounding.
-    rounding = float(np.sqrt(np.finfo(x.dtype).eps))
 
-    def image(weights: Array) -> _Pair:
+    def __init__(self, table: Table, means: Array, within_var: Array) -> None:
+        self.x, self.table, self.means, self.weight = table.standardized, table, means, table.sample_weight
+        self.used = table.free & (within_var > LEAST_WITHIN)
+        self.n_used, self.total = int(self.used.sum()), float(self.weight.sum())
+        self.freedom = self.total - np.count_nonzero(table.class_weight)
+        self.root = np.sqrt(self.weight)
+        self.precision = np.divide(1.0, within_var, out=np.zeros(self.used.size), where=self.used)
+        # Parts of a vector that are smaller than this are rounding.
+        self.rounding = float(np.sqrt(np.finfo(self.x.dtype).eps))
+
+    def excess(self, beside: Array | None = None) -> float:
+        """The largest eigenvalue found over the edge, `beside` a direction."""
+        if self.n_used == 0 or self.freedom <= 0:
+            return 0.0
+        # The sum of a sample's columns: like a vector at random, it has its share of every direction; unlike
+        # that it moves with the samples, and does not mind the order of columns.
+        start = self._image(self.used.astype(np.float64))
+        if start.length <= self.rounding * np.sqrt(self.total * self.n_used):
+            # Samples of one sum. They differ still along the mean that is farthest from that of all.
+            farthest = int(np.argmax(np.square(self.means).sum(axis=0)))
+            start = self._image(self.means[:, farthest] * self.used)
+
+        def image(back: Array) -> _Pair:
+            weights = self.precision * back
+            if beside is not None:
+                weights -= beside * (beside @ back)
+            return self._image(weights / self.n_used)
+
+        edge = self.total / self.freedom * (1.0 + np.sqrt(self.freedom / self.n_used)) ** 2
+        return _largest_eigenvalue(image, start, self.rounding) / float(edge)
+
+    def _image(self, weights: Array) -> _Pair:
         """v = √W P X weights, and Xᵀ √W v. Class means of scores are known before: scores of class means."""
-        class_scores = weights @ means
-        vector = np.empty_like(root)
+        class_scores = weights @ self.means
+        vector = np.empty_like(self.root)
 
         def row_step(rows: slice, scores: Array, score_var: Array | None) -> tuple[Array, Array | None]:
-            within = scores - class_scores[table.codes[rows]]
-            vector[rows] = root[rows] * within
-            return weight[rows] * within, None
+            within = scores - class_scores[self.table.codes[rows]]
+            vector[rows] = self.root[rows] * within
+            return self.weight[rows] * within, None
 
-        return _Pair(vector, x.sweep(weights, None, row_step).slopes)
+        return _Pair(vector, self.x.sweep(weights, None, row_step).slopes)
 
-    # The sum of a sample's columns: like a vector at random, it has its share of every direction; unlike that
-    # it moves with the samples, and does not mind the order of columns.
-    start = image(used.astype(np.float64))
-    if start.length <= rounding * np.sqrt(total * n_used):
-        # Samples of one sum. They differ still along the mean that is farthest from that of all.
-        farthest = int(np.argmax(np.square(means).sum(axis=0)))
-        start = image(means[:, farthest] * used)
-    precision = np.divide(1.0 / n_used, within_var, out=np.zeros(used.size), where=used)
-    largest = _largest_eigenvalue(lambda back: image(precision * back), start, rounding)
-    return largest / float(total / freedom * (1.0 + np.sqrt(freedom / n_used)) ** 2)
+    def direction(self) -> Array:
+        """The difference of two class means, sharpened, of unit length in the metric V; or zero."""
+        weights = self.precision * (self.means[:, 1] - self.means[:, 0])
+        for _ in range(SHARPENED):
+            weights = self.precision * self._image(weights).back
+            weights /= np.max(np.abs(weights), initial=np.finfo(float).tiny)
+        length = np.sqrt(np.sum(weights[self.used] ** 2 / self.precision[self.used]))
+        return np.asarray(weights / max(float(length), np.finfo(float).tiny))
+
+    def along(self, direction: Array) -> tuple[float, float]:
+        """The tails of samples, by their kurtosis, and how far apart classes are, both in standard errors."""
+        scores, share = np.asarray(self.x.scores(direction), dtype=np.float64), self.weight / self.total
+        variance = float(share @ scores**2)
+        if variance <= 0:
+            return 0.0, 0.0
+        tails = (share @ scores**4 / variance**2 - 3.0) / np.sqrt(24.0 / self.total)
+        gap = self.table.class_weight @ np.square(direction @ self.means) / variance
+        return float(tails), float(np.sqrt(gap))
 
 
 class _Pair(NamedTuple):

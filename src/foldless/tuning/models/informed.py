@@ -43,7 +43,7 @@ from foldless.beliefs import Array
 from foldless.problem import Outcome
 from foldless.solvers.background_ep import FACTOR_DTYPE
 from foldless.solvers.gaussian_layer import Tiles
-from foldless.solvers.kernel_ep import KernelFits, kernel_ep
+from foldless.solvers.label_ep import KernelFits, kernel_ep
 from foldless.tuning.plan import Recipe
 from foldless.tuning.portfolio import Model, Scores, Weights, channel_of
 from foldless.tuning.record import Recorder, Run

@@ -23,6 +23,7 @@ from foldless.problem import Outcome, Solution
 from foldless.solvers import EP, GAMP, Stopping
 from foldless.solvers.base import Solver
 from foldless.solvers.coordinates import Coordinates
+from foldless.solvers.label_ep import ridge_ep
 from foldless.solvers.multinomial_ridge import (
     ROUGH_TOLERANCE,
     leave_groups_out,
@@ -31,7 +32,6 @@ from foldless.solvers.multinomial_ridge import (
     leave_one_out_in_sets,
     multinomial_ridge,
 )
-from foldless.solvers.ridge_ep import ridge_ep
 from foldless.tuning.plan import (
     ALONG_OWN,
     IN_SETS,

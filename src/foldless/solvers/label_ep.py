@@ -1,14 +1,22 @@
-"""Expectation propagation for many Gaussian priors at once, in kernels of samples by samples.
+"""Expectation propagation under Gaussian priors, where only labels have sites.
 
-With a Gaussian prior the weights need no sites, and everything a label can see of X and the prior is the
-kernel  K = X diag(prior variances) Xᵀ.  A model is then a matrix of M x M, and many models of the same data
-(other variances, other scales) are fitted together, one iteration costing O(M³) each whatever the number of
-features. With label sites of precision T and shift ν, and prior mean m of the scores,
+**In kernels of samples by samples**, for many priors at once: everything a label can see of X and the prior
+is the kernel  K = X diag(prior variances) Xᵀ.  A model is then a matrix of M x M, and many models of the same
+data (other variances, other scales) are fitted together, one iteration costing O(M³) each whatever the number
+of features. With label sites of precision T and shift ν, and prior mean m of the scores,
 
     W = (K + T⁻¹)⁻¹ = T^½ (I + T^½ K T^½)⁻¹ T^½,   dual weights  r = ν - W (m + K ν),
 
 the weights are  diag(prior variances) Xᵀ r,  a score of a new sample has mean  m* + kᵀ r  and variance
 k** - kᵀ W k  with k its kernel to the training samples.
+
+**In columns**, for ridges of more samples than columns: under the prior N(0, 1) on the weights of scaled
+columns B (samples, r) an iteration is one matrix of r x r,
+
+    A = I + Bᵀ T B = L Lᵀ,    weights  A⁻¹ Bᵀ ν,    variances of scores  |L⁻¹ b|².
+
+Sites of a neighbouring prior are a start. There matrices are in single precision: averages of ridges need no
+more digits than the leave-one-out loss that weighs them.
 """
 
 from __future__ import annotations
@@ -18,9 +26,9 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import lapack
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, lapack, solve_triangular
 
-from foldless.beliefs import Array
+from foldless.beliefs import Array, Response
 from foldless.channels.base import Channel
 from foldless.solvers.message_passing import SETTLED_SCORE
 
@@ -32,6 +40,9 @@ FIRST_STEP, SMALLEST_STEP, SHORTER, LONGER = 0.7, 0.05, 0.6, 1.15
 TURNED = -0.3
 # Label sites keep this share of their cavity's precision at least, and leave as much: so T has an inverse.
 LEAST_SHARE = 1e-10
+# The same in single precision.
+LEAST_RIDGE_SHARE = 1e-6
+RIDGE_MAX_ITER = 60
 FIRST_PRECISION = 1e-3
 
 
@@ -89,13 +100,7 @@ def kernel_ep(
             size = np.sqrt(mean**2 @ share)
             done = np.sqrt(move**2 @ share) <= TOLERANCE * (size + SETTLED_SCORE) * step[:, 0]
             if move_before is not None:
-                turn = np.sum(move * move_before, axis=1, keepdims=True)
-                turned = turn < TURNED * np.sqrt(
-                    np.sum(move**2, axis=1, keepdims=True) * np.sum(move_before**2, axis=1, keepdims=True)
-                )
-                step = np.where(
-                    turned, np.maximum(SHORTER * step, SMALLEST_STEP), np.minimum(LONGER * step, 1.0)
-                )
+                step = _next_step(step, move, move_before)
             move_before = move
         ended = done | (n_iter == MAX_ITER) | ~np.isfinite(mean).all(axis=1)
         if ended.any():
@@ -118,12 +123,26 @@ def kernel_ep(
         cavity_var = 1.0 / cavity_precision
         cavity_mean = mean + lost * (precision * mean - shift) * cavity_var
         response = channel.respond(cavity_mean, cavity_var, np.broadcast_to(labels, mean.shape))
-        curvature = np.clip(response.curvature, LEAST_SHARE / cavity_var, (1 - LEAST_SHARE) / cavity_var)
-        wanted = curvature / (1.0 - cavity_var * curvature)
-        wanted_shift = cavity_mean * wanted + response.slope * (1.0 + cavity_var * wanted)
+        wanted, wanted_shift = _wanted_sites(response, cavity_mean, cavity_var, LEAST_SHARE)
         precision = precision + step * (wanted - precision)
         shift = shift + step * (wanted_shift - shift)
     return fits
+
+
+def _next_step(step: Array, move: Array, move_before: Array) -> Array:
+    """Shorter where scores turn back, else longer, up to 1; samples are the last axis."""
+    turn, length, before = (
+        np.sum(product, axis=-1, keepdims=True) for product in (move * move_before, move**2, move_before**2)
+    )
+    turned = turn < TURNED * np.sqrt(length * before)
+    return np.where(turned, np.maximum(SHORTER * step, SMALLEST_STEP), np.minimum(LONGER * step, 1.0))
+
+
+def _wanted_sites(response: Response, mean: Array, var: Array, least_share: float) -> tuple[Array, Array]:
+    """Precisions and shifts that explain the response at cavities of these moments."""
+    curvature = np.clip(response.curvature, least_share / var, (1 - least_share) / var)
+    precision = curvature / (1.0 - var * curvature)
+    return precision, mean * precision + response.slope * (1.0 + var * precision)
 
 
 def dual_weights(
@@ -146,3 +165,82 @@ def dual_weights(
     dual = label_shift - np.matmul(half.transpose(0, 2, 1), of_through)[:, :, 0]
     mean = prior_scores + np.matmul(kernels, dual[:, :, np.newaxis])[:, :, 0]
     return dual, half, mean, retained
+
+
+# ---------------------------------------------------------------------- in columns
+
+
+class RidgeEP(NamedTuple):
+    """Posterior moments of the weights, and of every score without its label."""
+
+    weights: Array  # (r,)
+    weight_var: Array  # (r,)
+    left_out_mean: Array  # (samples,)
+    left_out_var: Array
+    sites: tuple[Array, Array]  # T and ν of a row
+    converged: bool
+    n_iter: int
+
+
+def ridge_ep(
+    basis: Array,
+    labels: Array,
+    sample_weight: Array,
+    left_out: Array,
+    channel: Channel,
+    start: tuple[Array, Array] | None = None,
+) -> RidgeEP:
+    """Labels are -1 and +1; `left_out` is the weight that leaving a sample out takes, `start` are sites."""
+    single, share = basis.astype(np.float32), sample_weight / sample_weight.sum()
+    precision, shift = start or (np.full(labels.size, FIRST_PRECISION), np.zeros(labels.size))
+    one_row = np.minimum(sample_weight, 1.0)
+    before = move_before = None
+    step: Array = np.ones(1)
+    converged = False
+    for n_iter in range(1, RIDGE_MAX_ITER + 1):
+        weights, lower, spread = _posterior(single, sample_weight * precision, sample_weight * shift)
+        mean = basis @ weights
+        if before is not None:
+            move, size = mean - before, np.sqrt(mean**2 @ share)
+            if move_before is not None:
+                step = _next_step(step, move, move_before)
+            converged = bool(np.sqrt(move**2 @ share) <= TOLERANCE * (size + SETTLED_SCORE) * step[0])
+            move_before = move
+        if converged or n_iter == RIDGE_MAX_ITER or not np.isfinite(mean).all():
+            break
+        before = mean
+        at, var = _without(mean, spread, precision, shift, sample_weight, one_row)
+        response = channel.respond(at, var, labels)
+        wanted, wanted_shift = _wanted_sites(response, at, var, LEAST_RIDGE_SHARE)
+        precision = precision + step * (wanted - precision)
+        shift = shift + step * (wanted_shift - shift)
+    half = np.tril(lapack.get_lapack_funcs("trtri", (lower,))(lower, lower=1)[0])
+    weight_var = np.einsum("ij,ij->j", half, half, dtype=np.float64)
+    left = _without(mean, spread, precision, shift, sample_weight, left_out)
+    return RidgeEP(weights, weight_var, *left, (precision, shift), converged, n_iter)
+
+
+def _posterior(basis: Array, precision: Array, shift: Array) -> tuple[Array, Array, Array]:
+    """Mean weights, L, and the variances of scores."""
+    # Of one array with itself only a triangle is computed.
+    scaled = basis * np.sqrt(precision).astype(basis.dtype)[:, np.newaxis]
+    inner = scaled.T @ scaled
+    inner.flat[:: inner.shape[0] + 1] += 1.0
+    try:
+        lower, _ = cho_factor(inner, lower=True, overwrite_a=True, check_finite=False)
+    except LinAlgError:
+        if basis.dtype == np.float64:
+            raise
+        return _posterior(basis.astype(np.float64), precision, shift)
+    weights = cho_solve((lower, True), basis.T @ shift.astype(basis.dtype), check_finite=False)
+    half = solve_triangular(lower, basis.T, lower=True, check_finite=False)
+    return weights.astype(np.float64), lower, np.einsum("rm,rm->m", half, half, dtype=np.float64)
+
+
+def _without(
+    mean: Array, spread: Array, precision: Array, shift: Array, sample_weight: Array, lost: Array
+) -> tuple[Array, Array]:
+    """Scores without `lost` of a sample's weight: mean and variance."""
+    rest = np.maximum(1.0 - spread * sample_weight * precision, LEAST_RIDGE_SHARE) / spread
+    var = 1.0 / (rest + (sample_weight - lost) * precision)
+    return mean + lost * (precision * mean - shift) * var, var
