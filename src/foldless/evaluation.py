@@ -25,6 +25,7 @@ from scipy.stats import rankdata
 from foldless.beliefs import Array
 from foldless.operators import Operator
 from foldless.registry import registered
+from foldless.solvers.solve import damped_newton
 
 TAIL = 0.025
 NORMAL_95 = 1.959964
@@ -35,7 +36,8 @@ MOST_PRODUCTS = 4_000_000
 PIECE_BYTES = 1 << 19
 # Calibration slopes beyond ten are all alike: labels are never missed.
 SLOPE_SPREAD = 10.0
-NEWTON_STEPS = 50
+# Newton's method, to a decrement in log likelihood.
+NEWTON_STEPS, NEWTON_TOLERANCE = 50, 1e-14
 
 
 @registered("interval/limits")
@@ -131,28 +133,26 @@ def calibration_slope(log_proba: Array, code: NDArray[np.intp], weight: Array) -
     # Far out a class that is ruled out would be an infinite slope's whole evidence.
     x = np.maximum(log_proba, -50.0)
     x = x - x.mean(axis=1, keepdims=True)
-    indicator, at = np.eye(n_classes)[code], np.append(np.zeros(n_classes), 1.0)
+    indicator, middle = np.eye(n_classes)[code], np.append(np.zeros(n_classes), 1.0)
     # Columns of the design, (samples, classes, parameters).
     design = np.concatenate([np.broadcast_to(np.eye(n_classes), (*x.shape, n_classes)), x[..., None]], axis=2)
-    middle = at.copy()
 
     def loss(at: Array) -> float:
         own = np.sum(indicator * log_softmax(design @ at, axis=1), axis=1)
         return float(0.5 * np.sum((at - middle) ** 2) / SLOPE_SPREAD**2 - weight @ own)
 
-    for _ in range(NEWTON_STEPS):
+    def expand(at: Array) -> tuple[Array, Array, Array]:
         share = softmax(design @ at, axis=1)
         slope = np.einsum("m,mk,mkp->p", weight, share - indicator, design) + (at - middle) / SLOPE_SPREAD**2
         centred = design - np.einsum("mk,mkp->mp", share, design)[:, np.newaxis]
         curvature = np.einsum("m,mk,mkp,mkq->pq", weight, share, centred, centred)
         curvature[np.diag_indices_from(curvature)] += SLOPE_SPREAD**-2
-        step, before = -np.linalg.solve(curvature, slope), loss(at)
-        while loss(at + step) > before and np.max(np.abs(step)) > 1e-8:
-            step /= 2
-        at = at + step
-        if np.max(np.abs(step)) <= 1e-8:
-            break
-    return float(at[-1]), float(np.sqrt(np.linalg.inv(curvature)[-1, -1]))
+        return slope, -np.linalg.solve(curvature, slope), curvature
+
+    best = damped_newton(
+        loss, lambda at: expand(at)[:2], middle, tolerance=NEWTON_TOLERANCE, max_iter=NEWTON_STEPS
+    ).at
+    return float(best[-1]), float(np.sqrt(np.linalg.inv(expand(best)[2])[-1, -1]))
 
 
 # ---------------------------------------------------------------------------------------- chance

@@ -8,8 +8,17 @@ from numpy.testing import assert_allclose
 from scipy.special import expit, log_expit, log_softmax
 
 from foldless.channels import FlippedLabels, Logistic
-from foldless.tuning.models.base import Model, Scores, Weights
-from foldless.tuning.portfolio import PSEUDO_SAMPLES, jackknifed, mixed, scale_of, stacked, stacking_weights
+from foldless.tuning.portfolio import (
+    PSEUDO_SAMPLES,
+    Model,
+    Scores,
+    Weights,
+    jackknifed,
+    mixed,
+    scale_of,
+    stacked,
+    stacking_weights,
+)
 from foldless.tuning.table import LeftOut, survey
 from reference.planned import table_of
 

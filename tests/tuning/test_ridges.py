@@ -16,8 +16,7 @@ from sklearn.preprocessing import StandardScaler
 from foldless import SparseClassifier
 from foldless.problem import Outcome
 from foldless.tuning.models import sparse as sparse_model
-from foldless.tuning.models.newton_ridges import newton_ridges
-from foldless.tuning.models.ridges import ridges, searched
+from foldless.tuning.models.ridges import newton_ridges, ridges, searched
 from foldless.tuning.plan import SEARCHED_RIDGES, DensePlan
 from foldless.tuning.record import DIAGONAL_COVARIANCES, FELL_BACK, Recorder
 from foldless.tuning.table import survey

@@ -109,7 +109,7 @@ QUICK = Sizes(
 
 
 def main(argv: Sequence[str] | None = None) -> Path:
-    parser = common.options(__doc__ or "", trials=0)
+    parser = common.options(__doc__ or "", trials=0)  # of the colon data the first splits; 0: all 200
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--methods", nargs="+", choices=tuple(METHODS), default=tuple(METHODS))
     add_data_option(parser, ["colon.npz"])
@@ -126,7 +126,7 @@ def main(argv: Sequence[str] | None = None) -> Path:
         "dynamics": dynamics(sizes),
         "loo": leave_one_out(sizes),
         "forms": forms(sizes),
-        "colon": colon(sizes, None if args.quick else args.data, args.methods),
+        "colon": colon(sizes, None if args.quick else args.data, args.methods, args.trials or None),
     }
     with common.Results(folder, COLUMNS) as results:
         for row in kept:
@@ -320,6 +320,7 @@ METHODS: dict[str, Callable[[Array, Array], Any]] = {
     "pruned, whitened, κ = 0.4": pruned(noise=0.4, whiten="components"),
     "pruned, whitened features, κ = 0.4": pruned(noise=0.4, whiten="features"),
     "pruned, whitened": pruned(whiten="components"),
+    "PrunedBayesClassifier()": lambda X, y: PrunedBayesClassifier().fit(X, y),
     "RVM": lambda X, y: OnSphere(RVMClassifier(kernel="linear")).fit(X, y),
     "LDA": lambda X, y: OnSphere(LinearDiscriminantAnalysis()).fit(X, y),
 }

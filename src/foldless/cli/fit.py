@@ -29,6 +29,7 @@ def fit(
     learning_curve: Annotated[
         bool, typer.Option("--learning-curve", help="Also say what more samples would bring (seconds).")
     ] = False,
+    panel: options.Panel = None,
     labels: Annotated[
         Path | None,
         typer.Option(
@@ -61,28 +62,33 @@ def fit(
 ) -> None:
     """Find the features that tell classes apart, and learn to classify with them.
 
-    Writes model.safetensors, features.tsv, predictions.tsv (leave-one-out), report.html and run.json. A table
-    that does not fit into memory stays on disk, if its format allows.
+    Writes model.safetensors, features.tsv, predictions.tsv (leave-one-out), report.html and run.json; with
+    --panel also panel.safetensors (a model of the panel's columns alone), panel.tsv (its members, and what
+    could stand in), panel_sizes.tsv and panel.png (errors against sizes). A table that does not fit into
+    memory stays on disk, if its format allows.
 
     \b
     Example:
       foldless fit expression.csv --target tissue --ignore batch --out results
+      foldless fit expression.csv --target tissue --panel 5,10,20
       foldless fit big.parquet --target tissue --dask tcp://scheduler:8786
     """
     if labels is None:
         options.check_target(table, target)
     if dask is not None:
-        _check_for_cluster(learning_curve=learning_curve, labels=labels, stream=stream)
+        _check_for_cluster(learning_curve=learning_curve, panel=panel, labels=labels, stream=stream)
+    sizes = options.panel_sizes(panel)
     with exit_codes() as terminal, ExitStack() as until_done:
         with terminal.status("Starting"):
             from threadpoolctl import threadpool_limits
 
             from foldless.runs import printing, results
             from foldless.runs.cluster import connected, read_on_workers
-            from foldless.runs.fit import check_curve_is_known, fit_table, learning_curve_of
+            from foldless.runs.fit import check_curve_is_known, fit_table, learning_curve_of, with_panel
             from foldless.runs.output_paths import default_folder, free_folder
             from foldless.runs.streaming import read_or_stream
-        folder = free_folder(out or default_folder(table), results.RESULTS, force=force)
+        names = results.RESULTS if sizes is None else (*results.RESULTS, *results.PANEL_RESULTS)
+        folder = free_folder(out or default_folder(table), names, force=force)
         start = time.perf_counter()
         with terminal.status("Reading"):
             asked = options.roles(target, covariates, groups, samples, ignore)
@@ -101,6 +107,9 @@ def fit(
             run = fit_table(
                 read, model=model.value, fdr=fdr, seed=seed, checkpoint=checkpoint, watch=Progress(status)
             )
+            if sizes is not None:
+                status.update("Looking for a panel")
+                run = with_panel(run, sizes)
         curve = None
         if learning_curve:
             with terminal.status("Extrapolating"):
@@ -113,9 +122,14 @@ def fit(
             raise typer.Exit(ExitCode.NOT_CONVERGED)
 
 
-def _check_for_cluster(*, learning_curve: bool, labels: Path | None, stream: bool) -> None:
+def _check_for_cluster(*, learning_curve: bool, panel: str | None, labels: Path | None, stream: bool) -> None:
     """Options that need the table here, or say where else it is."""
-    given = {"--learning-curve": learning_curve, "--labels": labels is not None, "--stream": stream}
+    given = {
+        "--learning-curve": learning_curve,
+        "--panel": panel is not None,
+        "--labels": labels is not None,
+        "--stream": stream,
+    }
     for option, is_given in given.items():
         if is_given:
             raise typer.BadParameter(f"{option} needs the table on this machine; do without it, or --dask.")

@@ -50,6 +50,14 @@ Seed = Annotated[
 Threads = Annotated[
     int, typer.Option(help="Threads to use. A fit needs one; more help where models are compared.", min=1)
 ]
+Panel = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZES",
+        help="Also look for the few features that would do: sizes to try, such as 5,10,20, or 'auto'.",
+        show_default=False,
+    ),
+]
 Dask = Annotated[
     str | None,
     typer.Option(
@@ -67,6 +75,18 @@ MaxMemory = Annotated[
     float | None,
     typer.Option(help="Gigabytes that may be used; most of what is free by default.", min=0, metavar="GB"),
 ]
+
+
+def panel_sizes(panel: str | None) -> list[int] | str | None:
+    """As `PanelClassifier` takes them."""
+    if panel is None or panel == "auto":
+        return panel
+    sizes = [part.strip() for part in panel.split(",")]
+    if not all(part.isdecimal() and int(part) > 0 for part in sizes):
+        raise typer.BadParameter(
+            f"--panel is {panel!r}; it needs 'auto', or sizes from 1 on such as 5,10,20."
+        )
+    return [int(part) for part in sizes]
 
 
 def roles(

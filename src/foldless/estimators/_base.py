@@ -18,8 +18,8 @@ from sklearn.utils.validation import check_is_fitted
 from foldless.beliefs import Array
 from foldless.channels import Channel, FlippedLabels
 from foldless.estimators._account import Account, component_name, left_out_words, parameters
-from foldless.estimators._checkpoint import checkpointed
 from foldless.estimators._feature_table import feature_table
+from foldless.estimators._resuming import checkpointed
 from foldless.estimators._scikit_learn import (
     SampleWeights,
     SelectingClassifier,
@@ -207,11 +207,13 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
         Returns
         -------
         pandas.DataFrame
-            ``difference``: between class means, in standard deviations within classes (of several classes
-            the largest); ``p``: of that, by the t test (F test of several classes); ``q``: the false
-            discovery rate at which the feature would be reported [Benjamini and Hochberg 1995]; ``auc``: the
-            probability that a value of the second class is the larger one (of several classes, that of the
-            class which is told best from all others). These are of the feature by itself. ``inclusion``:
+            ``change``: between class means, in the units of X (a log fold change where X are logarithms; of
+            several classes the largest); ``difference``: the same in standard deviations within classes;
+            ``p``: of that, by the t test (F test of several classes); ``q``: the false discovery rate at
+            which the feature would be reported [Benjamini and Hochberg 1995]; ``auc``: the probability that
+            a value of the second class is the larger one (of several classes, that of the class which is
+            told best from all others). These are of the feature by itself, and all but ``auc`` at equal
+            values of the `always_keep` columns, which have none. ``inclusion``:
             the probability that it has an effect of its own beside all others; ``selected``: at the false
             discovery rate `fdr`; ``effect``, ``effect_lower``, ``effect_upper``: log-odds per standard
             deviation in the same model, with an interval of 95 %, of several classes for each;

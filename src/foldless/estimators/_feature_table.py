@@ -39,7 +39,13 @@ def feature_table(
     if X is not None:
         sums, area = _looked_at(model, X, y, sample_weight)
     if sums is not None:
-        columns |= {"difference": sums.difference, "p": sums.p_value, "q": q_values(sums.p_value)}
+        # Covariates are what others are tested beside, and no candidates.
+        tested = np.ones(model.n_features_in_)
+        tested[model._always_kept] = np.nan
+        p, q = tested * sums.p_value, tested.copy()
+        q[tested == 1.0] = q_values(p[tested == 1.0])
+        change = tested * sums.change * model._scale
+        columns |= {"change": change, "difference": tested * sums.difference, "p": p, "q": q}
     if area is not None:
         columns["auc"] = area
     columns |= {"inclusion": model.inclusion_probability_, "selected": model._selected()}
@@ -75,5 +81,5 @@ def _looked_at(
         raise ValueError(f"y has the classes {list(classes)}; the model knows {list(model.classes_)}.")
     weight = sample_weights(targets, sample_weight, None, classes).counted
     standardized = Standardized.fit(operator, weight)
-    found = class_sums(standardized, code, weight, classes.size)
+    found = class_sums(standardized, code, weight, classes.size, model._always_kept)
     return found, areas(operator, code, classes.size, weight)

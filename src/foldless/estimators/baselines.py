@@ -27,7 +27,7 @@ from foldless.estimators._summary import AS_THEY_ARE, STANDARDISED, KernelBasis,
 from foldless.estimators.smlr import SMLRClassifier
 from foldless.kernels import one_blas_thread
 from foldless.registry import registered
-from foldless.solvers.newton import damped_newton
+from foldless.solvers.solve import damped_newton
 
 # A basis function whose prior precision has grown this far beyond the data's is out [Tipping 2001].
 PRUNED_PRECISION = 1e9

@@ -20,18 +20,18 @@ from foldless.estimators._base import (
     checked_stopping,
     kept_positions,
 )
+from foldless.estimators._resuming import warmly
 from foldless.estimators._scikit_learn import SampleWeights, sample_weights, training_data
 from foldless.estimators._summary import Summary
-from foldless.estimators._warm import warmly
 from foldless.priors import OverBackground, SupportsInclusion
 from foldless.registry import registered
 from foldless.selection import CredibleSet, credible_sets
-from foldless.selection.marginal import ClassSums
+from foldless.selection.marginal import ClassSums, class_sums
 from foldless.solvers import GAMP
 from foldless.tuning.fit import Choices, Fit
-from foldless.tuning.models.base import weights_of
 from foldless.tuning.path import Result, fit_table
 from foldless.tuning.plan import Plan, plan
+from foldless.tuning.portfolio import weights_of
 from foldless.tuning.record import GROUPS_NOT_LEFT_OUT, Flag, Recorder
 from foldless.tuning.table import Layout, Survey, Table, survey
 
@@ -204,6 +204,9 @@ class SparseClassifier(MessagePassingClassifier):
     def _fit_table(self, table: Table, choices: Choices, recorder: Recorder) -> Result:
         found = survey(table)
         self._class_sums = ClassSums(found.class_means, table.class_weight)
+        if kept := table.layout.always_kept:
+            columns, counted = table.standardized, table.sample_weight
+            self._class_sums = class_sums(columns, table.codes, counted, table.n_classes, kept)
         planned = self._planned(found, choices, table.left_out.group is not None)
         if planned.left_out == "samples" and table.left_out.group is not None:
             warnings.warn(f"{type(self).__name__}: {GROUPS_NOT_LEFT_OUT.text}", UserWarning, stacklevel=3)
@@ -232,7 +235,9 @@ class SparseClassifier(MessagePassingClassifier):
         # The joint posterior of twins also corrects the probability of each of them.
         assert isinstance(prior, SupportsInclusion)
         inclusion = prior.inclusion_probability(posterior.cavity_mean, posterior.cavity_var)
-        found = credible_sets(solution.problem, solution.state.all_sites, inclusion)
+        state = solution.state
+        tiles = state.all_tiles(solution.problem)
+        found = credible_sets(solution.problem, state.all_sites, inclusion, tiles=tiles)
         self.credible_sets_ = list(found.sets)
         refined = np.where(table.free, found.inclusion[: table.free.size], self.inclusion_probability_)
         self.inclusion_probability_ = refined.astype(table.standardized.dtype)

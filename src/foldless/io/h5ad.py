@@ -17,7 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from foldless.io.budget import check_size
+from foldless.io.budget import NAME_BYTES, check_size
 from foldless.io.extras import needs
 from foldless.io.matrix import table_of
 from foldless.io.names import printable
@@ -27,6 +27,8 @@ from foldless.io.table import BadTable, Roles, Table, check_present, readable_as
 HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 REMEDY = "Write it again with adata.write_h5ad."
 BY_COLUMNS = "csc_matrix"
+# What is read: layers, embeddings and notes can be larger than all of it.
+PARTS = ("X", "obs", "var")
 
 
 def read_h5ad(path: Path, roles: Roles, *, budget: float) -> Table:
@@ -34,10 +36,9 @@ def read_h5ad(path: Path, roles: Roles, *, budget: float) -> Table:
     with needs("anndata", "anndata", "to read .h5ad files"):
         import anndata
     _check_claims(path, budget)
-    # A reader's advice to its users is not for ours.
-    with readable_as(path, "AnnData", REMEDY), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return table_of_anndata(path, anndata.read_h5ad(path), roles)
+    with readable_as(path, "AnnData", REMEDY), opened_hdf5(path) as file:
+        parts = {name: _element(file[name]) for name in PARTS}
+        return table_of_anndata(path, anndata.AnnData(**parts), roles)
 
 
 def table_of_anndata(path: Path, adata: Any, roles: Roles, X: Any = None) -> Table:
@@ -86,8 +87,10 @@ def _check_claims(path: Path, budget: float) -> None:
             raise BadTable(path, "this is no HDF5 file, or a damaged one.", REMEDY)
     with readable_as(path, "HDF5", REMEDY), opened_hdf5(path) as file:
         check_is_anndata(path, file)
-        sizes: list[float] = []
-        file.visititems(lambda _, item: sizes.append(_size(item)))
+        sizes = [_size(file[name]) for name in PARTS]
+        for name in PARTS:
+            if hasattr(file[name], "visititems"):
+                file[name].visititems(lambda _, item: sizes.append(_size(item)))
     check_size(path, sum(sizes), budget, "arrays")
 
 
@@ -98,15 +101,37 @@ def opened_hdf5(path: Path) -> Any:
 
 
 def check_is_anndata(path: Path, file: Any) -> None:
-    if not all(name in file for name in ("X", "obs", "var")):
-        raise BadTable(path, "there is no X, obs and var: this is no AnnData.", REMEDY)
+    for name in PARTS:
+        if file.get(name, getlink=True, default=None) is None:
+            raise BadTable(path, "there is no X, obs and var: this is no AnnData.", REMEDY)
+        _check_within(path, file, name)
+
+
+def _check_within(path: Path, group: Any, name: str) -> None:
+    """Refuse what lies in another file: its sender may not be allowed to read what the reader is."""
+    import h5py
+
+    leaves = isinstance(group.get(name, getlink=True), h5py.ExternalLink)
+    item = None if leaves else group[name]
+    if isinstance(item, h5py.Dataset):
+        leaves = bool(item.external) or (
+            item.is_virtual and any(part.file_name != "." for part in item.virtual_sources())
+        )
+    if leaves:
+        remedy = "Write it again with adata.write_h5ad, which puts everything into one file."
+        raise BadTable(path, f"{printable(name)!r} lies in another file.", remedy)
+    if isinstance(item, h5py.Group):
+        for below in item:
+            _check_within(path, item, below)
 
 
 def _size(item: Any) -> float:
     shape, dtype = getattr(item, "shape", None), getattr(item, "dtype", None)
     if shape is None or dtype is None:
         return 0.0
-    return float(np.prod([float(n) for n in shape])) * float(dtype.itemsize)
+    # Texts are pointers in the file and objects in memory.
+    width = NAME_BYTES if dtype.hasobject else dtype.itemsize
+    return float(np.prod([float(n) for n in shape])) * width
 
 
 class H5adRows(RowSource):

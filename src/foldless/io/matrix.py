@@ -21,6 +21,7 @@ from foldless.io.table import (
     check_present,
     class_labels,
     numbered,
+    readable_as,
 )
 
 MISSING_TEXTS = ("", "nan", "NaN", "None", "<NA>")
@@ -110,8 +111,7 @@ def read_labels(path: Path, column: str | None, n_rows: int) -> NDArray[Any]:
     """A column of a text table with a header, or a .npy with a label for each row, in the order of rows."""
     suffix = path.suffix.lower()
     if suffix == ".npy":
-        values = np.load(path, allow_pickle=False)
-        name = path.name
+        values, name = _vector(path), path.name
     elif suffix in DELIMITERS:
         values, name = _column(path, column, DELIMITERS[suffix])
     else:
@@ -125,6 +125,20 @@ def read_labels(path: Path, column: str | None, n_rows: int) -> NDArray[Any]:
             "One label for each row is needed, in the same order.",
         )
     return as_labels(path, values, name)
+
+
+def _vector(path: Path) -> NDArray[Any]:
+    with readable_as(path, ".npy", "Write it again with numpy.save."):
+        try:
+            stored = np.load(path, allow_pickle=False, mmap_mode="r")
+        except ValueError:
+            # NumPy's own message recommends what must not be done with files of others.
+            raise BadTable(
+                path,
+                "it holds Python objects, which are not read: they could run code. Or it is damaged.",
+                "Save labels as text or numbers: numpy.save(path, numpy.array(labels, dtype=str)).",
+            ) from None
+        return np.array(stored)
 
 
 def _column(path: Path, column: str | None, delimiter: str) -> tuple[NDArray[Any], str]:

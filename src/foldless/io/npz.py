@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from foldless.io.budget import check_size
+from foldless.io.budget import check_size, check_width
 from foldless.io.matrix import table_of
 from foldless.io.table import BadTable, Roles, Table, check_present, listed, readable_as
 
@@ -36,6 +36,7 @@ def read_npz(path: Path, roles: Roles, *, budget: float) -> Table:
     with readable_as(path, ".npz", REMEDY), np.load(path, allow_pickle=False) as stored:
         X = _matrix(path, stored, shapes, {*wanted, target})
         n_samples, n_features = X.shape
+        check_width(path, n_features, budget)
         one = {
             purpose: _vector(
                 path, stored[name], n_samples, f"the array {name!r}, named as {purpose},", "rows"

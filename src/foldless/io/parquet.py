@@ -6,7 +6,7 @@ of some 10 MB if memory is what matters.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +27,8 @@ REMEDY = "Copy it again, or write it again."
 ROWS_AT_ONCE = 4096
 # Names of columns can be long, but not that long; without limits a damaged file asks for gigabytes.
 LARGEST_TEXT, LARGEST_LIST = 100_000_000, 10_000_000
+# Of a label, a group or a sample. Stored once and repeated, a long text takes memory in every row.
+LONGEST_VALUE = 10_000
 
 
 def read_parquet(path: Path, roles: Roles, *, budget: float) -> Table:
@@ -70,7 +72,7 @@ class ParquetRows(RowSource):
             self._starts = np.concatenate([[0], np.cumsum(sizes)])
             # The column that names samples, be it that of the roles or one that the file has for it.
             self.names_column = None if layout.samples is None else header[layout.samples]
-            self.note_samples(replace(roles, samples=self.names_column), lambda name: _values(file, name))
+            self.note_samples(replace(roles, samples=self.names_column), lambda name: _values(path, name))
 
     @contextmanager
     def opened(self) -> Iterator[ReadRows]:
@@ -128,8 +130,8 @@ class ParquetRows(RowSource):
             block[:, place] = _numbers_of(self.path, batch.column(name), name, start)
 
 
-def opened_parquet(path: Path) -> Any:
-    """The file, to be used in a `with`."""
+def opened_parquet(path: Path, repeated: Sequence[str] = ()) -> Any:
+    """The file, to be used in a `with`; texts of the columns `repeated` are in memory once each."""
     with needs("pyarrow", "parquet", "to read Parquet files"):
         import pyarrow.parquet as pq
 
@@ -138,12 +140,24 @@ def opened_parquet(path: Path) -> Any:
         thrift_string_size_limit=LARGEST_TEXT,
         thrift_container_size_limit=LARGEST_LIST,
         page_checksum_verification=True,
+        read_dictionary=list(repeated),
     )
 
 
-def _values(file: Any, name: str) -> NDArray[Any]:
+def _values(path: Path, name: str) -> NDArray[Any]:
     """A column that is no feature, whole; what is missing is empty."""
-    values = ["" if value is None else value for value in file.read(columns=[name]).column(name).to_pylist()]
+    with opened_parquet(path, [name]) as file:
+        column = file.read(columns=[name]).column(name)
+    for chunk in column.chunks:
+        texts = chunk.dictionary if hasattr(chunk, "dictionary") else []
+        longest = max((len(text.as_buffer() or b"") for text in texts if text.is_valid), default=0)
+        if longest > LONGEST_VALUE:
+            raise BadTable(
+                path,
+                f"column {printable(name)!r} has a text of {longest} bytes.",
+                f"Labels, groups and names of samples may have {LONGEST_VALUE}: is it the right column?",
+            )
+    values = ["" if value is None else value for value in column.to_pylist()]
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
         return np.array(values)
     return np.array(values, dtype=object)

@@ -11,9 +11,9 @@ from foldless.plots.convergence import ConvergenceDisplay
 from foldless.plots.drawing import save
 from foldless.plots.heat_map import HeatMapDisplay
 from foldless.plots.inclusion import InclusionDisplay
-from foldless.plots.learning_curve import LearningCurveDisplay
 from foldless.plots.leave_one_out import LeaveOneOutDisplay
-from foldless.plots.planning import PlanDisplay
+from foldless.plots.panel import PanelDisplay
+from foldless.plots.planning import LearningCurveDisplay, PlanDisplay
 from foldless.plots.strips import StripDisplay
 from foldless.plots.weights import WeightDisplay
 
@@ -25,6 +25,7 @@ __all__ = [
     "InclusionDisplay",
     "LearningCurveDisplay",
     "LeaveOneOutDisplay",
+    "PanelDisplay",
     "PlanDisplay",
     "StripDisplay",
     "WeightDisplay",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 import time
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from foldless.estimators._summary import Summary, summary_of
+from foldless.estimators.panel import PanelClassifier
 from foldless.estimators.planning import learning_curve
 from foldless.io.journal import BadJournal
 from foldless.io.table import BadTable, Table, check_finite
@@ -34,6 +36,7 @@ class Run:
     model: Any
     seconds: float  # of the fit
     notes: tuple[str, ...]  # what the fit warned of
+    panel: PanelClassifier | None = None
 
     @property
     def converged(self) -> bool:
@@ -90,6 +93,17 @@ def fit_table(
     return Run(table, estimator, seconds, tuple(dict.fromkeys(notes)))
 
 
+def with_panel(run: Run, sizes: list[int] | str) -> Run:
+    """The run, with a panel of its model: the few features that would do."""
+    table, start = run.table, time.perf_counter()
+    panel = PanelClassifier(sizes, run.model, always_keep=table.covariate_positions or None)
+    with _names_apart():
+        panel.fit(table.X, table.labels(), groups=table.groups)
+    panel.feature_names_in_ = np.array(table.feature_names, dtype=object)
+    panel.feature_names_ = panel.feature_names_in_[panel.features_]
+    return replace(run, panel=panel, seconds=run.seconds + time.perf_counter() - start)
+
+
 def _check_wanted(table: Table, estimator: Any, name: str, checkpoint: Path | None) -> None:
     """Groups and covariates are promises: a model that cannot keep them is not fitted."""
     known, model = inspect.signature(type(estimator)).parameters, f"the model {name!r}"
@@ -129,10 +143,16 @@ def check_curve_is_known(table: Table, model: str) -> None:
 
 def learning_curve_of(run: Run) -> LearningCurve:
     """What more samples would bring, from half to four times as many."""
-    with warnings.catch_warnings():
-        # A sparse table has names, but no data frame to carry them.
-        warnings.filterwarnings("ignore", message="X does not have valid feature names")
+    with _names_apart():
         return learning_curve(run.model, run.table.X, run.table.labels())
+
+
+@contextmanager
+def _names_apart() -> Iterator[None]:
+    """A sparse table has names, but no data frame to carry them."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="X does not have valid feature names")
+        yield
 
 
 def _is_news(category: type[Warning]) -> bool:

@@ -44,7 +44,7 @@ from scipy.optimize import brentq
 from scipy.special import logsumexp, softmax
 
 from foldless.beliefs import Array
-from foldless.solvers.newton import damped_newton
+from foldless.solvers.solve import damped_newton
 
 # Newton's decrement, in nats of all samples together: far below what leave-one-out resolves.
 TOLERANCE = 1e-6

@@ -28,9 +28,8 @@ from foldless.tuning.class_means import (
     starting_prior,
     unblended,
 )
-from foldless.tuning.em import EM, checked_names, tunable_names
+from foldless.tuning.em import EM, SureRate, checked_names, tunable_names
 from foldless.tuning.record import Recorder, solver_name
-from foldless.tuning.sure import SureRate
 from foldless.tuning.table import Table, assembled, blocks_of, with_prior
 
 # Comparing generative weights by leave-one-out does not need the last digits of each fit.

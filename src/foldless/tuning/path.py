@@ -15,10 +15,8 @@ from foldless.beliefs import Array
 from foldless.problem import Outcome
 from foldless.solvers.screening import Screening
 from foldless.tuning.fit import SPARSE, Choices, Fit, fit_tuned
-from foldless.tuning.models.base import Model, class_frequencies, of_solution
 from foldless.tuning.models.informed import informed_ridges
-from foldless.tuning.models.newton_ridges import newton_ridges
-from foldless.tuning.models.ridges import States, ridges
+from foldless.tuning.models.ridges import States, newton_ridges, ridges
 from foldless.tuning.models.sparse import (
     CLASS_MEANS,
     SparseFits,
@@ -36,7 +34,15 @@ from foldless.tuning.plan import (
     Plan,
     Recipe,
 )
-from foldless.tuning.portfolio import Average, Portfolio, alone, stacked
+from foldless.tuning.portfolio import (
+    Average,
+    Model,
+    Portfolio,
+    alone,
+    class_frequencies,
+    of_solution,
+    stacked,
+)
 from foldless.tuning.record import (
     FELL_BACK,
     FELL_BACK_ON_BACKGROUND,
@@ -47,7 +53,6 @@ from foldless.tuning.record import (
     Record,
     Recorder,
 )
-from foldless.tuning.rows import parts_of
 from foldless.tuning.table import Table
 
 # Of a sparse model that is fitted to a part of the rows: predictions have settled long before weights have.
@@ -163,7 +168,7 @@ class _Path:
     def _from_some_rows(self) -> tuple[SparseFits, list[Model]] | None:
         """The fit of very many rows, from one of some of them; None if that may not be trusted."""
         table, sparse = self.table, self.plan.sparse
-        parts = parts_of(table, sparse.search_rows)
+        parts = table.parts(sparse.search_rows)
         sample = fit_sample(table, parts, sparse, self.choices, self.recorder)
         if sample is None:
             return None

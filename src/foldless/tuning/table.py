@@ -107,6 +107,19 @@ class LeftOut:
         return sums[self.group]
 
 
+class Parts(NamedTuple):
+    """Some of very many rows to search with before all are fitted, and as many others to check on.
+
+    What a search decides is a handful of numbers: how many features matter, how much, how many labels are
+    wrong, how far class means are to be trusted. Some ten thousand samples determine them far better than
+    needed, and give weights to start all samples from. The others, new to what was fitted to these, show
+    whether its leave-one-out is honest.
+    """
+
+    search: NDArray[np.intp]
+    check: NDArray[np.intp]
+
+
 @dataclass(frozen=True, eq=False)
 class Table:
     """Rows, what is known of each, and which columns there are."""
@@ -189,6 +202,18 @@ class Table:
             sample_weight=self.sample_weight[rows],
             left_out=self.left_out.of_rows(rows),
         )
+
+    def parts(self, n_rows: int) -> Parts:
+        """About `n_rows` rows drawn within each class, the same every time, and as many others."""
+        in_use = np.flatnonzero(self.sample_weight > 0)
+        rng = np.random.default_rng(0)
+        search, check = [], []
+        for code in range(self.n_classes):
+            of_class = rng.permutation(in_use[self.codes[in_use] == code])
+            share = max(round(n_rows * of_class.size / in_use.size), 1)
+            search.append(of_class[:share])
+            check.append(of_class[share : 2 * share])
+        return Parts(np.sort(np.concatenate(search)), np.sort(np.concatenate(check)))
 
     def in_units(self, unit: Array | None) -> Table:
         """The same columns counted in units, if any: each value is so many times as large."""

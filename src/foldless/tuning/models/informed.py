@@ -41,10 +41,11 @@ from numpy.typing import NDArray
 
 from foldless.beliefs import Array
 from foldless.problem import Outcome
+from foldless.solvers.background_ep import FACTOR_DTYPE
 from foldless.solvers.gaussian_layer import Tiles
-from foldless.solvers.kernel_ep import KernelFits, kernel_ep
-from foldless.tuning.models.base import Model, Scores, Weights, channel_of
+from foldless.solvers.label_ep import KernelFits, kernel_ep
 from foldless.tuning.plan import Recipe
+from foldless.tuning.portfolio import Model, Scores, Weights, channel_of
 from foldless.tuning.record import Recorder, Run
 from foldless.tuning.table import COVARIATE_VARIANCE, Table
 
@@ -137,6 +138,12 @@ class Penalised:
         rows: NDArray[np.bool_] | None = None,
     ) -> None:
         self._tiles, self.free, self._rows = tiles, free, rows
+
+    def gram(self) -> Array:
+        """X Xᵀ, which a background may have made already."""
+        assert isinstance(self._tiles, Tiles)
+        found = self._tiles.operator.gram(self.free.astype(np.float64), FACTOR_DTYPE)
+        return found if self._rows is None else found[np.ix_(self._rows, self._rows)]
 
     def __iter__(self) -> Iterator[tuple[Any, Array]]:
         for columns, whole in self._tiles:
@@ -248,6 +255,9 @@ class _Kernels:
     @classmethod
     def of(cls, columns: Penalised, contrasts: Contrasts, exponents: tuple[int, ...]) -> _Kernels:
         n_samples = contrasts.labels.size
+        if exponents == (0,):
+            n_columns = int(np.count_nonzero(columns.free))
+            return cls({0: columns.gram() / max(n_columns, 1)}, {}, {0: n_columns}, {})
         whole: dict[int, Array] = {a: np.zeros((n_samples, n_samples)) for a in exponents}
         apart = exponents if contrasts.one_by_one else ()
         left: dict[int, Array] = {a: np.zeros((n_samples, n_samples)) for a in apart if a}
@@ -361,24 +371,24 @@ class _Changed:
         """ΔK of some models times rows of values, one for each left-out sample."""
         kernels, recipes = self.kernels, [self.recipes[n] for n in models]
         out = -np.stack([own @ kernels.whole[r.exponent] for own, r in zip(values, recipes, strict=True)])
-        single, sums = values.astype(np.float32), values.sum(axis=3, keepdims=True, dtype=np.float32)
+        kinds, n_samples = values.shape[1:3]
+        single = values.astype(np.float32).reshape(-1, kinds * n_samples, n_samples)
+        sums = values.sum(axis=3, keepdims=True, dtype=np.float32)
         for _, tile in self.columns:
             for piece in _pieces(tile):
                 left = self.contrasts.without_groups(piece)
                 for n, recipe in enumerate(recipes):
                     power, middle = left.to_the_power(recipe.exponent)
                     variance = power / kernels.left_total[recipe.exponent].astype(np.float32)
-                    for kind, own in enumerate(single[n]):
-                        # D' (Xᵀ v - c' 1ᵀ v).
-                        slopes = own @ piece
-                        slopes -= middle * sums[n, kind]
-                        slopes *= variance
-                        out[n, kind] += slopes @ piece.T
-                        out[n, kind] -= np.einsum("ij,ij->i", slopes, middle)[:, np.newaxis]
-        return (
-            out
-            * np.array([recipe.score_variance for recipe in recipes])[:, np.newaxis, np.newaxis, np.newaxis]
-        )
+                    # D' (Xᵀ v - c' 1ᵀ v), of all kinds at once.
+                    slopes = (single[n] @ piece).reshape(kinds, -1, piece.shape[1])
+                    slopes -= middle * sums[n]
+                    slopes *= variance
+                    out[n] += (slopes.reshape(-1, piece.shape[1]) @ piece.T).reshape(out[n].shape)
+                    out[n] -= np.einsum("kij,ij->ki", slopes, middle)[:, :, np.newaxis]
+        for own, recipe in zip(out, recipes, strict=True):
+            own *= recipe.score_variance
+        return out
 
 
 def _by_groups(

@@ -25,11 +25,10 @@ from foldless.tuning.class_means import unblended
 from foldless.tuning.em import EM, tunable_names
 from foldless.tuning.fit import SPARSE, Choices, Fit, fit_some_rows, fit_tuned
 from foldless.tuning.integration import integrated, mixture_moments
-from foldless.tuning.models.base import Model, of_solution, weights_of
 from foldless.tuning.plan import EXPECTED_ACTIVE, HONEST_STANDARD_ERRORS, PLAIN_SLAB_VARIANCE, SparsePlan
+from foldless.tuning.portfolio import Model, of_solution, weights_of
 from foldless.tuning.record import Recorder
-from foldless.tuning.rows import Parts
-from foldless.tuning.table import Table, assembled, blocks_of, with_prior
+from foldless.tuning.table import Parts, Table, assembled, blocks_of, with_prior
 
 # EM moves every so many iterations of exact covariances.
 EM_PERIOD = 2
@@ -157,7 +156,7 @@ def _from_plain_parameters(
     exact = sparse.solver != "GAMP"
     solver: Solver[Any]
     if exact:
-        solver = EP() if sparse.solver == "EP" else BackgroundEP(exact_looks=True)
+        solver = EP(single=sparse.background > 0) if sparse.solver == "EP" else BackgroundEP(exact_looks=True)
     else:
         solver = GAMP(variances=sparse.variances)  # type: ignore[arg-type]
     problem = assembled(table, choices.channel, plain_prior(table, choices, sparse.background))

@@ -15,9 +15,9 @@ from foldless.priors import OverBackground
 from foldless.problem import Outcome
 from foldless.solvers import BackgroundEP, Stopping
 from foldless.tuning.fit import SPARSE, Choices, Fit
-from foldless.tuning.models.base import Model, channel_of, of_solution
 from foldless.tuning.models.sparse import PLAIN, SparseFits, fit_sparse, patient, plain_prior
 from foldless.tuning.plan import PATIENCE, RIDGE_MAX_ITER, DensePlan, SparsePlan
+from foldless.tuning.portfolio import Model, channel_of, of_solution
 from foldless.tuning.record import Recorder
 from foldless.tuning.table import Table, assembled, with_prior
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from itertools import product
 
 import numpy as np
@@ -11,13 +12,15 @@ from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
 from foldless.priors import Blocks, Gaussian, Laplace, OverBackground, Ridged, SpikeAndSlab
-from foldless.solvers import clusters as module
-from foldless.solvers.clusters import (
+from foldless.selection.credible_sets import (
     SpikesAndSlabs,
     all_configurations,
     spikes_and_slabs,
 )
 from foldless.solvers.gaussian_layer import JointCavity
+
+# The package has a function of the same name.
+module = import_module("foldless.selection.credible_sets")
 
 
 def linear_case(n_weights, seed, *, n_samples=25, slab_means=True):

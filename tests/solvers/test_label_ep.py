@@ -11,7 +11,7 @@ from foldless.operators import operator_from
 from foldless.priors import Gaussian
 from foldless.problem import Problem
 from foldless.solvers import EP, Stopping, solve
-from foldless.solvers.ridge_ep import ridge_ep
+from foldless.solvers.label_ep import ridge_ep
 
 
 def labelled(n_samples=200, n_columns=20, size=1.0, seed=0):
