@@ -296,7 +296,7 @@ def test_feature_table(data):
     assert with_data.auc.between(0, 1).all()
     assert np.corrcoef(with_data.auc, table.difference)[0, 1] > 0.9
     assert_array_equal(table.selected, full.get_support())
-    assert_allclose(table.effect, full.coef_[0] * X.std(axis=0), rtol=1e-6)
+    assert_allclose(table.effect, full.sparse_coef_[0] * X.std(axis=0), rtol=1e-6)
     assert (table.effect_lower <= table.effect).all()
     panel = PanelClassifier(3, full).fit(frame, y)
     in_panel = panel.feature_table()

@@ -199,6 +199,7 @@ def test_a_panel_has_files_of_its_own(name, tmp_path):
     assert "least angle regression" in result["method"][0]
     model = foldless.load(out / "panel.safetensors")
     assert model.coef_.shape[1] == len(model.feature_names_) <= 3
+    assert "A panel of 2 would do" in (out / "report.html").read_text(encoding="utf-8")
     assert (out / "panel.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -14,7 +14,6 @@ from sklearn.metrics import roc_auc_score
 from foldless.operators import Standardized, operator_from
 from foldless.selection.marginal import areas, class_sums, q_values
 from foldless.selection.panel import (
-    WEIGHT_VARIANCE,
     Target,
     divergence,
     least_angle_order,
@@ -66,7 +65,7 @@ def test_a_projection_maximises_what_it_says(n_classes):
     columns = standardized.columns([0, 1, 5])
     ratio = np.array([1.0, 2.0, 6.0])
     found = projected(columns, target, ratio)
-    variance = WEIGHT_VARIANCE * target.score_variance * ratio[:, np.newaxis] / 3.0
+    variance = target.score_variance / 3.0 * ratio[:, np.newaxis] / 3.0
     proba = np.exp(target.log_proba)
 
     def loss(flat):

@@ -39,6 +39,10 @@ STORAGE = {"accept_sparse": ("csr", "csc"), "accept_large_sparse": True, "dtype"
 INTEGERS = (np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32)
 # Of one number made of a row, relative to the largest: closer ones are compared column by column.
 NEARLY_EQUAL = 1e-6
+# In log-odds: what single precision cannot tell from a tie, also after integration over wide posteriors.
+NEAR_TIE = 1e-5
+# Of the heaviest sample. Nothing is learnt from less, and nobody has seen more.
+SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-12, 1e6
 TILED_STORAGE = STORAGE | {"dtype": (np.float64, np.float32, *INTEGERS)}
 
 
@@ -52,8 +56,14 @@ class Classifier(Saved, Summarised, ClassifierMixin, BaseEstimator):
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of each sample."""
         decision = self.decision_function(X)
-        two = decision.ndim == 1
-        return self.classes_[(decision > 0).astype(np.intp) if two else np.argmax(decision, axis=1)]
+        if decision.ndim == 1:
+            decision = np.column_stack([np.zeros_like(decision), decision])
+        first, second = np.partition(decision, -2, axis=1)[:, -2:].T[::-1]
+        # Rounding may leave a tie in probabilities and none here, or the other way round.
+        near = first - second < NEAR_TIE
+        if near.any() and hasattr(self, "predict_proba"):
+            decision = np.where(near[:, np.newaxis], self.predict_proba(X), decision)
+        return self.classes_[np.argmax(decision, axis=1)]
 
     def _encoded(self, y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
         """The classes, two or more, and the position of every label among them."""
@@ -268,6 +278,7 @@ def sample_weights(
     """
     weight = None if sample_weight is None else np.asarray(sample_weight)
     given = np.asarray(_check_sample_weight(weight, y, dtype=np.float64, ensure_non_negative=True))
+    _check_magnitude(given, "sample_weight")
     for label in classes:
         if not np.any(given[y == label] > 0):
             raise ValueError(
@@ -282,8 +293,20 @@ def sample_weights(
             f"class_weight={class_weight!r} gives a class a weight that is not positive and finite. "
             "Every class needs one above 0."
         )
+    counted = given * of_class
+    _check_magnitude(counted, "sample_weight times class_weight")
     # A class weight is no number of samples: errors are those of the samples that were given.
-    return _gathered(SampleWeights(given * of_class, given), y, rows)
+    return _gathered(SampleWeights(counted, given), y, rows)
+
+
+def _check_magnitude(weight: Array, what: str) -> None:
+    """Sums of squares of other weights overflow, or are lost in rounding."""
+    largest = float(weight.max())
+    if largest > LARGEST_WEIGHT or 0.0 < largest < SMALLEST_WEIGHT:
+        raise ValueError(
+            f"the largest {what} is {largest:g}, and a sample of weight w counts as w samples: it must lie "
+            f"between {SMALLEST_WEIGHT:g} and {LARGEST_WEIGHT:g}. Divide weights by their mean."
+        )
 
 
 def _gathered(weights: SampleWeights, y: NDArray[Any], rows: Storage | None) -> SampleWeights:

@@ -27,7 +27,7 @@ from foldless.estimators._resuming import warmly
 from foldless.estimators._scikit_learn import SampleWeights, sample_weights, training_data
 from foldless.estimators._summary import Summary
 from foldless.kernels import one_blas_thread
-from foldless.priors import SupportsInclusion
+from foldless.priors import OverBackground, SupportsInclusion
 from foldless.registry import registered
 from foldless.selection import Group
 from foldless.selection.clusters import Candidates, joint_candidates, refined_inclusion
@@ -35,7 +35,7 @@ from foldless.selection.groups import COVERAGE, PURITY, JointPosterior, single_f
 from foldless.selection.marginal import ClassSums, class_sums
 from foldless.solvers import GAMP
 from foldless.solvers.ep import EPState
-from foldless.tuning.fit import Choices
+from foldless.tuning.fit import Choices, Fit
 from foldless.tuning.path import Result, fit_table
 from foldless.tuning.plan import LARGEST_P_VALUE_OF_GROUPS, Plan, plan
 from foldless.tuning.portfolio import weights_of
@@ -119,7 +119,8 @@ class SparseClassifier(MessagePassingClassifier):
         of ``X @ coef_.T + intercept_`` is as near to `predict_proba` as a scale can make it.
     sparse_coef_, sparse_coef_std_ : arrays of shape (1, n_features)
         Posterior means and standard deviations of the weights of the sparse model, the one that
-        `inclusion_probability_` is of: mean ± 1.645 standard deviations is an interval of 90 %.
+        `inclusion_probability_` is of: mean ± 1.645 standard deviations is an interval of 90 %. They are
+        log-odds on average over other features, where a dense background stands for these, too.
     models_ : list of ModelShare
         Code, name, weight in predictions and left-out log loss of every model tried, the weightiest first.
     groups_ : tuple of Group
@@ -233,9 +234,10 @@ class SparseClassifier(MessagePassingClassifier):
 
     def _publish(self, result: Result, weights: SampleWeights) -> None:
         super()._publish(result, weights)
-        own, dtype = weights_of(result.sparse.solution, result.sparse.table), self.coef_.dtype
-        self.sparse_coef_ = (own.mean.T / self._scale).astype(dtype)
-        self.sparse_coef_std_ = (np.sqrt(own.var.T) / self._scale).astype(dtype)
+        own, dtype = weights_of(result.sparse.selecting, result.sparse.table), self.coef_.dtype
+        unit = over_what_background_leaves(result.sparse) / self._scale
+        self.sparse_coef_ = (own.mean.T * unit).astype(dtype)
+        self.sparse_coef_std_ = (np.sqrt(own.var.T) * unit).astype(dtype)
         for name in ("_joint", "groups_", "credible_sets_"):  # of an earlier fit
             self.__dict__.pop(name, None)
         self._joint: Candidates | None = None
@@ -301,3 +303,16 @@ class SparseClassifier(MessagePassingClassifier):
         return super().save(path)
 
     save.__doc__ = MessagePassingClassifier.save.__doc__
+
+
+def over_what_background_leaves(fit: Fit) -> float:
+    """The factor from log-odds given the background to log-odds on average over it.
+
+    Beside scores of variance V that are not known, log-odds of a label move by about 1 / √(1 + π V / 8) of
+    what they do where these are: it is how far averaging a logistic function flattens it.
+    """
+    if not isinstance(fit.prior, OverBackground):
+        return 1.0
+    free, variance = fit.table.free, np.asarray(fit.prior.variance)
+    of_scores = variance * free.sum() if variance.ndim == 0 else variance[: free.size][free].sum()
+    return float(1.0 / np.sqrt(1.0 + np.pi / 8.0 * of_scores))

@@ -399,7 +399,8 @@ class PanelClassifier(SelectingClassifier):
                 f"A panel of {n} features was sought that predicts nearly as well as all: features were "
                 "ordered by least angle regression (Efron et al. 2004) on the scores of the full model, with "
                 "columns scaled by their ratio of variances between and within classes (Zou 2006), and a "
-                "model of the first ones was fitted to its probabilities (Piironen et al. 2020).",
+                "model of the first ones was fitted to its probabilities (Piironen et al. 2020), with prior "
+                "variances of weights in proportion to that ratio.",
                 ("panel", n),
             )
             if n

@@ -14,7 +14,6 @@ from rich.table import Table as Shown
 from rich.text import Text
 
 from foldless.estimators._summary import Summary, summary_of
-from foldless.estimators.panel import PanelClassifier
 from foldless.io import Table, printable
 from foldless.io.budget import free_memory, in_words
 from foldless.io.names import counted
@@ -22,7 +21,7 @@ from foldless.plots.readings import NORMAL_90
 from foldless.report.choice import run_rows
 from foldless.runs.check import Findings
 from foldless.runs.compare import Score
-from foldless.runs.fit import Run
+from foldless.runs.fit import Run, panel_in_words
 from foldless.runs.predict import Prediction
 from foldless.runs.results import PANEL_RESULTS, RESULTS
 from foldless.selection.marginal import q_values
@@ -65,7 +64,7 @@ def print_fit(console: Console, run: Run, folder: Path) -> None:
     if suspects:
         console.print(suspects)
     if run.panel is not None:
-        console.print(_panel(run.panel), style="bold")
+        console.print(panel_in_words(run.panel), style="bold")
     for note in [*run.notes, *summary.flags, *(() if run.panel is None else run.panel.flags_)]:
         console.print(f"Note: {printable(note, longest=600)}")
     console.print(Text(f"Results: {printable(folder.resolve(), longest=4096)}"), soft_wrap=True)
@@ -214,20 +213,6 @@ def _classes(summary: Summary) -> str:
     names = [repr(printable(label)) for label in summary.classes[:N_SHOWN]]
     last = f"{summary.classes.size - N_SHOWN} more" if summary.classes.size > N_SHOWN else names.pop()
     return f"{', '.join(names)} and {last}"
-
-
-def _panel(panel: PanelClassifier) -> str:
-    """The few that would do, in the order of their importance, and what they lose."""
-    members = panel.order_[: len(panel.alternatives_)]
-    if not members.size:
-        return "No panel of a few features can be told from chance."
-    at = next(each for each in panel.path_ if each.size == members.size)
-    named = ", ".join(printable(panel.feature_names_in_[j]) for j in members[:N_SHOWN])
-    more = f" and {members.size - N_SHOWN} more" if members.size > N_SHOWN else ""
-    return (
-        f"A panel of {members.size} would do: {named}{more}. Error on left-out parts {100 * at.error:.1f} "
-        f"± {100 * at.error_se:.1f} %; with all features {100 * panel.full_.error:.1f} %."
-    )
 
 
 def _suspects(summary: Summary, samples: list[str]) -> str:

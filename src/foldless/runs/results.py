@@ -26,7 +26,7 @@ from foldless.io.tsv import write_tsv
 from foldless.operators import stays_elsewhere
 from foldless.plots.readings import NORMAL_90
 from foldless.runs.compare import Score
-from foldless.runs.fit import Run
+from foldless.runs.fit import Run, panel_in_words
 from foldless.selection.panel import STAND_INS
 from foldless.theory.learning_curve import LearningCurve
 
@@ -59,6 +59,9 @@ def write_results(
     if run.panel is not None:
         written += write_panel(folder, run.panel)
     shown = {"seed": facts["seed"], "seconds to fit": f"{run.seconds:.2f}", "sha256": run.table.sha256}
+    if run.panel is not None:
+        method = " ".join(sentence.text for sentence in summary_of(run.panel).method)
+        shown["panel"] = f"{panel_in_words(run.panel)} {method}"
     written.append(write_report(folder / REPORT, run.model, run.table, shown, learning_curve))
     record = run_record(run, facts) | {"files": {path.name: sha256_of(path) for path in written}}
     write_json(folder / RECORD, record)

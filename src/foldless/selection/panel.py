@@ -13,10 +13,9 @@ enter one after the other instead of one at random: lists from other samples the
 
 **Projection.** Weights of k features maximise  Σ weight Σ_c p_c log softmax_c(B w), p the full model's
 probabilities, with a Gaussian prior: w_j has the variance  v F_j / mean F,  v a tenth of that of the full
-model's scores. The full model follows samples that it was fitted to also along columns of noise, and a panel
-that follows it there would repeat that; columns that do not separate the classes get little weight. With v
-the same at every size, few features have timid scores, as they should, and many may add up to the full
-model's.
+model's scores, and of fewer than ten features their share of it. The full model follows samples that it was
+fitted to also along columns of noise, and a panel that follows it there would repeat that; columns that do
+not separate the classes get little weight.
 
 Nothing here looks at labels but F. What a panel loses on other samples is for left-out parts to show, with
 all of this repeated in each of them.
@@ -99,7 +98,8 @@ def projected(columns: Array, target: Target, ratio: Array) -> Projection:
     """The full model in terms of some standardised columns, (samples, columns), with their F."""
     used = target.weight > 0
     share = ratio / np.maximum(ratio.mean(), np.finfo(float).tiny) if ratio.any() else np.ones(ratio.size)
-    size = np.sqrt(WEIGHT_VARIANCE * max(target.score_variance, LEAST_PROBABILITY) * share)
+    variance = max(WEIGHT_VARIANCE, 1.0 / max(ratio.size, 1)) * max(target.score_variance, LEAST_PROBABILITY)
+    size = np.sqrt(variance * share)
     level = np.sqrt(INTERCEPT_VARIANCE)
     basis = np.column_stack([size * columns[used], np.full(int(used.sum()), level)])
     proba, weight = np.exp(target.log_proba[used]), target.weight[used]

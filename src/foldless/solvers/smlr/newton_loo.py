@@ -271,5 +271,5 @@ def scored(log_proba: Array, code: NDArray[np.intp], label_weight: Array) -> Lea
     others[every, code] = -np.inf
     share = label_weight / label_weight.sum()
     wrong = ~(own > others.max(axis=1))
-    error = float(share @ wrong) if np.all(np.isfinite(own)) else float("nan")
+    error = min(float(share @ wrong), 1.0) if np.all(np.isfinite(own)) else float("nan")
     return LeaveOneOut(log_proba, -float(share @ own), error)

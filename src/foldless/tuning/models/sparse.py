@@ -14,19 +14,21 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy.special import expit
 
-from foldless.priors import PRIORS, Gaussian, OverBackground, Prior
+from foldless.priors import PRIORS, Gaussian, OverBackground, Prior, SpikeAndSlab
 from foldless.problem import History, Outcome, Solution
 from foldless.solvers import EP, GAMP, BackgroundEP, Stopping
 from foldless.solvers.base import Solver
 from foldless.solvers.few_columns import solve_few
+from foldless.tuning.class_means import unblended
 from foldless.tuning.em import EM, tunable_names
 from foldless.tuning.fit import SPARSE, Choices, Fit, fit_some_rows, fit_tuned
-from foldless.tuning.integration import integrated
+from foldless.tuning.integration import integrated, mixture_moments
 from foldless.tuning.plan import EXPECTED_ACTIVE, HONEST_STANDARD_ERRORS, PLAIN_SLAB_VARIANCE, SparsePlan
 from foldless.tuning.portfolio import Model, of_solution, weights_of
 from foldless.tuning.record import Recorder
-from foldless.tuning.table import Parts, Table, assembled
+from foldless.tuning.table import Parts, Table, assembled, blocks_of, with_prior
 
 # EM moves every so many iterations of exact covariances.
 EM_PERIOD = 2
@@ -154,7 +156,7 @@ def _from_plain_parameters(
     exact = sparse.solver != "GAMP"
     solver: Solver[Any]
     if exact:
-        solver = EP(single=sparse.background > 0) if sparse.solver == "EP" else BackgroundEP(exact_looks=True)
+        solver = EP() if sparse.solver == "EP" else BackgroundEP(exact_looks=True)
     else:
         solver = GAMP(variances=sparse.variances)  # type: ignore[arg-type]
     problem = assembled(table, choices.channel, plain_prior(table, choices, sparse.background))
@@ -225,8 +227,10 @@ def finished(fit: Fit, sparse: SparsePlan, choices: Choices, recorder: Recorder)
     answer, with parameters as they are. A blend with class means has no EP form, and stays.
     """
     solution = fit.solution
-    if not sparse.polish or fit.generative_weight > 0 or not fit.outcome.trustworthy:
+    if not sparse.polish or not fit.outcome.trustworthy:
         return fit
+    if fit.generative_weight > 0:
+        return _beside_unblended(fit, choices, recorder) if sparse.integrate and choices.searched else fit
     solver = EP()
     start = solver.from_state(solution.problem, solution.state)
     begun = len(recorder.runs)
@@ -242,6 +246,38 @@ def finished(fit: Fit, sparse: SparsePlan, choices: Choices, recorder: Recorder)
     if not sparse.integrate or not outcome.trustworthy:
         return polished
     return integrated(polished, choices.hyper, recorder)
+
+
+def _beside_unblended(fit: Fit, choices: Choices, recorder: Recorder) -> Fit:
+    """A blend whose weights and probabilities are averaged with those of the likelihood alone.
+
+    Weights of a blend are log-odds if features are Gaussian within classes; if labels follow a logistic law
+    of other features, they are too small, and their intervals too narrow. Those of the likelihood are right
+    in either case, and vague: they have at least half of the weight in means and variances. In probabilities
+    each counts by the likelihood of left-out labels. Classes are predicted by the blend.
+    """
+    problem, solver = unblended(fit.solution.problem), EP()
+    base = blocks_of(problem).base
+    if not isinstance(base, SpikeAndSlab):
+        return fit
+    problem = with_prior(problem, replace(base, slab=Gaussian(PLAIN_SLAB_VARIANCE)))
+    begun = len(recorder.runs)
+    alone = recorder.solve(problem, solver, model=SPARSE, purpose="unblended", stopping=POLISH_STOPPING)
+    if not alone.outcome.trustworthy:
+        recorder.reject(slice(begun, None))
+        return fit
+    other = integrated(Fit.of(alone, fit.table), choices.hyper, recorder)
+    gain = fit.solution.loo_log_densities() - other.solution.loo_log_densities()
+    share = float(expit(fit.solution.problem.label_weight @ gain))
+    in_or_out, in_moments = (np.array([k, 1.0 - k]) for k in (share, min(share, 0.5)))
+    mean, var = (
+        np.array([getattr(f.solution.posterior, name) for f in (fit, other)]) for name in ("mean", "var")
+    )
+    return replace(
+        fit,
+        inclusion=in_or_out @ np.array([fit.inclusion_probability(), other.inclusion_probability()]),
+        moments=mixture_moments(in_moments[:, np.newaxis], mean, var),
+    )
 
 
 # ---------------------------------------------------------------------- some of very many rows, beforehand
