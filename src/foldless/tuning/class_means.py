@@ -174,7 +174,7 @@ AMPLE = 4.0
 
 def can_blend(channel: Channel) -> bool:
     """Whether a channel has a generative counterpart: logistic ones do, also under label noise."""
-    inner = _innermost(channel)
+    inner = innermost(channel)
     if isinstance(inner, Multinomial):
         return inner.estimator == "gumbel"
     return isinstance(inner, Logistic) and inner.integral == "exponential-sums"
@@ -189,7 +189,7 @@ def blended(problem: Problem, weight: float, means: ClassMeans) -> Problem:
         ridge = weight * np.multiply.outer(means.within_var, means.class_weight)
         channel: Channel = BlendedMultinomial(problem.channel, weight)
         return with_prior(problem, Ridged(base, ridge)).but(channel=channel)
-    logistic = _innermost(problem.channel)
+    logistic = innermost(problem.channel)
     if not isinstance(logistic, Logistic):
         raise ValueError(
             f"A generative weight above 0 needs a logistic channel, alone or in FlippedLabels; got "
@@ -205,7 +205,7 @@ def unblended(problem: Problem) -> Problem:
     base = blocks_of(problem).base
     if isinstance(base, Ridged):
         problem = with_prior(problem, base.base)
-    blend = _innermost(problem.channel)
+    blend = innermost(problem.channel)
     if isinstance(blend, Blended | BlendedMultinomial):
         problem = problem.but(channel=_with_innermost(problem.channel, blend.base))
     return problem
@@ -334,7 +334,7 @@ def _with_ridge(problem: Problem, means: ClassMeans, flipped: Array | float) -> 
     label_mean = float(np.clip(weight @ (labels * (1 - 2 * flipped)) / weight.sum(), -1.0, 1.0))
     spread = (1 - flipped) * (labels - label_mean) ** 2 + flipped * (labels + label_mean) ** 2
     information = float(weight @ spread) / 4
-    blend = _innermost(problem.channel)
+    blend = innermost(problem.channel)
     assert isinstance(blend, Blended)
     channel = _with_innermost(problem.channel, replace(blend, label_mean=label_mean))
     ridge = blend.generative_weight * information * blend.base.scale**2 * means.within_var
@@ -353,8 +353,8 @@ def _noise_of(channel: Channel) -> float:
     return inner.flip_prob if isinstance(inner, FlippedLabels) else 0.0
 
 
-def _innermost(channel: Channel) -> Channel:
-    return _innermost(channel.base) if isinstance(channel, FlippedLabels | Pinned) else channel
+def innermost(channel: Channel) -> Channel:
+    return innermost(channel.base) if isinstance(channel, FlippedLabels | Pinned) else channel
 
 
 def _with_innermost(channel: Channel, changed: Channel) -> Channel:

@@ -32,6 +32,7 @@ from foldless.tuning.class_means import unblended
 from foldless.tuning.em import EM, tunable_names
 from foldless.tuning.fit import SPARSE, Choices, Fit, fit_some_rows, fit_tuned
 from foldless.tuning.integration import integrated, mixture_moments
+from foldless.tuning.left_out import answered
 from foldless.tuning.plan import (
     EXPECTED_ACTIVE,
     HONEST_STANDARD_ERRORS,
@@ -71,8 +72,8 @@ class SparseFits:
     def outcome(self) -> Outcome:
         return self.selects.outcome
 
-    def model(self, table: Table) -> Model:
-        return of_solution(SPARSE, SPARSE, self.judged, table)
+    def model(self, table: Table, left_out_edges: int = 0) -> Model:
+        return of_solution(SPARSE, SPARSE, answered(self.judged, left_out_edges), table)
 
     def without_data(self) -> SparseFits:
         """Messages and parameters, but no samples."""
@@ -280,13 +281,15 @@ def finished(fit: Fit, sparse: SparsePlan, choices: Choices, recorder: Recorder)
 
     GAMP finds parameters and weights fast, and for independent columns its means are right; its variances
     take the columns of a finite table for independent, too, and come out too small. EP goes on from its
-    answer, with parameters as they are. A blend with class means has no EP form, and stays.
+    answer, with parameters as they are. A blend with class means has no EP form, and stays; samples are left
+    out of it as `left_out` does.
     """
     solution = fit.solution
-    if not sparse.polish or not fit.outcome.trustworthy:
-        return fit
-    if fit.generative_weight > 0:
-        return _beside_unblended(fit, choices, recorder) if sparse.integrate and choices.searched else fit
+    blended = fit.generative_weight > 0
+    if blended or not (sparse.polish and fit.outcome.trustworthy):
+        fit = replace(fit, solution=answered(solution, sparse.left_out_edges))
+        beside = blended and sparse.polish and sparse.integrate and choices.searched
+        return _beside_unblended(fit, choices, recorder) if beside and fit.outcome.trustworthy else fit
     solver = EP()
     start = solver.from_state(solution.problem, solution.state)
     begun = len(recorder.runs)
