@@ -73,7 +73,8 @@ class SparseFits:
         return self.selects.outcome
 
     def model(self, table: Table, left_out_edges: int = 0) -> Model:
-        return of_solution(SPARSE, SPARSE, answered(self.judged, left_out_edges), table)
+        judged = answered(self.judged, left_out_edges) if left_out_edges else self.judged
+        return of_solution(SPARSE, SPARSE, judged, table)
 
     def without_data(self) -> SparseFits:
         """Messages and parameters, but no samples."""
@@ -287,7 +288,8 @@ def finished(fit: Fit, sparse: SparsePlan, choices: Choices, recorder: Recorder)
     solution = fit.solution
     blended = fit.generative_weight > 0
     if blended or not (sparse.polish and fit.outcome.trustworthy):
-        fit = replace(fit, solution=answered(solution, sparse.left_out_edges))
+        if sparse.left_out_edges:
+            fit = replace(fit, solution=answered(solution, sparse.left_out_edges))
         beside = blended and sparse.polish and sparse.integrate and choices.searched
         return _beside_unblended(fit, choices, recorder) if beside and fit.outcome.trustworthy else fit
     solver = EP()
