@@ -65,6 +65,22 @@ def test_an_error_is_at_most_one():
     assert max(scored(log_proba, np.ones(10, dtype=int), of).error for of in weight) <= 1.0
 
 
+def frame(kind, names):
+    if kind == "pandas":
+        return pytest.importorskip("pandas").DataFrame(X[:, :3], columns=names)
+    return pytest.importorskip("pyarrow").table(list(X[:, :3].T), names=names)
+
+
+@every_model
+@pytest.mark.parametrize("kind", ["pandas", "pyarrow"])
+def test_columns_of_one_name_are_refused_by_name(model, kind):
+    with pytest.raises(ValueError, match="X has 2 columns called 'a'"):
+        clone(model).fit(frame(kind, ["a", "b", "a"]), Y)
+    fitted = clone(model).fit(frame(kind, ["a", "b", "c"]), Y)
+    with pytest.raises(ValueError, match="X has 2 columns called 'b'"):
+        fitted.predict(frame(kind, ["a", "b", "b"]))
+
+
 class Tied(foldless.SMLRClassifier):
     """Scores that differ by less than probabilities can show."""
 

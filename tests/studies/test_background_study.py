@@ -158,3 +158,10 @@ def test_pooled_bins_count_only_full_ones():
     bins = pooled(runs)
     assert_allclose(bins.promised[:2], [0.05, 0.2])
     assert_allclose(bins.gap, [-0.05])  # ten features are too few for a verdict
+
+
+def test_the_active_set_has_the_inclusion_probabilities_of_all_features(capsys):
+    from benchmarks.studies.background.active_set import BAR, main
+
+    assert main(["--trials", "9"]) <= BAR
+    assert "9 problems" in capsys.readouterr().out

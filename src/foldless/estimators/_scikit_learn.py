@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterable
 from html import escape
 from typing import Any, NamedTuple, Self
@@ -122,7 +123,7 @@ class ProbabilisticClassifier(Classifier):
             How often each sample counts: weight 2 is the same as the row twice.
         """
         self._check_parameters()
-        X, targets = validate_data(self, X, y, ensure_min_samples=2, **STORAGE)
+        X, targets = validated(self, X, y, ensure_min_samples=2, **STORAGE)
         self.classes_, code = self._encoded(targets)
         rows = operator_from(X)
         weights = sample_weights(targets, sample_weight, self.class_weight, self.classes_, rows)
@@ -141,7 +142,7 @@ class ProbabilisticClassifier(Classifier):
 
     def _new_data(self, X: Any) -> Any:
         check_is_fitted(self)
-        return validate_data(self, X, reset=False, **STORAGE)
+        return validated(self, X, reset=False, **STORAGE)
 
     def _publish_left_out(
         self,
@@ -208,10 +209,22 @@ class SelectingClassifier(SelectorMixin, ProbabilisticClassifier):
 # ------------------------------------------------------------------ from what a user passes to what is fitted
 
 
+def validated(estimator: BaseEstimator, X: Any, *y: Any, **how: Any) -> Any:
+    """scikit-learn's `validate_data`, and an error of our own where names do not tell features apart."""
+    names = list(getattr(X, "column_names", getattr(X, "columns", ())))  # of Arrow, of all others
+    if len(set(names)) < len(names):
+        name, times = Counter(names).most_common(1)[0]
+        raise ValueError(
+            f"X has {times} columns called {name!r}, and results go by the names of features. "
+            "Give every column a name of its own, or pass the values alone: X.to_numpy()."
+        )
+    return validate_data(estimator, X, *y, **how)
+
+
 def training_data(estimator: BaseEstimator, X: Any, y: ArrayLike) -> tuple[Storage, NDArray[Any]]:
     """The operator of a table to learn from, and its labels; the estimator takes note of the columns."""
     if not stays_elsewhere(X):
-        X, targets = validate_data(estimator, X, y, ensure_min_samples=2, **TILED_STORAGE)
+        X, targets = validated(estimator, X, y, ensure_min_samples=2, **TILED_STORAGE)
         return operator_from(X), targets
     operator = operator_from(X)
     # Labels may live elsewhere, too (a column of a Dask frame), but they are few.
@@ -232,7 +245,7 @@ def training_data(estimator: BaseEstimator, X: Any, y: ArrayLike) -> tuple[Stora
 def new_data(estimator: BaseEstimator, X: Any) -> Storage:
     """The operator of new samples, with the columns of the fit."""
     if not stays_elsewhere(X):
-        return operator_from(validate_data(estimator, X, reset=False, **TILED_STORAGE))
+        return operator_from(validated(estimator, X, reset=False, **TILED_STORAGE))
     operator = operator_from(X)
     expected = int(estimator.n_features_in_)
     if operator.shape[1] != expected:

@@ -21,7 +21,6 @@ from foldless.estimators.panel import PanelClassifier
 from foldless.estimators.planning import learning_curve
 from foldless.io import printable
 from foldless.io.journal import BadJournal
-from foldless.io.names import printable
 from foldless.io.table import BadTable, Table, check_present
 from foldless.operators import stays_elsewhere
 from foldless.problem import Iteration

@@ -165,7 +165,7 @@ def fit_some_rows(rows: NDArray[np.intp], table: Table, choices: Choices, record
 
 def _starting_problem(table: Table, choices: Choices) -> tuple[Problem, ClassMeans]:
     problem = assembled(table, choices.channel)
-    means = class_means(table.standardized, table.codes, table.sample_weight, table.n_classes)
+    means = class_means(table)
     prior = choices.prior
     if isinstance(prior, str):
         prior = starting_prior(prior, means.of_columns(np.flatnonzero(table.free)))

@@ -23,9 +23,9 @@ from foldless.tuning.models.sparse import (
     finished,
     fit_sample,
     fit_sparse,
+    fit_words,
     patient,
 )
-from foldless.tuning.models.words import fit_words
 from foldless.tuning.plan import (
     CLEAR_STANDARD_ERRORS,
     FIRST_RIDGE,

@@ -6,6 +6,12 @@ are hardly informed, EM between iterations can run away or never settle. There t
 plain parameters; EM starts from there, for a while; the model settles at what it found; and the evidence
 decides between the two. Tuned parameters have seen every label, and cavities take no account of that: it is
 the plain model whose leave-one-out is honest, and which stands in an average.
+
+**Correlated words** have a ridge per occurrence, and few effects with that ridge as their background. Most
+words are rare, and go with others by topic. A sparse model with a point at zero has to blame topics on single
+words, and circles among them. Over a background it leaves them what they share: w_j = b_j + g_j, with g_j of
+one size per occurrence. The background alone is a ridge regression, and what labels can see of it is a matrix
+of samples by samples, one product over the non-zeros (`solvers.background_ep`). Both models share it.
 """
 
 from __future__ import annotations
@@ -16,6 +22,7 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
+from foldless.beliefs import Array
 from foldless.priors import PRIORS, Gaussian, OverBackground, Prior, SpikeAndSlab
 from foldless.problem import History, Outcome, Solution
 from foldless.solvers import EP, GAMP, BackgroundEP, Stopping
@@ -26,14 +33,24 @@ from foldless.tuning.em import EM, tunable_names
 from foldless.tuning.fit import SPARSE, Choices, Fit, fit_some_rows, fit_tuned
 from foldless.tuning.integration import integrated, mixture_moments
 from foldless.tuning.left_out import answered
-from foldless.tuning.plan import EXPECTED_ACTIVE, HONEST_STANDARD_ERRORS, PLAIN_SLAB_VARIANCE, SparsePlan
-from foldless.tuning.portfolio import Model, of_solution, weights_of
+from foldless.tuning.plan import (
+    EXPECTED_ACTIVE,
+    HONEST_STANDARD_ERRORS,
+    PATIENCE,
+    PLAIN_SLAB_VARIANCE,
+    RIDGE_MAX_ITER,
+    DensePlan,
+    SparsePlan,
+)
+from foldless.tuning.portfolio import Model, channel_of, of_solution, weights_of
 from foldless.tuning.record import Recorder
 from foldless.tuning.table import Parts, Table, assembled, blocks_of, with_prior
 
 # EM moves every so many iterations of exact covariances.
 EM_PERIOD = 2
 POLISH_STOPPING = Stopping(tol=1e-3, max_iter=100, patience=40)
+# Moves of labels over a background alone shrink to a third each time: what is left is a hundredth of scores.
+RIDGE_STOPPING = Stopping(tol=0.03, max_iter=RIDGE_MAX_ITER, patience=PATIENCE)
 PLAIN, CLASS_MEANS = "plain parameters", "class means"
 
 
@@ -215,6 +232,45 @@ def plain_prior(table: Table, choices: Choices, background: float) -> Prior:
         inclusion=min(EXPECTED_ACTIVE / n_free, 0.5),
     )
     return OverBackground(sparse, background / n_free) if background else sparse
+
+
+def fit_words(
+    table: Table,
+    sparse: SparsePlan,
+    dense: DensePlan,
+    unit: Array,
+    choices: Choices,
+    recorder: Recorder,
+    warm: SparseFits | None = None,
+) -> tuple[SparseFits, list[Model]]:
+    """The sparse model over its background, and the background alone, if it settles."""
+    (recipe,) = dense.recipes
+    problem = assembled(table, channel_of(recipe))
+    variance = np.ones(problem.operator.shape[1])
+    variance[: unit.size] = unit**2
+    variance *= sparse.background / max(table.n_free, 1)
+    problem = with_prior(problem, OverBackground(plain_prior(table, choices, 0.0), variance))
+    alone = BackgroundEP(effects=False)
+    ridge = recorder.solve(
+        problem, alone, model="ridge", purpose="fit", stopping=RIDGE_STOPPING, detail=recipe.name
+    )
+    if ridge.outcome is Outcome.INTERRUPTED:
+        raise KeyboardInterrupt
+    settled = ridge.outcome.trustworthy
+    dense_models = [of_solution(recipe.code, recipe.name, ridge, table)] if settled else []
+    if warm is not None:
+        return fit_sparse(table, sparse, choices, recorder, warm=warm), dense_models
+    solver = BackgroundEP()
+    solution = recorder.solve(
+        problem.but(channel=choices.channel),
+        solver,
+        model=SPARSE,
+        purpose="fit",
+        stopping=patient(choices, sparse, PLAIN).stopping,
+        state=solver.as_start(ridge.state) if settled else None,
+        detail=PLAIN,
+    )
+    return SparseFits.one(Fit.of(solution, table), solver, PLAIN), dense_models
 
 
 # ---------------------------------------------------------------------- with exact covariances, afterwards
