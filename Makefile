@@ -1,6 +1,7 @@
 # make demo          a simulated study, fitted and shown; says where its report is
 # make test          the test suite, without studies
 # make test-studies  the tests marked `study`: studies in small, simulations of many data sets
+# make studies-check reruns cells of every study: do committed results still hold? Eight minutes; DATA=DIR
 # make test-cpus     the numerical tests as on other processors: all kinds, or CPUS="Haswell Prescott+no-avx2"
 # make test-oldest   the test suite with the oldest dependencies that pyproject.toml allows
 # make coverage      lines and branches that no test reaches
@@ -23,7 +24,7 @@ CPUS ?=
 export OPENBLAS_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-studies test-cpus test-oldest coverage docs lint hooks clean
+.PHONY: help demo test test-studies studies-check test-cpus test-oldest coverage docs lint hooks clean
 
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
@@ -36,6 +37,9 @@ test: $(VENV)/.installed-test
 
 test-studies: $(VENV)/.installed-test
 	@$(BIN)/python -m pytest -n $(WORKERS) -m study $(ARGS)
+
+studies-check: $(VENV)/.installed-test
+	@$(BIN)/python -m benchmarks.check $(if $(DATA),--data $(DATA)) $(ARGS)
 
 test-cpus: $(VENV)/.installed-test
 	@$(BIN)/python tools/test_on_cpus.py --cpus "$(CPUS)" -- -n $(WORKERS) -m "not study" $(ARGS)

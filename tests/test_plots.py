@@ -23,8 +23,10 @@ from foldless.plots import (
     BoundDisplay,
     CalibrationDisplay,
     ConvergenceDisplay,
+    HeatMapDisplay,
     InclusionDisplay,
     LeaveOneOutDisplay,
+    StripDisplay,
     WeightDisplay,
     save,
 )
@@ -175,6 +177,34 @@ def test_weight_display_draws_the_surest_features(model, ax):
     np.testing.assert_allclose(drawn, np.column_stack([expected - reach, expected + reach]))
     assert [t.get_text() for t in ax.get_yticklabels()] == [f"g{j}" for j in top]
     assert display.legend_ is None
+    display.figure_.canvas.draw()
+
+
+def test_heat_map_orders_samples_by_class_then_probability(model, data, ax):
+    top, codes = ranking(summary_of(model))[:5], (data.y > 0).astype(int)
+    display = HeatMapDisplay(data.X[:, top], codes, model.loo_proba_, model.classes_, names=HOSTILE[:5]).plot(
+        ax
+    )
+    drawn = np.asarray(display.image_.get_array())
+    np.testing.assert_allclose(drawn, data.X[display.order_][:, top].T)
+    assert np.all(np.diff(codes[display.order_]) >= 0)
+    for code in (0, 1):
+        own = display.order_[codes[display.order_] == code]
+        assert np.all(np.diff(model.loo_proba_[own, 1]) >= 0)
+    display.figure_.canvas.draw()
+    with pytest.raises(ValueError, match="codes has 59 entries for 60 samples"):
+        HeatMapDisplay(data.X[:, top], codes[:-1], model.loo_proba_, model.classes_)
+
+
+def test_strips_show_every_value_and_the_medians(data, ax):
+    codes = (data.y > 0).astype(int)
+    display = StripDisplay(data.X[:, :3], codes, ["$a$", "b"], names=HOSTILE[:3]).plot(ax)
+    for code, points in enumerate(display.points_):
+        values = np.sort(np.asarray(points.get_offsets())[:, 1])
+        np.testing.assert_allclose(values, np.sort(data.X[codes == code, :3].ravel()))
+        np.testing.assert_allclose(display.medians_[:, code], np.median(data.X[codes == code, :3], axis=0))
+    # Points of a class stay at their feature.
+    assert all(np.abs(x - np.round(x)).max() < 0.5 for x in (p.get_offsets()[:, 0] for p in display.points_))
     display.figure_.canvas.draw()
 
 

@@ -1,4 +1,4 @@
-"""Pictures of plans and learning curves."""
+"""Pictures of plans, learning curves and panels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from foldless.plots import LearningCurveDisplay, PlanDisplay
+from foldless.plots import LearningCurveDisplay, PanelDisplay, PlanDisplay
 from foldless.theory.learning_curve import Seen, extrapolated
 from foldless.theory.planning import plan
 from foldless.theory.study import Study
@@ -36,6 +36,18 @@ def test_a_learning_curve_is_drawn_with_its_band_and_its_model():
     np.testing.assert_array_equal(display.line_.get_ydata(), curve.error)
     np.testing.assert_array_equal(display.seen_.get_xydata(), [[60, 0.1]])
     assert display.band_.get_label() == "90 % band of the left-out error"
+
+
+def test_a_panel_is_drawn_beside_the_full_model():
+    display = PanelDisplay([0, 5, 10], [0.5, 0.2, 0.1], [0.1, 0.05, 0.05], full=(0.1, 0.05), chosen=10)
+    display.plot(Figure().subplots())
+    np.testing.assert_array_equal(display.line_.get_ydata(), [0.5, 0.2, 0.1])
+    np.testing.assert_array_equal(display.chosen_.get_xydata(), [[2, 0.1]])
+    assert [tick.get_text() for tick in display.ax_.get_xticklabels()] == ["0", "5", "10"]
+    none = PanelDisplay([0, 5], [0.5, 0.5], [0.1, 0.1], full=(0.5, 0.1)).plot(Figure().subplots())
+    assert none.chosen_.get_label() == "no panel"
+    with pytest.raises(ValueError, match="one for each"):
+        PanelDisplay([0, 5], [0.5], [0.1, 0.1], full=(0.5, 0.1))
 
 
 def test_lines_of_other_lengths_are_refused():

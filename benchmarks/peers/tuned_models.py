@@ -24,7 +24,7 @@ from benchmarks.studies.real_data.data import Source
 from benchmarks.studies.shygamp_synthetic.data import make_orthogonal_means
 from foldless import SparseClassifier
 from foldless.datasets import make_class_means
-from foldless.estimators._threads import one_blas_thread
+from foldless.kernels import one_blas_thread
 
 HERE = Path(__file__).parent
 COLUMNS = ("data", "samples", "features", "classes", "method", "seconds", "cpu_seconds", "over_foldless")

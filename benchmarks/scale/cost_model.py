@@ -31,7 +31,7 @@ from scipy import sparse
 from benchmarks.scale._iteration import default_iteration, least_seconds
 from benchmarks.studies import _common as common
 from foldless.channels import FlippedLabels, Logistic
-from foldless.estimators._threads import one_blas_thread
+from foldless.kernels import one_blas_thread
 from foldless.operators import operator_from
 from foldless.priors import Gaussian, OverBackground, SpikeAndSlab
 from foldless.problem import Problem

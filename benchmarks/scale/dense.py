@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from benchmarks.scale._iteration import default_iteration, least_seconds
 from benchmarks.studies import _common as common
 from foldless import SparseClassifier
-from foldless.estimators._threads import bounded_threads
+from foldless.kernels import bounded_threads
 
 HERE = Path(__file__).parent
 SHAPES = ((300, 30_000), (1000, 50_000))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from benchmarks.scale._iteration import default_iteration, least_seconds
 from benchmarks.studies import _common as common
-from foldless.estimators._threads import one_blas_thread
+from foldless.kernels import one_blas_thread
 
 HERE = Path(__file__).parent
 LARGE = 9e6

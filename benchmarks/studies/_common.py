@@ -9,6 +9,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import subprocess
 import sys
 import tempfile
 import time
@@ -22,6 +23,9 @@ import pandas as pd
 from threadpoolctl import threadpool_info
 
 PACKAGES = ("foldless", "numpy", "scipy", "scikit-learn", "celer", "adelie")
+ROOT = Path(__file__).parents[2]
+# The last columns of every results.csv: the revision of the package that measured a row, and the day.
+PROVENANCE = ("commit", "date")
 # A study's README holds its table between these marks, so that it cannot drift from the CSV.
 TABLE_BEGINS, TABLE_ENDS = "<!-- table from results.csv -->", "<!-- end of table -->"
 
@@ -66,7 +70,8 @@ class Results:
 
     def __init__(self, folder: Path, columns: Sequence[str], name: str = "results.csv") -> None:
         self.path = folder / name
-        self._columns = list(columns)
+        self._columns = [*columns, *PROVENANCE]
+        self._here = {"commit": commit(), "date": _now().strftime("%Y-%m-%d")}
 
     def __enter__(self) -> Self:
         self._file = self.path.open("w", newline="")
@@ -80,18 +85,71 @@ class Results:
         self._file.close()
 
     def add(self, **row: Any) -> None:
-        self._writer.writerow({name: _rounded(value) for name, value in row.items()})
+        """A row that was measured now, or with its own `commit` and `date` (`read_rows`) one that stays."""
+        self._writer.writerow({name: rounded(value) for name, value in (self._here | row).items()})
         self._file.flush()
 
 
-def _rounded(value: Any) -> Any:
+def rounded(value: Any) -> Any:
+    """As results.csv has it."""
     return f"{value:.6g}" if isinstance(value, float) else value
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """The rows of an earlier run, each with the commit and the day that made it; none if there is no file.
+
+    Rows older than these columns have those of the commit that put them into the repository.
+    """
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        lines = [(n, line) for n, line in enumerate(file, start=1) if not line.startswith("#")]
+    rows = list(csv.DictReader(line for _, line in lines))
+    if rows and not {*PROVENANCE} <= rows[0].keys():
+        blamed = _blamed(path)
+        for (number, _), row in zip(lines[1:], rows, strict=True):
+            row.update(zip(PROVENANCE, blamed.get(number, ("", "")), strict=True))
+    return rows
+
+
+def _blamed(path: Path) -> dict[int, tuple[str, str]]:
+    """Commit and day of each line; nothing of lines that are not committed."""
+    found, number, sha = {}, 0, ""
+    for line in git("blame", "--line-porcelain", "--", str(path)).splitlines():
+        words = line.split(" ")
+        if len(words) > 2 and len(words[0]) == 40 and not line.startswith("\t"):
+            sha, number = words[0], int(words[2])
+        elif words[0] == "committer-time" and sha.strip("0"):
+            day = datetime.datetime.fromtimestamp(int(words[1]), datetime.UTC)
+            found[number] = (sha[:7], day.strftime("%Y-%m-%d"))
+    return found
+
+
+def commit() -> str:
+    """The last commit of the package itself, with + if it has been changed since."""
+    changed = git("status", "--porcelain", "--", "src/foldless")
+    return (git("log", "-1", "--format=%h", "--", "src/foldless") or "unknown") + ("+" if changed else "")
+
+
+def git(*words: str) -> str:
+    """What it answers; nothing where there is no repository."""
+    try:
+        return subprocess.run(
+            ["git", *words], cwd=ROOT, capture_output=True, text=True, check=False
+        ).stdout.strip()
+    except OSError:
+        return ""
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
 
 
 def write_machine(folder: Path, **settings: Any) -> None:
     """machine.json beside the results: whose seconds these are."""
     about = {
-        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "date": _now().strftime("%Y-%m-%d %H:%M UTC"),
+        "commit": commit(),
         "command": " ".join(["python", "-m", _module_name(), *map(_anywhere, sys.argv[1:])]),
         "cpu": _cpu_name(),
         "cores": os.cpu_count(),

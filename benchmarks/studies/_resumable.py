@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -15,10 +14,7 @@ Key = tuple[str, ...]
 
 def stored_rows(path: Path, key: Sequence[str]) -> dict[Key, dict[str, str]]:
     """The rows of an earlier run by what they measured."""
-    if not path.exists():
-        return {}
-    with path.open(newline="") as file:
-        return {tuple(row[name] for name in key): row for row in csv.DictReader(file)}
+    return {tuple(row[name] for name in key): row for row in common.read_rows(path)}
 
 
 def complete(
@@ -39,7 +35,7 @@ def complete(
     rows: dict[Key, dict[str, Any]] = dict(stored_rows(folder / "results.csv", key))
     if again:
         rows = {one: row for one, row in rows.items() if one not in set(wanted)}
-    earlier = _earlier_runs(folder / "machine.json") if rows else []
+    earlier = earlier_runs(folder / "machine.json") if rows else []
     common.write_machine(folder, **settings, earlier_runs=earlier)
     with common.Results(folder, columns) as results:
         for row in rows.values():
@@ -53,10 +49,10 @@ def complete(
                 results.add(**rows[one])
 
 
-def _earlier_runs(path: Path) -> list[dict[str, Any]]:
+def earlier_runs(path: Path) -> list[dict[str, Any]]:
     """When and how the rows that stay were measured."""
     if not path.exists():
         return []
     last = json.loads(path.read_text())
-    about = {name: last[name] for name in ("date", "command", "load_before", "versions")}
+    about = {name: last.get(name) for name in ("date", "commit", "command", "load_before", "versions")}
     return [*last["settings"].get("earlier_runs", []), about]

@@ -70,7 +70,7 @@ class Study:
 
     @property
     def true_log_odds(self) -> Array:
-        """The weights in the units of `coef_`: for classes N(±w, v I), the log-odds are 2 w'x / v."""
+        """The weights in the units of `sparse_coef_`: for classes N(±w, v I), the log-odds are 2 w'x / v."""
         assert self.data.noise_var is not None  # these are class-means data
         return (2.0 / self.data.noise_var) * self.data.weights
 
@@ -179,7 +179,7 @@ def selection_table(study: Study) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("")
     for j in study.selected:
-        weight, reach = model.coef_[0, j], NORMAL_90 * model.coef_std_[0, j]
+        weight, reach = model.sparse_coef_[0, j], NORMAL_90 * model.sparse_coef_std_[0, j]
         is_marker = bool(study.is_marker[j])
         table.add_row(
             Text(printable(study.names[j])),

@@ -25,16 +25,19 @@ from scipy.stats import rankdata
 from foldless.beliefs import Array
 from foldless.operators import Operator
 from foldless.registry import registered
+from foldless.solvers.solve import damped_newton
 
 TAIL = 0.025
 NORMAL_95 = 1.959964
 # The smallest p value is one over this number.
 N_ORDERS = 200
-# Products of columns and orders that are held at once.
+# Products of rows, or columns, and orders that are held at once.
 MOST_PRODUCTS = 4_000_000
+PIECE_BYTES = 1 << 19
 # Calibration slopes beyond ten are all alike: labels are never missed.
 SLOPE_SPREAD = 10.0
-NEWTON_STEPS = 50
+# Newton's method, to a decrement in log likelihood.
+NEWTON_STEPS, NEWTON_TOLERANCE = 50, 1e-14
 
 
 @registered("interval/limits")
@@ -130,28 +133,26 @@ def calibration_slope(log_proba: Array, code: NDArray[np.intp], weight: Array) -
     # Far out a class that is ruled out would be an infinite slope's whole evidence.
     x = np.maximum(log_proba, -50.0)
     x = x - x.mean(axis=1, keepdims=True)
-    indicator, at = np.eye(n_classes)[code], np.append(np.zeros(n_classes), 1.0)
+    indicator, middle = np.eye(n_classes)[code], np.append(np.zeros(n_classes), 1.0)
     # Columns of the design, (samples, classes, parameters).
     design = np.concatenate([np.broadcast_to(np.eye(n_classes), (*x.shape, n_classes)), x[..., None]], axis=2)
-    middle = at.copy()
 
     def loss(at: Array) -> float:
         own = np.sum(indicator * log_softmax(design @ at, axis=1), axis=1)
         return float(0.5 * np.sum((at - middle) ** 2) / SLOPE_SPREAD**2 - weight @ own)
 
-    for _ in range(NEWTON_STEPS):
+    def expand(at: Array) -> tuple[Array, Array, Array]:
         share = softmax(design @ at, axis=1)
         slope = np.einsum("m,mk,mkp->p", weight, share - indicator, design) + (at - middle) / SLOPE_SPREAD**2
         centred = design - np.einsum("mk,mkp->mp", share, design)[:, np.newaxis]
         curvature = np.einsum("m,mk,mkp,mkq->pq", weight, share, centred, centred)
         curvature[np.diag_indices_from(curvature)] += SLOPE_SPREAD**-2
-        step, before = -np.linalg.solve(curvature, slope), loss(at)
-        while loss(at + step) > before and np.max(np.abs(step)) > 1e-8:
-            step /= 2
-        at = at + step
-        if np.max(np.abs(step)) <= 1e-8:
-            break
-    return float(at[-1]), float(np.sqrt(np.linalg.inv(curvature)[-1, -1]))
+        return slope, -np.linalg.solve(curvature, slope), curvature
+
+    best = damped_newton(
+        loss, lambda at: expand(at)[:2], middle, tolerance=NEWTON_TOLERANCE, max_iter=NEWTON_STEPS
+    ).at
+    return float(best[-1]), float(np.sqrt(np.linalg.inv(expand(best)[2])[-1, -1]))
 
 
 # ---------------------------------------------------------------------------------------- chance
@@ -162,6 +163,8 @@ def p_value_of(
     code: NDArray[np.intp],
     counted: NDArray[np.bool_],
     group: NDArray[np.intp] | None = None,
+    *,
+    dense: bool = False,
 ) -> float:
     """Of class means that lie as far apart as these, if labels have nothing to do with columns.
 
@@ -170,19 +173,28 @@ def p_value_of(
     """
     n_classes = int(code.max()) + 1
     orders = _orders(code[counted], None if group is None else group[counted])
-    sums = np.empty((3, N_ORDERS))
-    at_once = max(MOST_PRODUCTS // (columns.shape[1] * n_classes), 1)
+    sums = np.zeros((3, N_ORDERS))
     classes = np.arange(1, 2) if n_classes == 2 else np.arange(n_classes)
+    at_once = max(MOST_PRODUCTS // ((code.size if dense else max(columns.shape)) * classes.size), 1)
     for start in range(0, N_ORDERS, at_once):
-        part = orders[:, start : start + at_once]
-        contrast = np.zeros((code.size, part.shape[1], classes.size))
-        contrast[counted] = part[:, :, np.newaxis] == classes
-        contrast[counted] -= contrast[counted].mean(axis=0)
-        contrast /= np.sqrt(np.maximum(np.sum(contrast**2, axis=0), np.finfo(float).tiny))
-        z = columns.adjoint(contrast.reshape(code.size, -1)).reshape(-1, part.shape[1], classes.size)
-        square = np.sum(np.square(z, dtype=np.float64), axis=2)
-        found = square.sum(axis=0), np.square(square).sum(axis=0), square.max(axis=0)
-        sums[:, start : start + at_once] = found
+        part = orders[:, start : start + at_once].T
+        contrast = np.zeros((classes.size, part.shape[0], code.size))
+        contrast[:, :, counted] = part == classes[:, np.newaxis, np.newaxis]
+        contrast[:, :, counted] -= contrast[:, :, counted].mean(axis=2, keepdims=True)
+        contrast /= np.sqrt(np.maximum(np.sum(contrast**2, axis=2, keepdims=True), np.finfo(float).tiny))
+        rows = contrast.reshape(-1, code.size)
+        # Some columns of a dense matrix at a time stay in a processor's cache; there are no zeros to skip.
+        several = (
+            (rows @ tile for _, tile in columns.dense_columns(PIECE_BYTES))
+            if dense
+            else [columns.adjoint(rows.T).T]
+        )
+        into = sums[:, start : start + at_once]
+        for z in several:
+            square = np.square(z, dtype=np.float64).reshape(classes.size, part.shape[0], -1).sum(axis=0)
+            into[0] += square.sum(axis=1)
+            into[1] += np.einsum("ij,ij->i", square, square)
+            np.maximum(into[2], square.max(axis=1, initial=0.0), out=into[2])
     # Rounding must not tell orders apart that come to the same.
     sums = np.round(sums / sums.max(axis=1, keepdims=True).clip(np.finfo(float).tiny), 9)
     smallest = np.min((N_ORDERS + 1 - rankdata(sums, method="min", axis=1)) / N_ORDERS, axis=0)

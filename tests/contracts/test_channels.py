@@ -28,7 +28,7 @@ from foldless.channels import (
     channel_from,
 )
 from foldless.channels.flipped_labels import FLIP_PRIOR_FLIPPED, FLIP_PRIOR_RIGHT, with_flip_prob
-from foldless.channels.sigmoid_averages import sigmoid_power_response
+from foldless.channels.logistic import sigmoid_power_response
 
 EVERY_CHANNEL: list[Channel] = [
     Logistic(),

@@ -9,7 +9,7 @@ from sklearn.utils.class_weight import compute_sample_weight
 
 from foldless import GAMPClassifier, SparseClassifier
 from foldless.datasets import make_class_means, make_logistic
-from foldless.estimators._reading import first_of_equals
+from foldless.estimators._scikit_learn import first_of_equals
 from foldless.operators import operator_from
 
 MODELS = {

@@ -11,11 +11,14 @@ import polars as pl
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
+from scipy.stats import f as f_distribution
+from scipy.stats import false_discovery_control
 from sklearn.base import clone
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
+from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import check_estimator
 
 import foldless
@@ -237,6 +240,17 @@ def test_no_panel_where_there_is_nothing_to_find():
         assert model.transform(X).shape == (60, 0)
 
 
+@pytest.mark.parametrize("reference", [None, DecisionTreeClassifier(random_state=0)], ids=["sparse", "tree"])
+def test_parts_hold_samples_of_every_class(reference):
+    """Classes far apart: the full model is equally sure of all samples of a class."""
+    rng = np.random.default_rng(0)
+    y = np.arange(40) % 2
+    X = rng.standard_normal((40, 200)) + 6.0 * y[:, np.newaxis] * (np.arange(200) < 50)
+    model = PanelClassifier(3, reference).fit(X, y)
+    assert model.full_.error <= 0.1
+    assert model.path_[-1].error <= 0.1
+
+
 @pytest.mark.study
 def test_null_data_have_no_panel():
     found = 0
@@ -276,13 +290,13 @@ def test_feature_table(data):
     full = SparseClassifier().fit(frame, y)
     table = full.feature_table()
     assert list(table.index) == names
-    assert list(table.columns[:5]) == ["difference", "p", "q", "inclusion", "selected"]
+    assert list(table.columns[:6]) == ["change", "difference", "p", "q", "inclusion", "selected"]
     with_data = full.feature_table(frame, y)
     assert_allclose(with_data.p, table.p, rtol=1e-6)
     assert with_data.auc.between(0, 1).all()
     assert np.corrcoef(with_data.auc, table.difference)[0, 1] > 0.9
     assert_array_equal(table.selected, full.get_support())
-    assert_allclose(table.effect, full.coef_[0] * X.std(axis=0), rtol=1e-6)
+    assert_allclose(table.effect, full.sparse_coef_[0] * X.std(axis=0), rtol=1e-6)
     assert (table.effect_lower <= table.effect).all()
     panel = PanelClassifier(3, full).fit(frame, y)
     in_panel = panel.feature_table()
@@ -294,6 +308,33 @@ def test_feature_table(data):
         full.feature_table(frame)
     three = SparseClassifier().fit(*correlated(90, 40, 3))
     assert {"effect:0", "effect_upper:2"} <= set(three.feature_table())
+
+
+def test_single_features_are_tested_beside_what_is_kept():
+    rng = np.random.default_rng(0)
+    age = rng.standard_normal(60)
+    y = (age + rng.standard_normal(60) > 0).astype(int)
+    X = np.column_stack([age, rng.standard_normal((60, 20))])
+    X[:, 1] += 2 * age  # differs between the classes by its age alone
+    X[:, 2] += 2 * y
+    names = ["age", *(f"gene {j}" for j in range(20))]
+    frame = pd.DataFrame(X, columns=names)
+    plain = SparseClassifier().fit(frame, y).feature_table()
+    model = SparseClassifier(always_keep=["age"]).fit(frame, y)
+    table = model.feature_table()
+    assert plain.p["gene 0"] < 1e-3 < 0.05 < table.p["gene 0"]
+    assert table.loc["age", ["change", "difference", "p", "q"]].isna().all()
+    others = np.column_stack([np.ones(60), age])
+    for name in names[1:4]:
+        with_class = np.column_stack([others, y])
+        weights, squares, *_ = np.linalg.lstsq(with_class, frame[name].to_numpy(), rcond=None)
+        without = np.linalg.lstsq(others, frame[name].to_numpy(), rcond=None)[1]
+        expected = f_distribution.sf((without - squares) / squares * 57, 1, 57)
+        assert_allclose(table.p[name], expected[0], rtol=1e-8)
+        assert_allclose(table.change[name], weights[2], rtol=1e-8)
+        assert_allclose(table.difference[name], weights[2] / np.sqrt(squares[0] / 57), rtol=1e-8)
+    assert_allclose(table.q[1:], false_discovery_control(table.p[1:]), rtol=1e-9)
+    assert_allclose(model.feature_table(frame, y)[["p", "change"]], table[["p", "change"]], rtol=1e-9)
 
 
 def test_an_empty_list_falls_back_on_a_panel(data):

@@ -8,7 +8,7 @@ from threadpoolctl import threadpool_info
 
 from foldless import GAMPClassifier, SparseClassifier, kernels
 from foldless.datasets import make_class_means
-from foldless.estimators._threads import bounded_threads
+from foldless.kernels import bounded_threads
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,7 @@ from foldless.tuning.fit import Choices
 from foldless.tuning.path import Result, fit_table
 from foldless.tuning.plan import Budget, plan
 from foldless.tuning.record import Recorder
-from foldless.tuning.survey import survey
-from foldless.tuning.table import Layout, LeftOut, Table
+from foldless.tuning.table import Layout, LeftOut, Table, survey
 
 # Exact covariances are too expensive for any table.
 NEVER_EXACT = Budget(exact=0.0)
@@ -54,9 +53,7 @@ class Planned(SparseClassifier):
         return self
 
     def _fit_table(self, table: Table, choices: Choices, recorder: Recorder) -> Result:
-        found = survey(
-            table.standardized, table.codes, table.sample_weight, table.n_classes, table.layout.always_kept
-        )
+        found = survey(table)
         planned = plan(
             replace(found.facts, **self._facts),
             self._budget,

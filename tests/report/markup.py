@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
+from importlib.resources import files
 
 VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
 # Everything a page of text, tables and pictures needs; whatever else appears came out of a name.
@@ -73,8 +74,11 @@ def parsed(page: str) -> Node:
 def active_nodes(root: Node) -> list[str]:
     """What could run, load, submit or lead away."""
     found = []
+    # The page's own script, once; whatever else is between such tags came out of a name.
+    own = files("foldless.report").joinpath("page.js").read_text(encoding="utf-8")
+    scripts = [node for node in root.every("script") if node.text == own and not node.attributes]
     for node in root.every():
-        if node.tag not in HARMLESS:
+        if node.tag not in HARMLESS and node not in scripts[:1]:
             found.append(f"<{node.tag}>")
         for name, value in node.attributes.items():
             if name.startswith("on") or name in ("style", "srcdoc", "autofocus", "target"):

@@ -18,6 +18,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from jinja2 import StrictUndefined, UndefinedError
+from scipy.sparse import csr_array
+from scipy.stats import false_discovery_control, ttest_ind
 from sklearn.datasets import load_iris
 
 import foldless
@@ -200,7 +202,14 @@ def test_the_page_says_what_the_model_says(page, model, labels):
     chosen = model.get_support(indices=True)
     assert 0 < chosen.size < 20
     assert f"{100 * model.loo_error_:.1f} % of labels are missed" in text
-    assert f"{chosen.size} of 300 features tell well from ill" in text
+    assert f"{chosen.size} of 300 features carry something that no other has" in text
+    questions = [words(n) for n in page.every("h3")[:4]]
+    assert questions == [
+        "Can the classes be told apart?",
+        "By which features?",
+        "How sure is that?",
+        "What next?",
+    ]
     (table,) = [t for t in page.every("table") if t.attributes["aria-labelledby"] == "feature-table"]
     rows = [row for row in table.every("tr") if row.every("td")]
     assert len(rows) == chosen.size + 10
@@ -213,8 +222,63 @@ def test_the_page_says_what_the_model_says(page, model, labels):
         assert weight == signed(model.coef_[0, j] * deviation)
         low = (model.coef_[0, j] - 1.645 * model.coef_std_[0, j]) * deviation
         assert interval.startswith(signed(low))
-    assert len(page.every("img")) == 5
+    assert len(page.every("img")) == 6
+    assert "COBIDAS" not in text
     assert "tumour" not in text
+
+
+def table_rows(page, name):
+    (table,) = [t for t in page.every("table") if t.attributes["aria-labelledby"] == name]
+    return [[words(cell) for cell in row.every("th", "td")] for row in table.every("tr")[1:]]
+
+
+def test_features_that_differ_are_named_with_their_tests(page, data, labels):
+    """Against scipy's t test of each column; q values against its own correction."""
+    _, p = ttest_ind(data.X[labels == "well"], data.X[labels == "ill"])
+    q = false_discovery_control(p)
+    rows = table_rows(page, "differing-table")
+    order = np.argsort(p)[: min(20, int((q < 0.1).sum()))]
+    assert [row[0] for row in rows] == [f"gene {j}" for j in order]
+    for row, j in zip(rows, order, strict=True):
+        assert float(row[3]) == pytest.approx(p[j], rel=0.06)
+        assert float(row[4]) == pytest.approx(q[j], rel=0.06)
+        assert row[1] == max(("well", "ill"), key=lambda c: data.X[labels == c, j].mean())
+
+
+def test_thresholds_trade_who_is_found_for_who_is_cleared(page, model, labels):
+    rows = table_rows(page, "threshold-table")
+    assert [row[0] for row in rows] == ["0.1", "0.25", "0.5", "0.75", "0.9"]
+    called, positive = model.loo_proba_[:, 1] >= 0.5, labels == model.classes_[1]
+    assert f"({np.sum(called & positive)} of {positive.sum()})" in rows[2][1]
+    assert f"({np.sum(~called & ~positive)} of {np.sum(~positive)})" in rows[2][2]
+    found, cleared = ([float(row[k].split(" ")[0]) for row in rows] for k in (1, 2))
+    assert found == sorted(found, reverse=True)
+    assert cleared == sorted(cleared)
+
+
+def test_values_of_the_named_features_are_shown_if_the_table_is_there(
+    model, data, about, monkeypatch, coarse
+):
+    drawn = {}
+    for name in ("HeatMapDisplay", "StripDisplay"):
+        original = getattr(pictures, name)
+        monkeypatch.setattr(
+            pictures,
+            name,
+            lambda values, *a, _n=name, _o=original, **k: drawn.update({_n: values}) or _o(values, *a, **k),
+        )
+    for X in (data.X, pd.DataFrame(data.X), csr_array(data.X)):
+        page = parsed(report.html(model, X=X, **about))
+        assert len(page.every("img")) == 8
+        top = model.get_support(indices=True)
+        np.testing.assert_allclose(drawn["HeatMapDisplay"].std(axis=0), 1.0)
+        assert drawn["HeatMapDisplay"].shape == (60, top.size)
+    with pytest.raises(ValueError, match="the table of the fit has 60 samples of 300 features"):
+        report.html(model, X=data.X[:, :5], **about)
+
+
+def test_images_have_the_items_of_cobidas(model, labels, without_ink):
+    assert "For decoding studies: COBIDAS items" in words(parsed(report.html(model, y=labels, images=True)))
 
 
 def test_the_confusion_matrix_counts_every_sample_once(page, model, labels):
@@ -280,7 +344,7 @@ def test_covariates_are_no_discoveries(monkeypatch, without_ink):
     assert rows[0] == ["kept in the model whatever the data say"]
     assert rows[1][:2] == ["gene 0", "kept"]
     assert "besides 1 covariate" in words(page)
-    assert "one of 2 that are twins matters, with probability" in words(page)
+    assert "one of a group of 2 matters, with probability" in words(page)
     assert [weight.shape for weight in drawn] == [(1, 39)]
 
 
@@ -320,7 +384,7 @@ def test_a_learning_curve_has_its_place(model, labels, coarse):
     page = parsed(report.html(model, y=labels, learning_curve=Curve()))
     assert len(drawn) == 1
     assert "Would more samples help?" in words(page)
-    assert len(page.every("img")) == 6
+    assert len(page.every("img")) == 7
     assert "#learning" in [a.attributes["href"] for a in page.every("a")]
 
 
@@ -336,7 +400,7 @@ def test_a_curve_itself_is_drawn_by_its_display(model, labels, coarse):
     )
     with_curve = parsed(report.html(model, y=labels, learning_curve=curve))
     assert "Would more samples help?" in words(with_curve)
-    assert len(with_curve.every("img")) == 6
+    assert len(with_curve.every("img")) == 7
 
 
 def test_doubt_is_said_on_top(model, labels, without_ink):
@@ -357,17 +421,18 @@ def test_classes_that_cannot_be_told_apart_are_said_to_be_so(without_ink):
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((40, 50)), rng.choice(["a", "b"], 40)
     text = words(parsed(report.html(SparseClassifier().fit(X, y), y=y)))
-    assert "do not show that the classes can be told apart" in text
+    assert "Not shown" in text
+    assert "that they can is not shown" in text
 
 
 def test_groups_are_told_where_they_were_left_out(data, labels, model, without_ink):
     groups = np.arange(labels.size) // 6
     by_groups = SparseClassifier().fit(data.X, labels, groups=groups)
-    text = words(parsed(report.html(by_groups, y=labels, groups=groups)))
+    text = words(parsed(report.html(by_groups, y=labels, groups=groups, images=True)))
     assert "10 groups" in text
     assert "leave-one-group-out error" in text
     assert "by leaving out one group at a time" in text
-    text = words(parsed(report.html(model, y=labels, groups=groups)))
+    text = words(parsed(report.html(model, y=labels, groups=groups, images=True)))
     assert "group-out" not in text
     assert "samples were left out one by one" in text
 
@@ -394,7 +459,7 @@ def fabricated(n_classes: int):
         inclusion=np.linspace(0.99, 0.5, n),
         select=lambda fdr: np.ones(n, dtype=bool),
         fdr=0.1,
-        credible_sets=[everything],
+        groups=[everything],
         loo=LeaveOneOut(rng.dirichlet(np.ones(n_classes), n), 0.5, 1.0, Sentence("guessing", ())),
         mislabel_probability=np.full(n, 0.9),
         outcome=Outcome.CONVERGED,
@@ -487,14 +552,19 @@ def test_templates_escape_everything_and_miss_nothing():
     with pytest.raises(UndefinedError):
         made.from_string("{{ nothing }}").render()
     template = (ROOM / "page.html.j2").read_text()
-    assert not re.search(r"\|\s*safe|autoescape|<script|https?://", template)
+    assert not re.search(r"\|\s*safe|autoescape|https?://", template)
+    assert re.findall(r"<script.*", template) == ["<script>{{ script }}</script>"]
     sources = "".join(path.read_text() for path in ROOM.glob("*.py"))
-    assert sources.count("Markup(") == 1
-    assert "Markup(style)" in sources
+    assert sorted(re.findall(r"Markup\(\w*\)", sources)) == ["Markup(script)", "Markup(style)"]
+    assert sources.count("Markup(") == 2
+    # Nothing of the page becomes markup again.
+    assert not re.search(
+        r"innerHTML|outerHTML|insertAdjacent|document\.write|eval|https?:", (ROOM / "page.js").read_text()
+    )
     assert not re.search(r"url\(|@import|https?:|expression", (ROOM / "page.css").read_text())
 
 
-def test_the_policy_allows_this_style_and_pictures_only(model, without_ink):
+def test_the_policy_allows_this_style_this_script_and_pictures_only(model, without_ink):
     page = parsed(report.html(model))
     (policy,) = [
         m.attributes["content"]
@@ -502,11 +572,13 @@ def test_the_policy_allows_this_style_and_pictures_only(model, without_ink):
         if m.attributes.get("http-equiv") == "Content-Security-Policy"
     ]
     rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
-    (style,) = page.every("style")
-    digest = b64encode(sha256(style.text.encode()).digest()).decode()
+    style, script = (
+        b64encode(sha256(part.text.encode()).digest()).decode() for part in page.every("style", "script")
+    )
     assert rules == {
         "default-src": "'none'",
-        "style-src": f"'sha256-{digest}'",
+        "style-src": f"'sha256-{style}'",
+        "script-src": f"'sha256-{script}'",
         "img-src": "data:",
         "base-uri": "'none'",
         "form-action": "'none'",

@@ -26,6 +26,7 @@ from reference.hostile_names import HOSTILE_FILE_NAMES, HOSTILE_NAMES
 from reference.tables import NEEDS, OPTIONS, WRITERS, small, text_of
 
 RESULTS = {"model.safetensors", "features.tsv", "predictions.tsv", "report.html", "run.json"}
+PANEL_RESULTS = {"panel.safetensors", "panel.tsv", "panel_sizes.tsv", "panel.png"}
 COMMANDS = ("demo", "check", "fit", "predict", "report", "inspect", "export", "compare", "plan")
 
 
@@ -124,7 +125,7 @@ def test_check_inspect_report_export_and_compare(fitted, tmp_path):
     assert done.exit_code == 0, done.output + done.stderr
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "gene 0" in page
-    assert "<script" not in page
+    assert page.count("<script") == 1  # its own
 
     done = run("export", out / "model.safetensors", tmp_path / "weights.csv")
     assert done.exit_code == 0, done.output + done.stderr
@@ -172,6 +173,43 @@ def test_many_classes(tmp_path):
     assert "for class" in done.output
     header, _ = read_tsv(tmp_path / "out" / "predictions.tsv")
     assert header[2:] == ["predicted", "probability:x", "probability:y", "probability:z"]
+
+
+@pytest.mark.parametrize("name", ["table.csv", "table.svmlight"])
+def test_a_panel_has_files_of_its_own(name, tmp_path):
+    WRITERS[name](tmp_path / name, small())
+    out = tmp_path / "out"
+    done = run("fit", tmp_path / name, *OPTIONS[name], "--panel", "4,2", "--out", out)
+    assert done.exit_code == 0, done.output + done.stderr
+    assert {p.name for p in out.iterdir()} == RESULTS | PANEL_RESULTS
+    assert "A panel of 2 would do" in " ".join(done.output.split())
+    names = [f"gene {j}" for j in range(2)] if name == "table.csv" else ["1", "2"]
+    header, rows = read_tsv(out / "features.tsv")
+    assert {"change", "difference", "p", "q", "auc", "panel"} < set(header)
+    free = [row for row in rows if row[header.index("selected")] != "kept"]
+    assert {row[0] for row in free if row[header.index("panel")] == "yes"} == set(names)
+    header, rows = read_tsv(out / "panel.tsv")
+    assert header[:5] == ["rank", "feature", "column", "in_panel", "stability"]
+    assert [row[3] for row in rows] == ["yes", "yes", "no", "no"]
+    assert {row[1] for row in rows[:2]} == set(names)
+    header, rows = read_tsv(out / "panel_sizes.tsv")
+    assert [row[0] for row in rows[:-1]] == ["0", "2", "4"]  # and the full model
+    result = json.loads((out / "run.json").read_text(encoding="ascii"))["result"]["panel"]
+    assert set(names) <= set(result["features"])
+    assert "least angle regression" in result["method"][0]
+    model = foldless.load(out / "panel.safetensors")
+    assert model.coef_.shape[1] == len(model.feature_names_) <= 3
+    assert "A panel of 2 would do" in (out / "report.html").read_text(encoding="utf-8")
+    assert (out / "panel.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("sizes", ["many", "0,5", ""])
+def test_sizes_that_are_none_are_refused(fitted, tmp_path, sizes):
+    done = run(
+        "fit", tmp_path / "table.csv", *OPTIONS["table.csv"], "--panel", sizes, "--out", tmp_path / "o"
+    )
+    assert done.exit_code == 2
+    assert "5,10,20" in " ".join(done.stderr.split())
 
 
 # ------------------------------------------------------------------ what goes wrong
@@ -240,7 +278,7 @@ def test_wrong_options_are_usage_errors(arguments):
 
 def test_a_target_is_needed(tmp_path):
     (tmp_path / "t.csv").write_text(text_of(small()), encoding="utf-8")
-    for command in ("fit", "check", "compare"):
+    for command in ("fit", "compare"):
         done = run(command, tmp_path / "t.csv")
         assert done.exit_code == 2
         assert "--target COLUMN" in done.stderr

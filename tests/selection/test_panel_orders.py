@@ -14,9 +14,7 @@ from sklearn.metrics import roc_auc_score
 from foldless.operators import Standardized, operator_from
 from foldless.selection.marginal import areas, class_sums, q_values
 from foldless.selection.panel import (
-    SCORE_VARIANCE,
     Target,
-    averaged,
     divergence,
     least_angle_order,
     ordered,
@@ -65,15 +63,16 @@ def test_twins_enter_one_after_the_other():
 def test_a_projection_maximises_what_it_says(n_classes):
     standardized, _, target = task(n_classes=n_classes)
     columns = standardized.columns([0, 1, 5])
-    found = projected(columns, target)
-    variance = SCORE_VARIANCE * target.score_variance / 3
+    ratio = np.array([1.0, 2.0, 6.0])
+    found = projected(columns, target, ratio)
+    variance = target.score_variance / 3.0 * ratio[:, np.newaxis] / 3.0
     proba = np.exp(target.log_proba)
 
     def loss(flat):
         weights = flat.reshape(4, n_classes)
         scores = columns @ weights[:3] + weights[3]
         own = np.sum(proba * scores, axis=1) - logsumexp(scores, axis=1)
-        prior = np.sum(weights[:3] ** 2) / variance + np.sum(weights[3] ** 2) / 100.0
+        prior = np.sum(weights[:3] ** 2 / variance) + np.sum(weights[3] ** 2) / 100.0
         return 0.5 * prior - target.weight @ own
 
     start = np.zeros(4 * n_classes)
@@ -85,7 +84,7 @@ def test_a_projection_maximises_what_it_says(n_classes):
     assert (
         0
         < divergence(found, columns, target)
-        < divergence(projected(columns[:, :1], target), columns[:, :1], target)
+        < divergence(projected(columns[:, :1], target, ratio[:1]), columns[:, :1], target)
     )
 
 
@@ -108,9 +107,10 @@ def test_stand_ins_have_the_loss_of_a_refit():
     order = ordered(standardized, codes, target, np.array([], dtype=np.intp), 4)
     members = order.features[:3]
     columns = standardized.columns(members)
-    found = stand_ins(columns, members, order, target)
+    ratio = order.ratio[members]
+    found = stand_ins(columns, ratio, members, order, target)
     assert list(found) == members.tolist()
-    start = divergence(projected(columns, target), columns, target)
+    start = divergence(projected(columns, target, ratio), columns, target)
     for n, member in enumerate(members):
         best = found[int(member)][0]
         assert best.feature not in members
@@ -118,17 +118,10 @@ def test_stand_ins_have_the_loss_of_a_refit():
         for j in np.setdiff1d(np.arange(40), members):
             swapped = columns.copy()
             swapped[:, n] = standardized.columns([j])[:, 0]
-            losses.append(divergence(projected(swapped, target), swapped, target) - start)
+            losses.append(divergence(projected(swapped, target, ratio), swapped, target) - start)
         # Only the first few by a first-order loss are refitted.
         assert best.loss <= np.sort(losses)[2] + 1e-6
         assert best.loss >= min(losses) - 1e-9
-
-
-def test_an_average_of_orders_breaks_ties_by_strength():
-    ratio = np.array([1.0, 5.0, 2.0, 9.0])
-    found = averaged([np.array([0, 1]), np.array([1, 0]), np.array([2])], ratio, 3)
-    # Ranks (0, 1, 3), (1, 0, 3), (3, 3, 0).
-    assert found.tolist() == [1, 0, 2]
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

@@ -139,7 +139,7 @@ def test_tiles_know_their_columns(monkeypatch):
     X = np.random.default_rng(11).normal(size=(3, 50))
     for kept_bytes in (0, 1 << 20):
         monkeypatch.setattr(module, "KEPT_BYTES", kept_bytes)
-        monkeypatch.setattr(Dense, "dense_columns", lambda self: Operator.dense_columns(self, 8 * 3 * 7))
+        monkeypatch.setattr(Dense, "dense_columns", lambda self, _: Operator.dense_columns(self, 8 * 3 * 7))
         tiles = Tiles(Dense(X))
         for _ in range(2):
             for columns in ([], [0], [6, 7, 13, 48, 49], list(range(50))):

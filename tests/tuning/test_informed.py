@@ -12,7 +12,7 @@ from foldless.operators import Dense, WithIntercept
 from foldless.priors import Blocks, Gaussian
 from foldless.problem import Problem
 from foldless.solvers import EP, Stopping, solve
-from foldless.solvers.kernel_ep import kernel_ep
+from foldless.solvers.label_ep import kernel_ep
 from foldless.tuning.models.informed import (
     Base,
     Contrasts,

@@ -45,7 +45,7 @@ from foldless.tuning.plan import (
     requested,
 )
 from foldless.tuning.record import FLAGS
-from foldless.tuning.survey import Facts
+from foldless.tuning.table import Facts
 
 MEANS, PLAIN = ("class means",), ("plain parameters",)
 
@@ -311,7 +311,8 @@ def test_what_follows_from_the_path(name: str) -> None:
     wide = found.path == "exact" and given.n_features > given.total_weight
     background = BACKGROUND_OF_WORDS.score_variance if of_words else BACKGROUND_SCORE_VARIANCE * wide
     assert sparse.background == background
-    assert sparse.credible_sets == (found.path == "exact" and not many and not of_words)
+    of_few = many and sparse.candidates > 0
+    assert sparse.groups == (found.path == "exact" and not of_words and not of_few)
     # With more samples than features there is one start.
     assert sparse.judged_by_left_out == (found.path == "diagonal" and many and len(sparse.starts) > 1)
     if found.because("few-columns"):
@@ -413,6 +414,15 @@ def test_ridges_of_few_coordinates_are_left_out_by_their_hessian() -> None:
 def test_columns_are_correlated_beyond_what_is_tolerated(given: Facts) -> None:
     assert plan(replace(given, spectral_excess=TOLERATED_EXCESS)).path == "independent"
     assert plan(replace(given, spectral_excess=np.nextafter(TOLERATED_EXCESS, 2.0))).path == "exact"
+
+
+def test_what_goes_with_clusters_of_classes_alone_is_wrong_labels() -> None:
+    clusters = {"class_tails": -7.0, "class_gap": 6.0, "excess_beside": 0.95}
+    found = plan(facts(1000, 200, **CORRELATED, **clusters))
+    assert found.path == "independent"
+    assert found.because("wrong-labels") is not None
+    for other in ({"class_tails": -2.0}, {"class_gap": 2.0}, {"excess_beside": 1.5}):
+        assert plan(facts(1000, 200, **CORRELATED, **(clusters | other))).path == "exact"
 
 
 def test_columns_are_words_below_a_share_of_rows() -> None:

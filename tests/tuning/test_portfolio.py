@@ -8,10 +8,17 @@ from numpy.testing import assert_allclose
 from scipy.special import expit, log_expit, log_softmax
 
 from foldless.channels import FlippedLabels, Logistic
-from foldless.tuning.models.base import Model, Scores, Weights
-from foldless.tuning.portfolio import jackknifed, mixed, stacked, stacking_weights
-from foldless.tuning.survey import survey
-from foldless.tuning.table import LeftOut
+from foldless.tuning.portfolio import (
+    Model,
+    Scores,
+    Weights,
+    jackknifed,
+    mixed,
+    scale_of,
+    stacked,
+    stacking_weights,
+)
+from foldless.tuning.table import LeftOut, survey
 from reference.planned import table_of
 
 
@@ -168,7 +175,44 @@ def test_mislabelled_samples_are_suspected():
 
 def excess_of(X, labels):
     table = table_of(X, labels)
-    return survey(table.standardized, table.codes, table.sample_weight, 2).facts.spectral_excess
+    return survey(table).facts.spectral_excess
+
+
+def test_wrong_labels_leave_clusters_and_factors_do_not():
+    rng = np.random.default_rng(5)
+    true = np.where(rng.random(1000) < 0.5, 1.0, -1.0)
+    seen = np.where(rng.random(1000) < 0.3, -true, true)
+    clusters = 0.2 * true[:, np.newaxis] + rng.normal(size=(1000, 100))
+    found = survey(table_of(clusters, seen)).facts
+    assert found.spectral_excess > 1.5 > 1.25 > found.excess_beside
+    assert found.class_tails < -3 < 3 < found.class_gap
+    # A factor has Gaussian tails, and clusters of another kind than labels have no class at their ends.
+    factor = rng.normal(size=1000)
+    common = 0.4 * factor[:, np.newaxis] + rng.normal(size=(1000, 100))
+    assert (
+        survey(table_of(common, np.where(factor + rng.normal(size=1000) > 0, 1.0, -1.0))).facts.class_tails
+        > -3
+    )
+    assert survey(table_of(clusters, rng.permutation(true))).facts.class_gap < 3
+
+
+def test_weights_of_models_are_averaged_as_log_odds():
+    """The plain logistic of scores times the scale is near to what a model of wide scores predicts."""
+    rng = np.random.default_rng(6)
+    scores, share = 20.0 * rng.normal(size=(500, 1)), np.full(500, 0.002)
+    log_proba = Logistic().log_proba(scores, np.full((500, 1), 400.0))
+    scale = scale_of(scores, log_proba, share)
+    plain = Logistic().log_proba(scale * scores, None)
+    assert np.max(np.abs(np.exp(plain) - np.exp(log_proba))) < 0.02
+    # It is the best: any other scale is further away.
+    away = [
+        np.sum(np.exp(log_proba) * Logistic().log_proba(k * scores, None))
+        for k in (0.97 * scale, 1.03 * scale)
+    ]
+    assert max(away) < np.sum(np.exp(log_proba) * plain)
+    # Log-odds of three classes, as they are.
+    three = rng.normal(size=(500, 3))
+    assert_allclose(scale_of(3.0 * three, log_softmax(three, axis=1), share), 1 / 3, rtol=1e-4)
 
 
 def test_spectral_excess_tells_factors_from_independence():

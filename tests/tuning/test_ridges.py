@@ -16,11 +16,10 @@ from sklearn.preprocessing import StandardScaler
 from foldless import SparseClassifier
 from foldless.problem import Outcome
 from foldless.tuning.models import sparse as sparse_model
-from foldless.tuning.models.newton_ridges import newton_ridges
-from foldless.tuning.models.ridges import ridges, searched
+from foldless.tuning.models.ridges import newton_ridges, ridges, searched
 from foldless.tuning.plan import SEARCHED_RIDGES, DensePlan
 from foldless.tuning.record import DIAGONAL_COVARIANCES, FELL_BACK, Recorder
-from foldless.tuning.survey import survey
+from foldless.tuning.table import survey
 from reference.planned import INDEPENDENT, NEVER_EXACT, Planned, table_of
 
 
@@ -108,7 +107,7 @@ def test_columns_that_are_mostly_zeros_are_told_in_any_storage():
     y = np.arange(60) % 4
     for stored, expected in ((X, 4 / 60), (sparse.csr_array(X), 4 / 60), (X + 1.0, 1.0)):
         table = table_of(stored, y + 1)
-        facts = survey(table.standardized, table.codes, table.sample_weight, 4).facts
+        facts = survey(table).facts
         assert_allclose(facts.median_nonzero_fraction, expected)
 
 

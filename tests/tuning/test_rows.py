@@ -17,7 +17,6 @@ from foldless.tuning.fit import fit_tuned
 from foldless.tuning.models.sparse import loo_holds
 from foldless.tuning.plan import Budget, requested
 from foldless.tuning.record import Recorder
-from foldless.tuning.rows import parts_of
 from reference.planned import table_of
 
 ROWS = Budget().search_rows
@@ -44,8 +43,8 @@ def test_a_part_is_drawn_within_classes_from_what_counts():
     weight = np.ones(labels.size)
     weight[:50_000] = 0.0
     table = table_of(rng.standard_normal((labels.size, 1)), labels, weight)
-    rows, others = parts_of(table, ROWS)
-    assert_array_equal(rows, parts_of(table, ROWS).search)
+    rows, others = table.parts(ROWS)
+    assert_array_equal(rows, table.parts(ROWS).search)
     assert np.all(np.diff(rows) > 0)
     assert rows.min() >= 50_000
     assert rows.size == pytest.approx(ROWS, abs=1)
@@ -61,13 +60,13 @@ def test_a_rare_class_has_a_row_in_the_part():
     labels = np.full(100_000, -1.0)
     labels[:3] = 1.0
     table = table_of(np.arange(100_000.0)[:, np.newaxis], labels)
-    assert np.sum(labels[parts_of(table, 400).search] > 0) == 1
+    assert np.sum(labels[table.parts(400).search] > 0) == 1
 
 
 def test_every_class_has_its_share_of_the_part():
     labels = np.repeat([1.0, 2.0, 3.0], [500, 300, 200])
     table = table_of(np.arange(1000.0)[:, np.newaxis], labels)
-    for part in parts_of(table, 100):
+    for part in table.parts(100):
         assert_array_equal(np.bincount(table.codes[part]), [50, 30, 20])
 
 

@@ -22,8 +22,7 @@ from foldless.solvers import GAMP, Stopping, screening, solve
 from foldless.solvers.screening import Screening, _Gathered, _small_problem, solve_screened
 from foldless.tuning.em import EM, tunable_names
 from foldless.tuning.plan import plan, requested
-from foldless.tuning.survey import Facts
-from foldless.tuning.table import assembled
+from foldless.tuning.table import Facts, assembled
 from reference.planned import table_of
 
 # As for millions of features, but that a few thousand are the many, of which a larger share is few.

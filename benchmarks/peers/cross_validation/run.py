@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -58,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> Path:
     if args.data is None and not args.quick:
         parser.error("name the folder of real tables with --data DIR or in FOLDLESS_DATA")
     folder = common.output_folder(args.out, HERE, args.quick)
-    revision = args.revision or commit()
+    revision = args.revision or common.commit()
     rows = stored_rows(folder / "results.csv", KEY)
     with threadpool_limits(1):
         warm_up()
@@ -177,16 +176,6 @@ def write(folder: Path, rows: dict[Any, dict[str, Any]]) -> None:
     with common.Results(folder, COLUMNS) as results:
         for row in ordered:
             results.add(**row)
-
-
-def commit() -> str:
-    """The last commit of the package itself, with + if it has been changed since."""
-
-    def git(*words: str) -> str:
-        asked = ["git", *words, "--", "src"]
-        return subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
-
-    return (git("log", "-1", "--format=%h") or "unknown") + ("+" if git("status", "--porcelain") else "")
 
 
 if __name__ == "__main__":

@@ -64,10 +64,7 @@ def main(argv: Sequence[str] | None = None) -> Path:
     with common.Results(folder, COLUMNS) as results:
         for trial in range(trials):
             for n_active in sizes.n_active:
-                # The seed names the setting, so that trial 3 of K = 20 is the same data in any run.
-                data = make_class_means(
-                    sizes.n_samples, sizes.n_features, n_active, random_state=1000 * n_active + trial
-                )
+                data = simulated(sizes, n_active, trial)
                 for name, method in methods(with_rivals=trial < rival_trials).items():
                     row = measured(method, data)
                     results.add(trial=trial, n_active=n_active, method=name, **row)
@@ -81,6 +78,11 @@ def main(argv: Sequence[str] | None = None) -> Path:
     draw(folder)
     print(f"\nresults.csv, figure.png and machine.json are in {folder}")
     return folder
+
+
+def simulated(sizes: Sizes, n_active: int, trial: int) -> Simulated:
+    # The seed names the setting, so that trial 3 of K = 20 is the same data in any run.
+    return make_class_means(sizes.n_samples, sizes.n_features, n_active, random_state=1000 * n_active + trial)
 
 
 def methods(*, with_rivals: bool) -> dict[str, Callable[[NDArray[Any], NDArray[Any]], Any]]:

@@ -6,10 +6,10 @@ python -m benchmarks.studies.pruned_classifier.run --parts dynamics loo    # oth
 
 from __future__ import annotations
 
-import csv
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from math import acos, pi
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from benchmarks.studies import _common as common
 from benchmarks.studies._real_data import add_data_option, data_folder
+from benchmarks.studies._resumable import earlier_runs
 from benchmarks.studies.pruned_classifier.plot import draw, report
 from benchmarks.studies.real_data.data import Source, splits
 from foldless import PrunedBayesClassifier
@@ -108,7 +109,7 @@ QUICK = Sizes(
 
 
 def main(argv: Sequence[str] | None = None) -> Path:
-    parser = common.options(__doc__ or "", trials=0)
+    parser = common.options(__doc__ or "", trials=0)  # of the colon data the first splits; 0: all 200
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--methods", nargs="+", choices=tuple(METHODS), default=tuple(METHODS))
     add_data_option(parser, ["colon.npz"])
@@ -118,12 +119,14 @@ def main(argv: Sequence[str] | None = None) -> Path:
         data_folder(args.data, ["colon.npz"], instead="or name --parts without colon")
     folder = common.output_folder(args.out, STUDY, args.quick)
     kept = rows_to_keep(folder / "results.csv", args.parts, args.methods)
+    earlier = earlier_runs(folder / "machine.json") if kept else []
+    common.write_machine(folder, parts=list(args.parts), earlier_runs=earlier)
     sources: dict[str, Iterator[dict[str, Any]]] = {
         "density": curves(sizes),
         "dynamics": dynamics(sizes),
         "loo": leave_one_out(sizes),
         "forms": forms(sizes),
-        "colon": colon(sizes, None if args.quick else args.data, args.methods),
+        "colon": colon(sizes, None if args.quick else args.data, args.methods, args.trials or None),
     }
     with common.Results(folder, COLUMNS) as results:
         for row in kept:
@@ -133,7 +136,6 @@ def main(argv: Sequence[str] | None = None) -> Path:
             for row in sources[part]:
                 results.add(part=part, **row)
             print(f"{part}: {time.perf_counter() - start:.0f} s", flush=True)
-    common.write_machine(folder, parts=list(args.parts))
     print(report(folder))
     draw(folder)
     return folder
@@ -141,13 +143,9 @@ def main(argv: Sequence[str] | None = None) -> Path:
 
 def rows_to_keep(path: Path, parts: Sequence[str], methods: Sequence[str]) -> list[dict[str, Any]]:
     """What was measured before and is not measured again."""
-    if not path.exists():
-        return []
-    with path.open(newline="") as file:
-        rows = list(csv.DictReader(file))
     return [
         row
-        for row in rows
+        for row in common.read_rows(path)
         if row["part"] not in parts or (row["part"] == "colon" and row["method"] not in methods)
     ]
 
@@ -322,14 +320,17 @@ METHODS: dict[str, Callable[[Array, Array], Any]] = {
     "pruned, whitened, κ = 0.4": pruned(noise=0.4, whiten="components"),
     "pruned, whitened features, κ = 0.4": pruned(noise=0.4, whiten="features"),
     "pruned, whitened": pruned(whiten="components"),
+    "PrunedBayesClassifier()": lambda X, y: PrunedBayesClassifier().fit(X, y),
     "RVM": lambda X, y: OnSphere(RVMClassifier(kernel="linear")).fit(X, y),
     "LDA": lambda X, y: OnSphere(LinearDiscriminantAnalysis()).fit(X, y),
 }
 
 
-def colon(sizes: Sizes, folder: Path | None, methods: Sequence[str]) -> Iterator[dict[str, Any]]:
+def colon(
+    sizes: Sizes, folder: Path | None, methods: Sequence[str], first: int | None = None
+) -> Iterator[dict[str, Any]]:
     """Random splits, 42 to train and 20 to test: those of protocol b of the study of real data."""
-    for split in splits(Source(folder), "b", sizes.splits):
+    for split in islice(splits(Source(folder), "b", sizes.splits), first):
         X, y = np.exp(split.data.X), split.data.y  # intensities, as in the paper, and not their logarithms
         train, test = split.train, split.test
         for method in methods:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import csv
 import inspect
-import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -25,6 +24,7 @@ from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 from benchmarks.studies import _common as common
 from benchmarks.studies import _rivals as rivals
 from benchmarks.studies._real_data import add_data_option, data_folder
+from benchmarks.studies._resumable import earlier_runs
 from benchmarks.studies.real_data.data import FILES, PROTOCOLS, REPETITIONS, Data, Source, Split, splits
 from benchmarks.studies.real_data.plot import SELECTORS, draw, report
 
@@ -96,19 +96,8 @@ def main(argv: Sequence[str] | None = None) -> Path:
 
 def rows_of_others(path: Path, protocols: Sequence[str], methods: Sequence[str]) -> list[dict[str, str]]:
     """What is in results.csv already and is not to be measured again."""
-    if not path.exists():
-        return []
-    with path.open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = common.read_rows(path)
     return [row for row in rows if not (row["protocol"] in protocols and row["method"] in methods)]
-
-
-def earlier_runs(path: Path) -> list[dict[str, Any]]:
-    """When and how the rows that stay were measured."""
-    if not path.exists():
-        return []
-    last = json.loads(path.read_text())
-    return [*last["settings"].get("earlier_runs", []), {key: last[key] for key in ("date", "command")}]
 
 
 def measured(method: str, split: Split, n_values: int = N_VALUES) -> Iterator[tuple[dict[str, Any], Any]]:

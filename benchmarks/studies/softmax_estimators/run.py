@@ -36,32 +36,36 @@ def reference(mean, var, code, n_draws, rng):
     return first / total, np.sqrt(squares) / total
 
 
+def errors(variances, n_cavities, n_draws, rng):
+    """Of four classes, at labels as the model would draw them."""
+    for variance in variances:
+        mean = rng.normal(0, np.sqrt(1 + variance), (n_cavities, 4))
+        var = np.full_like(mean, variance)
+        scores = mean + np.sqrt(var) * rng.standard_normal(mean.shape)
+        codes = np.array([rng.choice(4, p=p) for p in softmax(scores, axis=1)])
+        truth, noise = zip(
+            *(reference(*args, n_draws, rng) for args in zip(mean, var, codes, strict=True)), strict=True
+        )
+        for name in ESTIMATORS:
+            slope = Multinomial(4, estimator=name).respond(mean, var, codes + 1.0).slope
+            yield {
+                "kind": "error",
+                "estimator": name,
+                "n_classes": 4,
+                "variance": float(variance),
+                "error": float(np.sqrt(np.mean((np.sqrt(var) * slope - np.array(truth)) ** 2))),
+                "sampling_error": float(np.sqrt(np.mean(np.square(noise)))),
+            }
+
+
 def main(arguments: Sequence[str] | None = None) -> Path:
     chosen = options(__doc__ or "", trials=1).parse_args(arguments)
     folder = output_folder(chosen.out, Path(__file__).parent, chosen.quick)
     n_draws, n_cavities = (100_000, 2) if chosen.quick else (1_000_000, 6)
     rng = np.random.default_rng(0)
     with Results(folder, COLUMNS) as results:
-        for variance in np.geomspace(1e-3, 1e3, 4 if chosen.quick else 13):
-            mean = rng.normal(0, np.sqrt(1 + variance), (n_cavities, 4))
-            var = np.full_like(mean, variance)
-            # Labels as the model would draw them.
-            scores = mean + np.sqrt(var) * rng.standard_normal(mean.shape)
-            codes = np.array([rng.choice(4, p=p) for p in softmax(scores, axis=1)])
-            truth, noise = zip(
-                *(reference(*args, n_draws, rng) for args in zip(mean, var, codes, strict=True)), strict=True
-            )
-            for name in ESTIMATORS:
-                slope = Multinomial(4, estimator=name).respond(mean, var, codes + 1.0).slope
-                error = np.sqrt(np.mean((np.sqrt(var) * slope - np.array(truth)) ** 2))
-                results.add(
-                    kind="error",
-                    estimator=name,
-                    n_classes=4,
-                    variance=float(variance),
-                    error=float(error),
-                    sampling_error=float(np.sqrt(np.mean(np.square(noise)))),
-                )
+        for row in errors(np.geomspace(1e-3, 1e3, 4 if chosen.quick else 13), n_cavities, n_draws, rng):
+            results.add(**row)
         for n_classes in (2, 4) if chosen.quick else range(2, 11):
             mean, codes = rng.normal(0, 1, (500, n_classes)), rng.integers(0, n_classes, 500)
             for name in ESTIMATORS:

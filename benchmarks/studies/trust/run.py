@@ -6,7 +6,6 @@ python -m benchmarks.studies.trust.run --parts calibration    # the other rows o
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ from scipy.special import ndtri
 
 from benchmarks.studies import _common as common
 from benchmarks.studies._real_data import add_data_option, data_folder
+from benchmarks.studies._resumable import earlier_runs
 from benchmarks.studies.real_data.data import Source
 from benchmarks.studies.trust import designs
 from benchmarks.studies.trust.designs import Array, Task
@@ -111,7 +111,8 @@ def main(argv: Sequence[str] | None = None) -> Path:
     sizes, trials = (QUICK, min(args.trials, 2)) if args.quick else (FULL, args.trials)
     folder = common.output_folder(args.out, STUDY, args.quick)
     others = rows_of_other_parts(folder, args.parts)
-    common.write_machine(folder, trials=trials, **sizes._asdict())
+    earlier = earlier_runs(folder / "machine.json") if others else []
+    common.write_machine(folder, trials=trials, **sizes._asdict(), earlier_runs=earlier)
 
     with common.Results(folder, COLUMNS) as results:
         for row in others:
@@ -129,11 +130,7 @@ def main(argv: Sequence[str] | None = None) -> Path:
 
 def rows_of_other_parts(folder: Path, parts: Sequence[str]) -> list[dict[str, str]]:
     """What an earlier run measured and this one does not."""
-    path = folder / "results.csv"
-    if not path.exists():
-        return []
-    with path.open(newline="") as file:
-        return [row for row in csv.DictReader(file) if row["part"] not in parts]
+    return [row for row in common.read_rows(folder / "results.csv") if row["part"] not in parts]
 
 
 def measured(parts: Sequence[str], source: Source, sizes: Sizes, trials: int) -> Iterator[dict[str, Any]]:

@@ -13,12 +13,9 @@ import foldless
 from foldless.cli.check import check
 from foldless.cli.compare import compare
 from foldless.cli.demo import demo
-from foldless.cli.export import export
 from foldless.cli.fit import fit
-from foldless.cli.inspect import inspect
 from foldless.cli.plan import plan
-from foldless.cli.predict import predict
-from foldless.cli.report import report
+from foldless.cli.saved import export, inspect, predict, report
 
 app = typer.Typer(
     name="foldless",

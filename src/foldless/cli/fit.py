@@ -13,13 +13,16 @@ from foldless.cli import options
 from foldless.cli.terminal import ExitCode, Progress, exit_codes
 
 
+@options.reads_a_table(*options.ROLES)
 def fit(
     table: options.LargeTableFile,
-    target: options.Target = None,
-    covariates: options.Covariates = None,
-    groups: options.Groups = None,
-    samples: options.Samples = None,
-    ignore: options.Ignore = None,
+    asked: options.Asked,
+    impute: options.Impute = options.NO_IMPUTATION,
+    log_cpm: options.LogCpm = False,
+    class_weight: Annotated[
+        str | None,
+        typer.Option(help="balanced, or LABEL=WEIGHT,LABEL=WEIGHT.", metavar="WEIGHTS", show_default=False),
+    ] = None,
     fdr: options.Fdr = 0.1,
     model: options.Model = options.DEFAULT_MODEL,
     out: Annotated[
@@ -29,6 +32,7 @@ def fit(
     learning_curve: Annotated[
         bool, typer.Option("--learning-curve", help="Also say what more samples would bring (seconds).")
     ] = False,
+    panel: options.Panel = None,
     labels: Annotated[
         Path | None,
         typer.Option(
@@ -54,68 +58,96 @@ def fit(
     ] = False,
     seed: options.Seed = 0,
     threads: options.Threads = 1,
-    delimiter: options.Delimiter = None,
-    max_memory: options.MaxMemory = None,
     dask: options.Dask = None,
     force: options.Force = False,
 ) -> None:
     """Find the features that tell classes apart, and learn to classify with them.
 
-    Writes model.safetensors, features.tsv, predictions.tsv (leave-one-out), report.html and run.json. A table
-    that does not fit into memory stays on disk, if its format allows.
+    Writes model.safetensors, features.tsv, predictions.tsv (leave-one-out), report.html and run.json; with
+    --panel also panel.safetensors (a model of the panel's columns alone), panel.tsv (its members, and what
+    could stand in), panel_sizes.tsv and panel.png (errors against sizes). A table that does not fit into
+    memory stays on disk, if its format allows.
 
     \b
     Example:
-      foldless fit expression.csv --target tissue --ignore batch --out results
+      foldless fit expression.csv --target tissue --covariates batch --out results
+      foldless fit expression.tsv --sample-sheet samples.csv --target "tissue type"
+      foldless fit expression.csv --target tissue --panel 5,10,20
       foldless fit big.parquet --target tissue --dask tcp://scheduler:8786
     """
     if labels is None:
-        options.check_target(table, target)
+        options.check_target(table, asked.roles.target)
     if dask is not None:
-        _check_for_cluster(learning_curve=learning_curve, labels=labels, stream=stream)
+        _check_for_cluster(learning_curve=learning_curve, panel=panel, labels=labels, stream=stream)
+    sizes = options.panel_sizes(panel)
     with exit_codes() as terminal, ExitStack() as until_done:
         with terminal.status("Starting"):
             from threadpoolctl import threadpool_limits
 
             from foldless.runs import printing, results
+            from foldless.runs.check import look_before_fit
             from foldless.runs.cluster import connected, read_on_workers
-            from foldless.runs.fit import check_curve_is_known, fit_table, learning_curve_of
+            from foldless.runs.fit import check_curve_is_known, fit_table, learning_curve_of, with_panel
             from foldless.runs.output_paths import default_folder, free_folder
             from foldless.runs.streaming import read_or_stream
-        folder = free_folder(out or default_folder(table), results.RESULTS, force=force)
+        names = results.RESULTS if sizes is None else (*results.RESULTS, *results.PANEL_RESULTS)
+        folder = free_folder(out or default_folder(table), names, force=force)
         start = time.perf_counter()
         with terminal.status("Reading"):
-            asked = options.roles(target, covariates, groups, samples, ignore)
-            budget = options.in_bytes(max_memory)
             if dask is not None:
                 until_done.enter_context(connected(dask))
-                read = read_on_workers(table, asked)
+                read = read_on_workers(table, asked.roles)
             else:
                 read = read_or_stream(
-                    table, asked, delimiter=delimiter, budget=budget, stream=stream, labels=labels
+                    table,
+                    asked.roles,
+                    asked.reading,
+                    budget=asked.budget,
+                    stream=stream,
+                    labels=labels,
+                    missing=impute is not options.NO_IMPUTATION,
                 )
             if learning_curve:
                 check_curve_is_known(read, model.value)
+            cautions = look_before_fit(read)
+        printing.print_cautions(terminal, cautions)
         read_seconds = time.perf_counter() - start
         with threadpool_limits(threads), terminal.status("Fitting") as status:
             run = fit_table(
-                read, model=model.value, fdr=fdr, seed=seed, checkpoint=checkpoint, watch=Progress(status)
+                read,
+                model=model.value,
+                fdr=fdr,
+                seed=seed,
+                class_weight=class_weight,
+                impute=impute.value,
+                log_cpm=log_cpm,
+                average=asked.reading.average,
+                checkpoint=checkpoint,
+                watch=Progress(status),
             )
+            if sizes is not None:
+                status.update("Looking for a panel")
+                run = with_panel(run, sizes)
         curve = None
         if learning_curve:
             with terminal.status("Extrapolating"):
                 curve = learning_curve_of(run)
         with terminal.status("Writing"):
-            facts = {"seed": seed, "threads": threads, "read_seconds": read_seconds}
+            facts = {"seed": seed, "threads": threads, "read_seconds": read_seconds, "cautions": cautions}
             results.write_results(folder, run, facts, curve)
         printing.print_fit(terminal, run, folder)
         if not run.converged:
             raise typer.Exit(ExitCode.NOT_CONVERGED)
 
 
-def _check_for_cluster(*, learning_curve: bool, labels: Path | None, stream: bool) -> None:
+def _check_for_cluster(*, learning_curve: bool, panel: str | None, labels: Path | None, stream: bool) -> None:
     """Options that need the table here, or say where else it is."""
-    given = {"--learning-curve": learning_curve, "--labels": labels is not None, "--stream": stream}
+    given = {
+        "--learning-curve": learning_curve,
+        "--panel": panel is not None,
+        "--labels": labels is not None,
+        "--stream": stream,
+    }
     for option, is_given in given.items():
         if is_given:
             raise typer.BadParameter(f"{option} needs the table on this machine; do without it, or --dask.")

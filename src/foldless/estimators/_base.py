@@ -18,36 +18,35 @@ from sklearn.utils.validation import check_is_fitted
 from foldless.beliefs import Array
 from foldless.channels import Channel, FlippedLabels
 from foldless.estimators._account import Account, component_name, left_out_words, parameters
-from foldless.estimators._checkpoint import checkpointed
 from foldless.estimators._feature_table import feature_table
-from foldless.estimators._reading import SampleWeights, new_data, sample_weights, training_data
-from foldless.estimators._scikit_learn import SelectingClassifier
+from foldless.estimators._resuming import checkpointed
+from foldless.estimators._scikit_learn import (
+    SampleWeights,
+    SelectingClassifier,
+    new_data,
+    sample_weights,
+    training_data,
+)
 from foldless.estimators._summary import STANDARDISED, Sentence, Summary, basics
-from foldless.estimators._threads import bounded_threads, one_blas_thread
 from foldless.evaluation import p_value_of, p_value_of_losses
+from foldless.kernels import bounded_threads, one_blas_thread
 from foldless.operators import Dense, Journaled, Sparse, Standardized, stays_elsewhere
 from foldless.problem import Iteration, Outcome
 from foldless.selection import select
 from foldless.solvers.solve import Stopping, Watch
 from foldless.tuning.class_means import can_blend
 from foldless.tuning.fit import Choices
-from foldless.tuning.models.sparse import PLAIN
+from foldless.tuning.models.sparse import PLAIN, SparseFits
 from foldless.tuning.path import Result
 from foldless.tuning.plan import Budget, Plan
 from foldless.tuning.portfolio import Average
 from foldless.tuning.record import UNSETTLED, Record, Recorder
-from foldless.tuning.table import Layout, LeftOut, Table
-
-if TYPE_CHECKING:
-    pass
+from foldless.tuning.table import Layout, Table
 
 if TYPE_CHECKING:
     import pandas as pd
 
-TWO_CLASSES_ONLY = {
-    "mislabel_probability_": "probabilities of wrong labels are",
-    "credible_sets_": "credible sets are",
-}
+TWO_CLASSES_ONLY = {"mislabel_probability_": "probabilities of wrong labels are"}
 # Entries of a table times its scores, above which left-out losses are compared instead of permutations made.
 MOST_PERMUTED = 1e7
 
@@ -69,6 +68,7 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
     always_keep: Sequence[str] | Sequence[int] | None
     # For estimators that leave it to their users, parameters.
     n_jobs: int | None = None
+    warm_start: bool = False
     checkpoint: str | Path | None = None
 
     # Called after every iteration, by whoever shows progress. Not a parameter: it is no part of the model.
@@ -78,6 +78,8 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
     # Whether there is a blend of the likelihood with class means to tell of.
     _can_blend = True
     _average: Average
+    # What the last fit was of, and where it ended, if that is wanted.
+    _warm: tuple[str, SparseFits] | None = None
 
     @abstractmethod
     def _choices(self, n_classes: int) -> Choices:
@@ -113,7 +115,6 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
         check_scalar(self.fdr, "fdr", Real, min_val=0.0, max_val=1.0)
         operator, targets = training_data(self, X, y)
         classes, code = self._encoded(targets)
-        labels = 2.0 * code - 1.0 if classes.size == 2 else code + 1.0
         choices = self._choices(classes.size)
         group = None if groups is None else checked_groups(groups, targets)
         # Rows that stay elsewhere are not looked at for this, and groups are what a user wants left out.
@@ -123,17 +124,11 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
         kept = kept_positions(self, operator.shape[1])
         layout = self._layout(operator.shape[1], kept, classes.size)
         self.classes_ = classes
+        self._warm = self._warm if self.warm_start else None  # of an earlier fit
         given = {"labels": targets, "sample weights": weight, "groups": group}
         resumable = nullcontext(operator) if self.checkpoint is None else checkpointed(self, operator, given)
         with bounded_threads(self.n_jobs), resumable as recorded:
-            table = Table(
-                Standardized.fit(recorded, weight),
-                labels,
-                weight,
-                LeftOut(weight, group),
-                layout,
-                classes.size,
-            )
+            table = Table.of(recorded, code, weight, layout, classes.size, group)
             result = self._fit_table(table, choices, Recorder(self._watch()))
             self._publish(result, weights)
             # An interrupt is raised while the journal is open: it is kept, to resume from.
@@ -147,12 +142,13 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
     def decision_function(self, X: Any) -> NDArray[Any]:
         """Of two classes, log-odds of ``classes_[1]``; of more, log probabilities less their mean.
 
-        Of two classes and one model it is the posterior mean of the score, which is linear in X.
+        Of two classes and one model it is linear in X: the score that `coef_` and `intercept_` make.
         """
         operator = self._standardized(X)
         with one_blas_thread():
             if self.classes_.size == 2 and len(self._average.parts) == 1:
-                found = self._average.parts[0].weights.scores(operator)[:, 0]
+                part = self._average.parts[0]
+                found = part.scale * part.weights.scores(operator)[:, 0]
             else:
                 log_proba = self._average.log_proba(operator)
                 two = self.classes_.size == 2
@@ -208,14 +204,16 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
         Returns
         -------
         pandas.DataFrame
-            ``difference``: between class means, in standard deviations within classes (of several classes
-            the largest); ``p``: of that, by the t test (F test of several classes); ``q``: the false
-            discovery rate at which the feature would be reported [Benjamini and Hochberg 1995]; ``auc``: the
-            probability that a value of the second class is the larger one (of several classes, that of the
-            class which is told best from all others). These are of the feature by itself. ``inclusion``:
+            ``change``: between class means, in the units of X (a log fold change where X are logarithms; of
+            several classes the largest); ``difference``: the same in standard deviations within classes;
+            ``p``: of that, by the t test (F test of several classes); ``q``: the false discovery rate at
+            which the feature would be reported [Benjamini and Hochberg 1995]; ``auc``: the probability that
+            a value of the second class is the larger one (of several classes, that of the class which is
+            told best from all others). These are of the feature by itself, and all but ``auc`` at equal
+            values of the `always_keep` columns, which have none. ``inclusion``:
             the probability that it has an effect of its own beside all others; ``selected``: at the false
             discovery rate `fdr`; ``effect``, ``effect_lower``, ``effect_upper``: log-odds per standard
-            deviation in the model that predicts, with an interval of 95 %, of several classes for each;
+            deviation in the same model, with an interval of 95 %, of several classes for each;
             ``panel``: whether it is in the panel, where one was made.
         """
         check_is_fitted(self)
@@ -309,6 +307,7 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
             select=self.get_support,
             fdr=self.fdr,
             kept=self._always_kept,
+            class_sums=vars(self).get("_class_sums"),
             loo=self._left_out(left_out_words(plan), plan.left_out),
             # Only of models that allow for wrong labels.
             mislabel_probability=vars(self).get("mislabel_probability_"),
@@ -349,7 +348,8 @@ def _p_value(table: Table, loo_log_proba: Array) -> tuple[str, float]:
     few = table.shape[0] * table.shape[1] * table.n_scores <= MOST_PERMUTED
     if few and isinstance(rows, Dense | Sparse):
         columns = Standardized(rows, x.center, x.scale, x.constant)
-        return "permutation", p_value_of(columns, table.codes, counted, table.left_out.group)
+        is_dense = isinstance(rows, Dense)
+        return "permutation", p_value_of(columns, table.codes, counted, table.left_out.group, dense=is_dense)
     return "losses", p_value_of_losses(table.log_density(loo_log_proba), table.codes, table.sample_weight)
 
 

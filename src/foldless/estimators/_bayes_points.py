@@ -16,8 +16,7 @@ from sklearn.utils import check_random_state, check_scalar
 from foldless.beliefs import Array
 from foldless.channels import Channel
 from foldless.estimators._kernel_basis import Basis, FourierBasis, GramBasis, Kernel
-from foldless.estimators._reading import SampleWeights
-from foldless.estimators._scikit_learn import ProbabilisticClassifier
+from foldless.estimators._scikit_learn import ProbabilisticClassifier, SampleWeights
 from foldless.estimators._summary import (
     AS_THEY_ARE,
     STANDARDISED,

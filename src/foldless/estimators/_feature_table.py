@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from foldless.beliefs import Array
-from foldless.estimators._reading import sample_weights, training_data
+from foldless.estimators._scikit_learn import sample_weights, training_data
 from foldless.operators import Standardized
 from foldless.selection.marginal import ClassSums, areas, class_sums, q_values
 
@@ -39,11 +39,18 @@ def feature_table(
     if X is not None:
         sums, area = _looked_at(model, X, y, sample_weight)
     if sums is not None:
-        columns |= {"difference": sums.difference, "p": sums.p_value, "q": q_values(sums.p_value)}
+        # Covariates are what others are tested beside, and no candidates.
+        tested = np.ones(model.n_features_in_)
+        tested[model._always_kept] = np.nan
+        p, q = tested * sums.p_value, tested.copy()
+        q[tested == 1.0] = q_values(p[tested == 1.0])
+        change = tested * sums.change * model._scale
+        columns |= {"change": change, "difference": tested * sums.difference, "p": p, "q": q}
     if area is not None:
         columns["auc"] = area
     columns |= {"inclusion": model.inclusion_probability_, "selected": model._selected()}
-    mean, std = model.coef_ * model._scale, model.coef_std_ * model._scale
+    summary = model._summary()
+    mean, std = summary.weights * model._scale, summary.weight_std * model._scale
     ends = [""] if len(mean) == 1 else [f":{label}" for label in model.classes_]
     for end, effect, spread in zip(ends, mean, std, strict=True):
         columns |= {
@@ -74,5 +81,5 @@ def _looked_at(
         raise ValueError(f"y has the classes {list(classes)}; the model knows {list(model.classes_)}.")
     weight = sample_weights(targets, sample_weight, None, classes).counted
     standardized = Standardized.fit(operator, weight)
-    found = class_sums(standardized, code, weight, classes.size)
+    found = class_sums(standardized, code, weight, classes.size, model._always_kept)
     return found, areas(operator, code, classes.size, weight)

@@ -67,7 +67,7 @@ class Saved:
 
 
 def load(path: str | Path) -> Any:
-    """The model that `model.save` wrote; predictions are the same to the last bit.
+    """The model that `model.save` wrote, or that is in a folder of `foldless fit`; predictions are the same.
 
     Files of earlier versions are read as well. Nothing in a file is executed. Damaged and foreign files raise
     `ValueError` with a remedy.
@@ -289,6 +289,9 @@ def _check_shapes(reader: _Reader, model: Any) -> None:
         value = getattr(model, name, None)
         if value is not None and np.shape(value)[-1:] != (n_weights,):
             raise reader.bad(f"{name} does not have {n_weights} columns.")
+    for name in ("coef_", "intercept_"):
+        if not np.all(np.isfinite(getattr(model, name, 0.0))):
+            raise reader.bad(f"{name} has values that are not finite.")
 
 
 def _field_names(kind: type) -> list[str]:
@@ -299,12 +302,9 @@ def _is_estimator(thing: Any) -> bool:
     return isinstance(thing, type) and issubclass(thing, Saved)
 
 
-def _described(value: Any) -> str:
-    return f"of type {type(value).__module__}.{type(value).__qualname__}"
-
-
 def _nameless(value: Any, where: str) -> str:
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
     return (
-        f"{where} is {_described(value)}, which cannot be written as data. Functions cannot be saved: pass a "
+        f"{where} is of type {kind}, which cannot be written as data. Functions cannot be saved: pass a "
         "name instead. Classes of your own can, once foldless.registry.registered has given them a name."
     )

@@ -1,37 +1,50 @@
-"""What all estimators share: classes, predictions, probabilities, and what a notebook shows.
+"""What all estimators share: reading X, y and weights; classes, predictions, probabilities.
 
 Every estimator is a dataclass: its fields are its parameters, as scikit-learn reads them from a constructor.
+
+Arrays, frames and sparse matrices in memory are checked by scikit-learn. Data that live elsewhere (a
+`Storage` over files or a cluster) cannot be looked at before the first sweep; shapes, names and labels are
+checked here, and values that are not finite show in the moments of their columns.
 """
 
 from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterable
 from html import escape
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_selection import SelectorMixin
+from sklearn.utils import column_or_1d, compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from foldless.beliefs import Array
-from foldless.estimators._reading import STORAGE, SampleWeights, sample_weights
 from foldless.estimators._saving import Saved
-from foldless.estimators._summary import LeaveOneOut, Sentence, Summarised, Summary, summary_of
-from foldless.estimators._threads import one_blas_thread
+from foldless.estimators._summary import LeaveOneOut, Sentence, Summarised, in_lines, summary_of
 from foldless.evaluation import worth_of
-from foldless.io import printable
-from foldless.operators import operator_from
+from foldless.kernels import one_blas_thread
+from foldless.operators import Storage, operator_from, stays_elsewhere
 from foldless.problem import Outcome
 
-# In a notebook.
-N_FEATURES_NAMED = 8
-MOST_CLASSES_NAMED = 6
+# These are used as they are: any layout, both precisions, both sparse formats, both index widths. What else
+# scikit-learn accepts (frames, other sparse formats, other numbers) it converts first.
+STORAGE = {"accept_sparse": ("csr", "csc"), "accept_large_sparse": True, "dtype": (np.float64, np.float32)}
+# Operators bring small integers (genotypes, counts) to floating point a tile at a time.
+INTEGERS = (np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32)
+# Of one number made of a row, relative to the largest: closer ones are compared column by column.
+NEARLY_EQUAL = 1e-6
+# In log-odds: what single precision cannot tell from a tie, also after integration over wide posteriors.
+NEAR_TIE = 1e-5
+# Of the heaviest sample. Nothing is learnt from less, and nobody has seen more.
+SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-12, 1e6
+TILED_STORAGE = STORAGE | {"dtype": (np.float64, np.float32, *INTEGERS)}
 
 
 class Classifier(Saved, Summarised, ClassifierMixin, BaseEstimator):
@@ -44,8 +57,14 @@ class Classifier(Saved, Summarised, ClassifierMixin, BaseEstimator):
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of each sample."""
         decision = self.decision_function(X)
-        two = decision.ndim == 1
-        return self.classes_[(decision > 0).astype(np.intp) if two else np.argmax(decision, axis=1)]
+        if decision.ndim == 1:
+            decision = np.column_stack([np.zeros_like(decision), decision])
+        first, second = np.partition(decision, -2, axis=1)[:, -2:].T[::-1]
+        # Rounding may leave a tie in probabilities and none here, or the other way round.
+        near = first - second < NEAR_TIE
+        if near.any() and hasattr(self, "predict_proba"):
+            decision = np.where(near[:, np.newaxis], self.predict_proba(X), decision)
+        return self.classes_[np.argmax(decision, axis=1)]
 
     def _encoded(self, y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
         """The classes, two or more, and the position of every label among them."""
@@ -66,7 +85,7 @@ class Classifier(Saved, Summarised, ClassifierMixin, BaseEstimator):
         diagram: str = super()._html_repr()
         if "coef_" not in vars(self):
             return diagram
-        items = "".join(f"<li>{escape(line)}</li>" for line in _lines(summary_of(self)))
+        items = "".join(f"<li>{escape(line)}</li>" for line in in_lines(summary_of(self)))
         return f'{diagram}<ul class="foldless-summary">{items}</ul>'
 
 
@@ -104,7 +123,7 @@ class ProbabilisticClassifier(Classifier):
             How often each sample counts: weight 2 is the same as the row twice.
         """
         self._check_parameters()
-        X, targets = validate_data(self, X, y, ensure_min_samples=2, **STORAGE)
+        X, targets = validated(self, X, y, ensure_min_samples=2, **STORAGE)
         self.classes_, code = self._encoded(targets)
         rows = operator_from(X)
         weights = sample_weights(targets, sample_weight, self.class_weight, self.classes_, rows)
@@ -123,7 +142,7 @@ class ProbabilisticClassifier(Classifier):
 
     def _new_data(self, X: Any) -> Any:
         check_is_fitted(self)
-        return validate_data(self, X, reset=False, **STORAGE)
+        return validated(self, X, reset=False, **STORAGE)
 
     def _publish_left_out(
         self,
@@ -187,35 +206,156 @@ class SelectingClassifier(SelectorMixin, ProbabilisticClassifier):
         return tags
 
 
-def _lines(summary: Summary) -> list[str]:
-    """What was found, in a line each. Text, not HTML, with names made printable."""
-    names = [printable(label) for label in summary.classes[:MOST_CLASSES_NAMED]]
-    more = len(summary.classes) - len(names)
-    said = [f"classes: {', '.join(names)}{f' and {more} more' if more > 0 else ''}", _features(summary)]
-    if summary.loo is not None and np.isfinite(summary.loo.error):
-        error, log_loss, worth = 100 * summary.loo.error, summary.loo.log_loss, summary.loo.worth
-        line = f"leave-one-out: error {error:.1f} %"
-        if worth is not None:
-            lower, upper = worth.error_interval
-            line += f" (95 % interval {100 * lower:.1f} to {100 * upper:.1f} %; guessing "
-            line += f"{100 * worth.guessing_error:.1f} %)"
-        said.append(f"{line}, log loss {log_loss:.3f}")
-    if summary.outcome is not None:
-        advice = "" if summary.outcome.trustworthy else f". {summary.outcome.advice}"
-        said.append(f"the fit {summary.outcome} after {summary.n_iter} iterations{advice}")
-    return said + [f"caution: {flag}" for flag in summary.flags]
+# ------------------------------------------------------------------ from what a user passes to what is fitted
 
 
-def _features(summary: Summary) -> str:
-    chosen = summary.selected()
-    if summary.inclusion is None:
-        what = f"of {summary.n_features} features" if summary.kernel is None else "basis functions"
-        return f"in use: {chosen.size} {what}"
-    # What is kept is in the model as well.
-    chosen = np.union1d(chosen, np.asarray(summary.kept, dtype=np.intp))
-    chosen = chosen[np.argsort(-summary.inclusion[chosen], kind="stable")]
-    columns = summary.feature_names
-    named = [f"column {j}" if columns is None else printable(columns[j]) for j in chosen[:N_FEATURES_NAMED]]
-    more = f" and {chosen.size - len(named)} more" if chosen.size > len(named) else ""
-    said = f"selected: {chosen.size} of {summary.n_features} features at a false discovery rate of "
-    return f"{said}{summary.fdr:g}" + (f": {', '.join(named)}{more}" if named else "")
+def validated(estimator: BaseEstimator, X: Any, *y: Any, **how: Any) -> Any:
+    """scikit-learn's `validate_data`, and an error of our own where names do not tell features apart."""
+    names = list(getattr(X, "column_names", getattr(X, "columns", ())))  # of Arrow, of all others
+    if len(set(names)) < len(names):
+        name, times = Counter(names).most_common(1)[0]
+        raise ValueError(
+            f"X has {times} columns called {name!r}, and results go by the names of features. "
+            "Give every column a name of its own, or pass the values alone: X.to_numpy()."
+        )
+    return validate_data(estimator, X, *y, **how)
+
+
+def training_data(estimator: BaseEstimator, X: Any, y: ArrayLike) -> tuple[Storage, NDArray[Any]]:
+    """The operator of a table to learn from, and its labels; the estimator takes note of the columns."""
+    if not stays_elsewhere(X):
+        X, targets = validated(estimator, X, y, ensure_min_samples=2, **TILED_STORAGE)
+        return operator_from(X), targets
+    operator = operator_from(X)
+    # Labels may live elsewhere, too (a column of a Dask frame), but they are few.
+    targets = column_or_1d(np.asarray(y), warn=True)
+    n_rows, n_columns = operator.shape
+    if targets.size != n_rows:
+        raise ValueError(f"X has {n_rows} rows, but y has {targets.size} labels. Each row needs one.")
+    if n_rows < 2 or n_columns < 1:
+        raise ValueError(f"X has shape {operator.shape}; at least 2 samples and 1 feature are needed.")
+    estimator.n_features_in_ = n_columns
+    if operator.column_names is not None:
+        estimator.feature_names_in_ = np.asarray(operator.column_names, dtype=object)
+    elif hasattr(estimator, "feature_names_in_"):
+        del estimator.feature_names_in_  # of an earlier fit
+    return operator, targets
+
+
+def new_data(estimator: BaseEstimator, X: Any) -> Storage:
+    """The operator of new samples, with the columns of the fit."""
+    if not stays_elsewhere(X):
+        return operator_from(validated(estimator, X, reset=False, **TILED_STORAGE))
+    operator = operator_from(X)
+    expected = int(estimator.n_features_in_)
+    if operator.shape[1] != expected:
+        raise ValueError(
+            f"X has {operator.shape[1]} features, but {type(estimator).__name__} is expecting {expected} "
+            "features as input."
+        )
+    names = getattr(estimator, "feature_names_in_", None)
+    if names is not None and operator.column_names is not None:
+        differs = np.flatnonzero(np.asarray(operator.column_names, dtype=object) != names)
+        if differs.size:
+            first = int(differs[0])
+            raise ValueError(
+                f"The columns of X are not those of the fit, in their order: column {first} is "
+                f"{operator.column_names[first]!r} instead of {names[first]!r}."
+            )
+    return operator
+
+
+class SampleWeights(NamedTuple):
+    """How much each sample counts in the fit, and as how many samples in averages over left-out ones."""
+
+    counted: Array
+    given: Array
+    first: NDArray[np.intp] | None = None  # of samples equal to each, if any are: that one counts for all
+
+    def for_equals(self, of_samples: Array) -> Array:
+        """What was found for samples that count, for those they stand for, too."""
+        return of_samples if self.first is None else of_samples[self.first]
+
+
+def sample_weights(
+    y: NDArray[Any],
+    sample_weight: ArrayLike | None,
+    class_weight: Any,
+    classes: NDArray[Any],
+    rows: Storage | None = None,
+) -> SampleWeights:
+    """Checked: every class has a sample that counts, and a class weight above zero.
+
+    Equal ones of the `rows`, if given, count as one row with the weight of all: so a row twice is a row of
+    weight 2 when samples are left out as well, and no copy of a row predicts the label of another.
+    """
+    weight = None if sample_weight is None else np.asarray(sample_weight)
+    given = np.asarray(_check_sample_weight(weight, y, dtype=np.float64, ensure_non_negative=True))
+    _check_magnitude(given, "sample_weight")
+    for label in classes:
+        if not np.any(given[y == label] > 0):
+            raise ValueError(
+                f"After removing samples of weight zero, class {label!r} has no samples left, and one "
+                "class cannot be told from nothing. Give a sample of each class a positive weight."
+            )
+    if class_weight is None:
+        return _gathered(SampleWeights(given, given), y, rows)
+    of_class = compute_sample_weight(class_weight, y)
+    if not (np.all(np.isfinite(of_class)) and np.all(of_class > 0)):
+        raise ValueError(
+            f"class_weight={class_weight!r} gives a class a weight that is not positive and finite. "
+            "Every class needs one above 0."
+        )
+    counted = given * of_class
+    _check_magnitude(counted, "sample_weight times class_weight")
+    # A class weight is no number of samples: errors are those of the samples that were given.
+    return _gathered(SampleWeights(counted, given), y, rows)
+
+
+def _check_magnitude(weight: Array, what: str) -> None:
+    """Sums of squares of other weights overflow, or are lost in rounding."""
+    largest = float(weight.max())
+    if largest > LARGEST_WEIGHT or 0.0 < largest < SMALLEST_WEIGHT:
+        raise ValueError(
+            f"the largest {what} is {largest:g}, and a sample of weight w counts as w samples: it must lie "
+            f"between {SMALLEST_WEIGHT:g} and {LARGEST_WEIGHT:g}. Divide weights by their mean."
+        )
+
+
+def _gathered(weights: SampleWeights, y: NDArray[Any], rows: Storage | None) -> SampleWeights:
+    first = None if rows is None else first_of_equals(rows, y, weights.counted)
+    if first is None:
+        return weights
+    counted = np.bincount(first, weights.counted, minlength=first.size).astype(np.float64)
+    return SampleWeights(counted, weights.given, first)
+
+
+def first_of_equals(rows: Storage, y: NDArray[Any], weight: Array) -> NDArray[np.intp] | None:
+    """Of every row the position of the first one equal to it, label included; None where there are no copies.
+
+    Where equal rows have different labels, rows are patterns that samples share, as in a table of a few
+    answers of yes and no: then equal rows are samples of their own.
+    """
+    # Equal rows are neighbours in the order of any one number made of all columns, but for rounding.
+    mixture = np.asarray(rows.scores(np.cos(np.arange(rows.shape[1]))), dtype=np.float64)
+    order = np.argsort(mixture, kind="stable")
+    step = np.diff(mixture[order])
+    near = np.flatnonzero(step <= NEARLY_EQUAL * max(float(np.abs(mixture).max()), 1.0))
+    equal = np.zeros(near.size, dtype=bool)
+    left, right = rows.some_rows(order[near]), rows.some_rows(order[near + 1])
+    if near.size:
+        for (at, tile), (_, other) in zip(left.dense_rows(), right.dense_rows(), strict=True):
+            equal[at] = np.all(tile == other, axis=1)
+    starts = np.ones(order.size, dtype=bool)
+    starts[near[equal] + 1] = False
+    pattern = np.empty(order.size, dtype=np.intp)
+    pattern[order] = np.cumsum(starts) - 1
+    counted = weight > 0
+    labels_of = np.unique(np.column_stack([pattern, np.unique(y, return_inverse=True)[1]])[counted], axis=0)
+    n_patterns = np.unique(pattern[counted]).size
+    if n_patterns == np.count_nonzero(counted) or labels_of.shape[0] > n_patterns:
+        return None
+    first = np.arange(order.size)
+    _, position, of = np.unique(pattern[counted], return_index=True, return_inverse=True)
+    first[counted] = np.flatnonzero(counted)[position][of]
+    return first

@@ -13,14 +13,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foldless.beliefs import Array
+from foldless.io import printable
+from foldless.selection.marginal import q_values
 
 if TYPE_CHECKING:
     from foldless.evaluation import Worth
     from foldless.problem import History, Outcome
-    from foldless.selection import CredibleSet
+    from foldless.selection import Group
+    from foldless.selection.marginal import ClassSums
     from foldless.tuning.plan import Plan
     from foldless.tuning.portfolio import ModelShare
     from foldless.tuning.record import Flag, Record
+
+# In a notebook.
+N_FEATURES_NAMED = 8
+MOST_CLASSES_NAMED = 6
 
 
 class Sentence(NamedTuple):
@@ -80,7 +87,8 @@ class Summary:
     classes: NDArray[Any]
     n_features: int  # columns of the table
     feature_names: NDArray[Any] | None
-    weights: Array  # `coef_`, (scores, features), or basis functions instead of features
+    # Of the model that selects: `sparse_coef_`, or else `coef_`; (scores, features), or basis functions.
+    weights: Array
     method: tuple[Sentence, ...]
     columns: Sentence  # what was done to them
     weight_std: Array | None = None
@@ -91,7 +99,8 @@ class Summary:
     select: Callable[[float | None], NDArray[np.bool_]] | None = None  # at a false discovery rate
     fdr: float | None = None
     kept: Sequence[int] | NDArray[np.intp] = ()  # columns that stay whatever the data say
-    credible_sets: Sequence[CredibleSet] | None = None
+    groups: Sequence[Group] | None = None
+    class_sums: ClassSums | None = None  # each feature by itself
     loo: LeaveOneOut | None = None
     mislabel_probability: Array | None = None
     outcome: Outcome | None = None
@@ -118,6 +127,16 @@ class Summary:
         mask[list(self.kept)] = False
         return np.flatnonzero(mask)
 
+    def differing(self, fdr: float | None = None) -> NDArray[np.intp]:
+        """Positions of features that differ between the classes by themselves, the clearest first."""
+        rate = self.fdr if fdr is None else fdr
+        if self.class_sums is None or self.kernel is not None or rate is None:
+            return np.zeros(0, dtype=np.intp)
+        p = self.class_sums.p_value
+        order = np.lexsort((-np.abs(self.class_sums.difference), p))
+        order = order[~np.isin(order, self.kept)]
+        return order[q_values(p)[order] < rate]
+
 
 class Summarised:
     """An estimator with a summary of what it has found."""
@@ -139,16 +158,52 @@ def summary_of(model: Any) -> Summary:
 def basics(model: Any) -> dict[str, Any]:
     """What every estimator has, or may have."""
     found = vars(model)
-    std = found.get("coef_std_")
+    # Probability, weight and interval of a feature come from the same model.
+    own = "sparse_coef" if "sparse_coef_" in found else "coef"
+    std = found.get(f"{own}_std_")
     return {
         "described": " ".join(repr(model).split()),
         "classes": model.classes_,
         "n_features": int(model.n_features_in_),
         # scikit-learn sets it where columns have names.
         "feature_names": found.get("feature_names_in_"),
-        "weights": np.atleast_2d(np.asarray(model.coef_, dtype=np.float64)),
+        "weights": np.atleast_2d(np.asarray(found[f"{own}_"], dtype=np.float64)),
         "weight_std": None if std is None else np.asarray(std, dtype=np.float64),
         "outcome": found.get("outcome_"),
         "n_iter": found.get("n_iter_"),
         "class_weight": found.get("class_weight"),
     }
+
+
+def in_lines(summary: Summary) -> list[str]:
+    """What was found, in a line each. Text, not HTML, with names made printable."""
+    names = [printable(label) for label in summary.classes[:MOST_CLASSES_NAMED]]
+    more = len(summary.classes) - len(names)
+    said = [f"classes: {', '.join(names)}{f' and {more} more' if more > 0 else ''}", _features(summary)]
+    if summary.loo is not None and np.isfinite(summary.loo.error):
+        error, log_loss, worth = 100 * summary.loo.error, summary.loo.log_loss, summary.loo.worth
+        line = f"leave-one-out: error {error:.1f} %"
+        if worth is not None:
+            lower, upper = worth.error_interval
+            line += f" (95 % interval {100 * lower:.1f} to {100 * upper:.1f} %; guessing "
+            line += f"{100 * worth.guessing_error:.1f} %)"
+        said.append(f"{line}, log loss {log_loss:.3f}")
+    if summary.outcome is not None:
+        advice = "" if summary.outcome.trustworthy else f". {summary.outcome.advice}"
+        said.append(f"the fit {summary.outcome} after {summary.n_iter} iterations{advice}")
+    return said + [f"caution: {flag}" for flag in summary.flags]
+
+
+def _features(summary: Summary) -> str:
+    chosen = summary.selected()
+    if summary.inclusion is None:
+        what = f"of {summary.n_features} features" if summary.kernel is None else "basis functions"
+        return f"in use: {chosen.size} {what}"
+    # What is kept is in the model as well.
+    chosen = np.union1d(chosen, np.asarray(summary.kept, dtype=np.intp))
+    chosen = chosen[np.argsort(-summary.inclusion[chosen], kind="stable")]
+    columns = summary.feature_names
+    named = [f"column {j}" if columns is None else printable(columns[j]) for j in chosen[:N_FEATURES_NAMED]]
+    more = f" and {chosen.size - len(named)} more" if chosen.size > len(named) else ""
+    said = f"selected: {chosen.size} of {summary.n_features} features at a false discovery rate of "
+    return f"{said}{summary.fdr:g}" + (f": {', '.join(named)}{more}" if named else "")

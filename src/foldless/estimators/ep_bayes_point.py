@@ -1,7 +1,12 @@
-"""EPBayesPointClassifier: the average of all linear classifiers, by expectation propagation."""
+"""EPBayesPointClassifier: the average of all linear classifiers, by expectation propagation.
+
+Noise can be on the score (probit) or on the label (a share of labels is wrong whatever the score: step), or
+both (robust probit). EM learns how much of it there is inside each fit; which kind, the evidence decides.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral
 from typing import Any
@@ -10,19 +15,23 @@ import numpy as np
 from sklearn.utils import check_scalar
 
 from foldless.beliefs import Array
-from foldless.channels import Channel, channel_from
+from foldless.channels import Channel, FlippedLabels, Probit, Step, channel_from
 from foldless.estimators._account import FROM_CAVITIES, SOLVERS, TUNINGS, component_name, meaning, parameters
 from foldless.estimators._bayes_points import BayesPointBase, BinaryFit, EPPoint, OneAgainstRest
 from foldless.estimators._summary import Sentence, Summary
 from foldless.operators import Standardized
-from foldless.problem import History
+from foldless.priors import Gaussian, Prior
+from foldless.problem import History, Outcome
 from foldless.registry import registered
+from foldless.solvers import EP
 from foldless.solvers.knapsack.histograms import gaussian_histograms
-from foldless.solvers.solve import Stopping
+from foldless.solvers.solve import Stopping, Watch
 from foldless.tuning.em import without_base
-from foldless.tuning.evidence import NOISE_KINDS, fit_by_evidence
-from foldless.tuning.fit import Fit
+from foldless.tuning.fit import Choices, Fit, fit_tuned
+from foldless.tuning.record import Recorder
+from foldless.tuning.table import Layout, LeftOut, Table
 
+NOISE_KINDS: tuple[Channel, ...] = (Probit(), FlippedLabels(Probit()), Step())
 # Of the histograms that show the Gaussian marginals, as many as `BayesPointClassifier` has.
 N_BINS = 128
 
@@ -123,6 +132,33 @@ class EPBayesPointClassifier(BayesPointBase):
             parameters=parameters(self.prior_, self.channel_, frozenset(self._learnt)),
             measures=(("log evidence", f"{self.log_evidence_:.4g}"),),
         )
+
+
+def fit_by_evidence(
+    standardized: Standardized,
+    labels: Array,
+    sample_weight: Array,
+    channels: Sequence[Channel],
+    stopping: Stopping,
+    *,
+    watch: Watch | None = None,
+) -> tuple[Fit, list[tuple[Channel, float]]]:
+    """The fit with the largest evidence, and the evidence of each; fits that ran away do not stand."""
+    table = Table(standardized, labels, sample_weight, LeftOut(sample_weight), Layout(standardized.shape[1]))
+    recorder, fits = Recorder(watch), []
+    for channel in channels:
+        # A channel that depends on signs only does not inform the size of weights.
+        prior: str | Prior = Gaussian(1.0) if channel.scale_free else "gaussian"
+        choices = Choices(prior, channel, EP(), stopping, generative_weight=0.0)
+        fits.append(fit_tuned(table, choices, recorder))
+        if fits[-1].outcome is Outcome.INTERRUPTED:
+            raise KeyboardInterrupt  # rather than a choice between the others
+    tried = [(found.channel, float(found.solution.posterior.log_evidence)) for found in fits]
+
+    def standing(n: int) -> tuple[bool, float]:
+        return fits[n].outcome.trustworthy, float(np.nan_to_num(tried[n][1], nan=-np.inf))
+
+    return fits[max(range(len(fits)), key=standing)], tried
 
 
 def _learnt(history: History) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from foldless.channels import (
     channel_from,
 )
 from foldless.estimators._base import MessagePassingClassifier, checked_generative_weight, checked_stopping
-from foldless.estimators._warm import WarmStart
+from foldless.estimators._resuming import warmly
 from foldless.priors import (
     NO_HYPER_PRIOR,
     Blocks,
@@ -50,7 +50,7 @@ MADE_BY_THE_ESTIMATOR = (Blended, BlendedMultinomial, Pinned)
 
 @registered("estimator/gamp")
 @dataclass(eq=False, repr=False)
-class GAMPClassifier(WarmStart, MessagePassingClassifier):
+class GAMPClassifier(MessagePassingClassifier):
     """Classification by approximate message passing, two classes or more.
 
     Every choice can be made by name or by object; all parameters of priors and channels are tuned by EM
@@ -104,19 +104,10 @@ class GAMPClassifier(WarmStart, MessagePassingClassifier):
     max_iter : int, default=1000
         Of each run; comparing generative weights takes several short ones, all counted in `n_iter_`. With a
         million features and more, of iterations that visit all of them; `n_iter_` counts the others, too.
-    warm_start : bool, default=False
-        Go on from where the last fit ended, if it settled in less than `max_iter` iterations, and data and
-        parameters are the same. The answer does not depend on it.
     verbose : int, default=0
         Print each iteration.
-    n_jobs : int, optional
-        How many threads a fit may use; -1 for all cores. By default one, but for compiled loops over sparse
-        data (the extra ``fast``), which use what numba is set to. On an idle machine two make dense fits up
-        to a third faster; on a busy one more than one may make them much slower.
-    checkpoint : path, optional
-        Where a fit writes down what every pass over the data returned. A fit that was killed is resumed by
-        calling `fit` again with the same data: it arrives at the same bits, without the passes that it had
-        done. The file is removed when the fit is complete.
+    warm_start, n_jobs, checkpoint
+        As of `SparseClassifier`.
 
     Attributes
     ----------
@@ -278,7 +269,8 @@ class GAMPClassifier(WarmStart, MessagePassingClassifier):
             groups=table.left_out.group is not None,
             budget=self._budget,
         )
-        return self._warmly(table, recorder, partial(fit_table, table, plan, choices, recorder))
+        fit = partial(fit_table, table, plan, choices, recorder)
+        return warmly(self, table, recorder, fit) if self.warm_start else fit()
 
 
 def _plain_channel(channel: Channel) -> Channel:

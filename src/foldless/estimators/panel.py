@@ -16,11 +16,17 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 from foldless.beliefs import Array
 from foldless.estimators._base import MessagePassingClassifier, checked_groups, kept_positions
 from foldless.estimators._feature_table import feature_table
-from foldless.estimators._reading import TILED_STORAGE, SampleWeights, new_data, sample_weights, training_data
-from foldless.estimators._scikit_learn import SelectingClassifier
+from foldless.estimators._scikit_learn import (
+    TILED_STORAGE,
+    SampleWeights,
+    SelectingClassifier,
+    new_data,
+    sample_weights,
+    training_data,
+)
 from foldless.estimators._summary import STANDARDISED, LeaveOneOut, Sentence, Summary, basics, said
-from foldless.estimators._threads import one_blas_thread
 from foldless.estimators.classifier import SparseClassifier
+from foldless.kernels import one_blas_thread
 from foldless.operators import Standardized, Storage, operator_from, stays_elsewhere
 from foldless.registry import registered
 from foldless.selection.panel import (
@@ -28,7 +34,6 @@ from foldless.selection.panel import (
     Projection,
     StandIn,
     Target,
-    averaged,
     ordered,
     projected,
     stand_ins,
@@ -43,10 +48,12 @@ if TYPE_CHECKING:
 
 # Sizes that 'auto' compares: about equal steps of what a feature more can change.
 SIZES = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50)
+# Log loss that a smaller panel may lose, of what the best gains over class frequencies.
+UNNOTICED = 0.02
 # Of the full model's dense models, parts have so many: these resemble each other.
 N_RECIPES = 2
-# Scores of training samples beyond this many digits are rounding: equal rows belong to the same part.
-SCORE_DIGITS = 6
+# Of sums over columns, digits beyond these are rounding.
+MIXTURE_DIGITS = 6
 
 NO_PANEL = Flag(
     "no-panel",
@@ -89,9 +96,9 @@ class PanelClassifier(SelectingClassifier):
     ----------
     n_features : 'auto', int or list of int, default='auto'
         How many, besides those of `always_keep`. Of a list, or with 'auto' of sizes up to 50, the smallest
-        from which on no size is worse than the best by more than a standard error, in log loss of left-out
-        samples. Unless a number is given, there is no panel where the full model predicts left-out samples
-        no better than class frequencies.
+        from which on no size is worse than the best by more than a standard error, or 2 % of what the best
+        gains over class frequencies, in log loss of left-out samples. Unless a number is given, there is no
+        panel where the full model predicts left-out samples no better than class frequencies.
     reference : classifier, optional
         The full model. A fitted one is taken as it is, and must have been fitted to the same table; one that
         is not is fitted first. By default a `SparseClassifier`. Any classifier of scikit-learn with
@@ -113,8 +120,7 @@ class PanelClassifier(SelectingClassifier):
         Their names, if columns have names.
     order_ : array
         Members in the order of their importance, and features that would come next (that would come first,
-        where there is no panel). The order is an average
-        of that on all samples and those without each part, so that it depends less on single samples.
+        where there is no panel).
     path_ : list of PanelSize
         ``size``, ``error``, ``error_se``, ``log_loss`` and ``log_loss_se`` of every size that was tried, from
         samples left out of everything; the first is that of no feature.
@@ -174,8 +180,9 @@ class PanelClassifier(SelectingClassifier):
         sizes = self._sizes()
         operator, targets = training_data(self, X, y)
         self.classes_, code = self._encoded(targets)
-        weights = sample_weights(targets, sample_weight, self.class_weight, self.classes_)
         group = None if groups is None else checked_groups(groups, targets)
+        compared = None if stays_elsewhere(X) or group is not None else operator
+        weights = sample_weights(targets, sample_weight, self.class_weight, self.classes_, compared)
         kept = np.array(kept_positions(self, operator.shape[1]), dtype=np.intp)
         self.reference_ = self._full_model(X, targets, sample_weight, groups)
         with one_blas_thread():
@@ -243,18 +250,14 @@ class PanelClassifier(SelectingClassifier):
         if not search.n_free or self.flags_[:1] == [NO_PANEL]:
             size = 0
         target = Target.of(search.log_proba, search.weights.counted)
-        doubt = 1.0 - np.asarray(getattr(self.reference_, "inclusion_probability_", 0.0))
-        whole = ordered(search.standardized, search.code, target, search.kept, sizes[-1], doubt)
-        # All samples count as much as all parts of them together.
-        orders = [whole.features] * max(len(found), 1) + [each.order for each in found]
-        self.order_ = averaged(orders, whole.ratio, sizes[-1])
-        self.order_ = self.order_[: sizes[-1]]
+        whole = ordered(search.standardized, search.code, target, search.kept, sizes[-1])
+        self.order_ = whole.features
         members = self.order_[:size]
         self._project(search, target, whole, members)
         chosen = [np.isin(members, each.order[:size]) for each in found]
         share = dict(zip(members.tolist(), np.mean(chosen, axis=0) if chosen else members * 0.0, strict=True))
         self.stability_ = np.array([share.get(int(j), 1.0) for j in self.features_])
-        self.left_out_proba_ = judged.proba((0, *sizes).index(size))
+        self.left_out_proba_ = search.weights.for_equals(judged.proba((0, *sizes).index(size)))
 
     def _project(self, search: _Search, target: Target, whole: Order, members: NDArray[np.intp]) -> None:
         """The model of the panel's columns; class frequencies alone if it has none."""
@@ -262,8 +265,9 @@ class PanelClassifier(SelectingClassifier):
         columns = standardized.columns(np.concatenate([kept, members]))
         self.alternatives_: dict[int, tuple[StandIn, ...]] = {}
         if members.size:
-            fit = projected(columns, target)
-            self.alternatives_ = stand_ins(columns, members, whole, target)
+            ratio = whole.ratio[np.concatenate([kept, members])]
+            fit = projected(columns, target, ratio)
+            self.alternatives_ = stand_ins(columns, ratio, members, whole, target)
         else:
             fit = Projection(np.zeros((0, self.classes_.size)), np.log(search.frequencies))
         features = np.concatenate([kept, members])
@@ -395,7 +399,8 @@ class PanelClassifier(SelectingClassifier):
                 f"A panel of {n} features was sought that predicts nearly as well as all: features were "
                 "ordered by least angle regression (Efron et al. 2004) on the scores of the full model, with "
                 "columns scaled by their ratio of variances between and within classes (Zou 2006), and a "
-                "model of the first ones was fitted to its probabilities (Piironen et al. 2020).",
+                "model of the first ones was fitted to its probabilities (Piironen et al. 2020), with prior "
+                "variances of weights in proportion to that ratio.",
                 ("panel", n),
             )
             if n
@@ -448,20 +453,17 @@ class _Search:
         return np.asarray(count / count.sum())
 
     def parts(self, n_parts: int) -> list[NDArray[np.bool_]]:
-        """Rows to be left out together: classes, and scores of the full model, alike in all of them.
+        """Rows to be left out together, with as many of each class in all of them.
 
-        Parts depend neither on the order of samples nor on whether a sample has weight 2 or is there twice.
+        Parts depend neither on the order of samples nor on whether a sample has weight 2 or is there twice:
+        of a class, rows are taken in turn in the order of a number made of all columns.
         """
-        score = self.log_proba @ np.arange(self.classes.size)
-        score = np.round(score / max(float(np.abs(score).max()), 1e-300), SCORE_DIGITS)
+        mixture = self.standardized.scores(np.cos(np.arange(self.standardized.shape[1])))
+        mixture = np.round(mixture / max(float(np.abs(mixture).max()), 1e-300), MIXTURE_DIGITS)
         used = self.weights.counted > 0
-        if self.group is None:
-            keys = np.column_stack([self.code, score])
-            unit = np.unique(keys, axis=0, return_inverse=True)[1].ravel()
-        else:
-            unit = self.group
+        unit = np.arange(used.size) if self.group is None else self.group
         place: Array = np.full(int(unit.max()) + 1, np.inf)
-        np.minimum.at(place, unit[used], (self.code + (score + 1.0) / 4.0)[used])
+        np.minimum.at(place, unit[used], (self.code + (mixture + 1.0) / 4.0)[used])
         in_turn = np.argsort(place, kind="stable")[: int(np.isfinite(place).sum())]
         part = np.full(place.size, -1)
         part[in_turn] = np.arange(in_turn.size) % n_parts
@@ -481,18 +483,19 @@ class _Search:
         target = Target.of(full, weight)
         order = ordered(standardized, self.code, target, self.kept, sizes[-1])
         columns = np.column_stack([standardized.columns(self.kept), order.columns_of(order.features)])
+        ratio = order.ratio[np.concatenate([self.kept, order.features])]
         nothing = np.tile(np.log(self.frequencies_of(weight)), (weight.size, 1))
         of_size = [nothing]
         for size in sizes:
             these = columns[:, : self.kept.size + size]
-            of_size.append(projected(these, target).log_proba(these))
+            of_size.append(projected(these, target, ratio[: these.shape[1]]).log_proba(these))
         return _Found(order.features, full, np.array(of_size))
 
     def _part_log_proba(self, standardized: Standardized, weight: Array) -> Array:
         """Of the full model, fitted to the rows that have a weight, for all rows."""
         model, n_classes = self.model, self.classes.size
         if not isinstance(model, SparseClassifier) or model.plan_.facts is None:
-            rows = np.flatnonzero(weight > 0)
+            rows = np.flatnonzero((self.weights.for_equals(weight) > 0) & (self.weights.given > 0))
             given = None if np.all(self.weights.given == 1.0) else self.weights.given[rows]
             group = None if self.group is None else self.group[rows]
             part = _fitted(clone(model), _safe_indexing(self.X, rows), self.y[rows], given, group)
@@ -522,10 +525,12 @@ class _Judged:
         n_samples, n_classes = search.log_proba.shape
         full = np.full((n_samples, n_classes), np.nan)
         log_proba = np.full((len(sizes), n_samples, n_classes), np.nan)
-        weight = np.zeros(n_samples)
+        weight, number, first = np.zeros(n_samples), search.weights.given, search.weights.first
+        if first is not None:
+            number = np.asarray(np.bincount(first, number, minlength=n_samples), dtype=np.float64)
         for part, each in zip(parts, found, strict=True):
             full[part], log_proba[:, part] = each.full[part], each.of_size[:, part]
-            weight[part] = search.weights.given[part]
+            weight[part] = number[part]
         return cls(sizes, search.code, weight, full, log_proba)
 
     def _loss(self, log_proba: Array) -> Array:
@@ -558,13 +563,16 @@ class _Judged:
         return gain > error
 
     def smallest(self, sizes: tuple[int, ...]) -> int:
-        """From which on no size up to the best is worse than that by more than a standard error."""
-        losses = self._loss(self.log_proba[1:])
-        best = int(np.argmin([self._mean(loss)[0] for loss in losses]))
-        chosen = best
+        """From which on no size up to the best is worse than that by more than a standard error.
+
+        Nor by what nobody would notice: where classes are far apart, differences are sure and tiny.
+        """
+        nothing, *losses = self._loss(self.log_proba)
+        best = chosen = int(np.argmin([self._mean(loss)[0] for loss in losses]))
+        unnoticed = UNNOTICED * self._mean(nothing - losses[best])[0]
         while chosen > 0:
             worse, error = self._mean(losses[chosen - 1] - losses[best])
-            if worse > error:
+            if worse > max(error, unnoticed):
                 break
             chosen -= 1
         return sizes[chosen]

@@ -18,8 +18,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from foldless.beliefs import Array
 from foldless.datasets import TwoClasses, make_two_classes
-from foldless.estimators._threads import one_blas_thread
 from foldless.estimators.classifier import SparseClassifier
+from foldless.kernels import one_blas_thread
 from foldless.operators import Standardized
 from foldless.priors import SpikeAndSlab
 from foldless.priors.wrappers import innermost

@@ -16,8 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from foldless.beliefs import Array
 from foldless.estimators._kernel_basis import Kernel, kernel_matrix
-from foldless.estimators._reading import SampleWeights
-from foldless.estimators._scikit_learn import SelectingClassifier
+from foldless.estimators._scikit_learn import SampleWeights, SelectingClassifier
 from foldless.estimators._summary import (
     AS_THEY_ARE,
     BASIS_STANDARDISED,
@@ -29,11 +28,11 @@ from foldless.estimators._summary import (
     said,
 )
 from foldless.evaluation import worth_of
-from foldless.operators import Operator, Standardized, operator_from
+from foldless.operators import Dense, Operator, Standardized, operator_from
 from foldless.registry import registered
+from foldless.solvers.coordinates import Coordinates
 from foldless.solvers.smlr import ALGORITHMS, L1, PENALTIES, Labels, Regression, RegressionFit, Stop
 from foldless.solvers.smlr.newton_loo import NewtonLOO, scored
-from foldless.solvers.smlr.path import row_space
 from foldless.solvers.smlr.rate import (
     Task,
     Tuned,
@@ -265,8 +264,10 @@ class SMLRClassifier(SelectingClassifier):
         basis = self._fitted_basis(X, sample_weight, label_weight)
         kind = PENALTIES[self.penalty]
         n_rows, n_columns = basis.shape
-        reduced = None if kind.sparse or n_columns <= n_rows else row_space(basis)
-        problem = Regression(reduced.basis if reduced else basis, labels, bool(self.fit_intercept))
+        reduced = None
+        if n_columns > n_rows and not kind.sparse:
+            reduced = Coordinates.of(basis, np.ones(n_columns, dtype=bool))
+        problem = Regression(Dense(reduced.basis) if reduced else basis, labels, bool(self.fit_intercept))
         task = Task(problem, kind, Stop(float(self.tol), int(self.max_iter)), self.algorithm)
         tuned = self._tuned(task)
         fitted = tuned.fitted
@@ -276,7 +277,7 @@ class SMLRClassifier(SelectingClassifier):
         loo = scored(weights.for_equals(loo.log_proba), labels.code, label_weight)
         inside = fitted.coef(problem.operator.shape[1])
         if reduced is not None:
-            inside = basis.adjoint(reduced.back @ inside)
+            inside = reduced.weights(inside)
 
         self.rate_ = fitted.rate
         self.rate_path_ = list(zip(tuned.rates.tolist(), tuned.criterion.tolist(), strict=True))

@@ -16,9 +16,10 @@ INTERCEPT = "(intercept)"
 def write_coefficients(model: Any, path: str | Path) -> Path:
     """Write intercept and coefficients, in the units of X, one row each; .tsv has tabs, all else commas.
 
-    Log-odds are intercept + Σ coefficient · value, for more than two classes one sum for each. They are the
-    model's mean weights; `predict_proba` also integrates over what is not known of them. Names that a
-    spreadsheet would take for formulas have an apostrophe in front (`foldless.io.tsv`).
+    Log-odds are intercept + Σ coefficient · value, for more than two classes one sum for each.
+    `predict_proba` also integrates over what is not known of them; weights of `SparseClassifier` have a scale
+    by which their plain logistic is near to that. Names that a spreadsheet would take for formulas have an
+    apostrophe in front (`foldless.io.tsv`).
     """
     check_is_fitted(model)
     if getattr(model, "kernel", None) is not None:

@@ -4,11 +4,12 @@ The format is safetensors: a length, a JSON header that says where each array li
 There is nothing to decompress and nothing to execute, sizes cannot exceed the file's, and other languages
 read it. (A zip of .npy would do without a dependency, but its checks against bombs and tampered headers would
 be ours to write and to keep.) The document is one of the arrays, its UTF-8 bytes, because headers are limited
-and names of features are not.
+and names of features are not. The header has the checksum of all bytes of the file but its own.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from dataclasses import dataclass
@@ -24,8 +25,12 @@ from foldless.io.names import printable
 # The format that is written. It is raised when the same document would mean something else; files of earlier
 # formats are read by `estimators._saving.CHANGES`. The policy is docs/model-files.md.
 FORMAT = 1
+# As `foldless fit` calls it.
+MODEL = "model.safetensors"
 DOCUMENT = "document"
 METADATA = "foldless"
+CHECKSUM = "sha256"
+NO_CHECKSUM = "0" * hashlib.sha256().digest_size * 2  # in its place while it is computed
 # JSON nests as deep as components do, a handful of levels; hostile files nest to exhaust the stack.
 DEEPEST = 60
 
@@ -52,20 +57,28 @@ def write_archive(path: Path, archive: Archive) -> None:
     text = json.dumps(archive.document, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     document = np.frombuffer(text.encode("ascii"), dtype=np.uint8)
     # In one text, since several would be stored in no order, and the same model would give other bytes.
-    metadata = json.dumps({"format": FORMAT, **archive.metadata})
-    write_whole(path, save({DOCUMENT: document, **archive.arrays}, metadata={METADATA: metadata}))
+    metadata = json.dumps({"format": FORMAT, **archive.metadata, CHECKSUM: NO_CHECKSUM})
+    content = save({DOCUMENT: document, **archive.arrays}, metadata={METADATA: metadata})
+    digest = hashlib.sha256(content).hexdigest()
+    write_whole(path, content.replace(NO_CHECKSUM.encode(), digest.encode(), 1))
 
 
 def read_archive(path: Path, *, with_arrays: bool = True) -> Archive:
-    """Read and check everything that can be checked without knowing what the document means."""
+    """Read and check everything that can be checked without knowing what the document means.
+
+    Of a folder of results, its model.
+    """
     from safetensors import SafetensorError, safe_open
 
+    path = path / MODEL if path.is_dir() else path
     if not path.is_file():
         raise FileNotFoundError(2, os.strerror(2), str(path))
     damaged = "Copy it again, or fit and save the model again."
     try:
         with safe_open(path, framework="numpy") as stored:
             metadata = _checked_metadata(path, stored.metadata() or {})
+            if CHECKSUM in metadata and metadata.pop(CHECKSUM) != _checksum(path):
+                raise BadModelFile(path, "it has been changed since it was saved.", damaged)
             names = set(stored.keys())
             if DOCUMENT not in names:
                 raise BadModelFile(path, "the model's document is missing.", damaged)
@@ -103,7 +116,24 @@ def _checked_metadata(path: Path, stored: dict[str, str]) -> dict[str, Any]:
             f"its format {number} was made by foldless {version}; this one reads formats up to {FORMAT}.",
             "Install that version, or a newer one.",
         )
+    if unknown := sorted(metadata.keys() - {"format", "foldless", "class", CHECKSUM}):
+        raise BadModelFile(
+            path, f"its header has {printable(str(unknown))}.", "It is damaged: copy it again."
+        )
     return metadata
+
+
+def _checksum(path: Path) -> str:
+    """Of all bytes, with zeros for the first checksum in the header."""
+    with path.open("rb") as file:
+        length = file.read(8)
+        header = file.read(int.from_bytes(length, "little"))
+        place = header.find(CHECKSUM.encode()) + len(f'{CHECKSUM}\\": \\"')
+        zeros = NO_CHECKSUM.encode()
+        digest = hashlib.sha256(length + header[:place] + zeros + header[place + len(zeros) :])
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def _depth(document: Any) -> int:

@@ -12,6 +12,8 @@ GIGA = 1e9
 SHARE_OF_FREE_MEMORY = 0.7
 # No table is this much larger than its file: such claims come from damaged or hostile files.
 LARGEST_EXPANSION = 1000
+# A name that is made of a number takes so many bytes; columns of a sparse matrix cost a file nothing.
+NAME_BYTES, FEW_BYTES = 60, 100e6
 
 
 def free_memory() -> float:
@@ -47,6 +49,12 @@ def check_size(path: Path, n_bytes: float, budget: float, what: str) -> None:
         f"{path}: {what} need {in_words(n_bytes)}, and {in_words(budget)} may be used. Allow more with "
         "--max-memory, use a machine with more memory, or keep fewer columns."
     )
+
+
+def check_width(path: Path, n_features: int, budget: float) -> None:
+    """Refuse more columns without names than a file of this size can mean."""
+    most = min(budget, max(FEW_BYTES, LARGEST_EXPANSION * float(path.stat().st_size)))
+    check_size(path, float(NAME_BYTES) * n_features, most, f"{n_features} columns")
 
 
 def in_words(n_bytes: float) -> str:

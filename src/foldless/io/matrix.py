@@ -17,10 +17,10 @@ from foldless.io.table import (
     Roles,
     Table,
     assembled,
-    check_finite,
     check_present,
     class_labels,
     numbered,
+    readable_as,
 )
 
 MISSING_TEXTS = ("", "nan", "NaN", "None", "<NA>")
@@ -39,6 +39,8 @@ def table_of(
     target_name: str | None = None,
     groups: NDArray[Any] | None = None,
     covariates: Sequence[tuple[str, NDArray[Any]]] = (),
+    words: dict[str, NDArray[Any]] | None = None,
+    average: bool = False,
 ) -> Table:
     """Check and assemble; `covariates` are columns that the file keeps beside its matrix."""
     n_samples, n_features = X.shape
@@ -69,10 +71,20 @@ def table_of(
     if sp.issparse(X):
         X = X.tocsr()
         X.sum_duplicates()
-    check_finite(path, X, names, "sample")
     target = None if target is None else as_labels(path, target, str(target_name))
     groups = None if groups is None else as_texts(path, groups, str(roles.groups))
-    table = assembled(path, X, roles, names, sample_names, target, groups, target_name=target_name)
+    table = assembled(
+        path,
+        X,
+        roles,
+        names,
+        sample_names,
+        target,
+        groups,
+        target_name=target_name,
+        words=words,
+        average=average,
+    )
     return table if roles.features is None else table.aligned(roles.features)
 
 
@@ -110,8 +122,7 @@ def read_labels(path: Path, column: str | None, n_rows: int) -> NDArray[Any]:
     """A column of a text table with a header, or a .npy with a label for each row, in the order of rows."""
     suffix = path.suffix.lower()
     if suffix == ".npy":
-        values = np.load(path, allow_pickle=False)
-        name = path.name
+        values, name = _vector(path), path.name
     elif suffix in DELIMITERS:
         values, name = _column(path, column, DELIMITERS[suffix])
     else:
@@ -125,6 +136,20 @@ def read_labels(path: Path, column: str | None, n_rows: int) -> NDArray[Any]:
             "One label for each row is needed, in the same order.",
         )
     return as_labels(path, values, name)
+
+
+def _vector(path: Path) -> NDArray[Any]:
+    with readable_as(path, ".npy", "Write it again with numpy.save."):
+        try:
+            stored = np.load(path, allow_pickle=False, mmap_mode="r")
+        except ValueError:
+            # NumPy's own message recommends what must not be done with files of others.
+            raise BadTable(
+                path,
+                "it holds Python objects, which are not read: they could run code. Or it is damaged.",
+                "Save labels as text or numbers: numpy.save(path, numpy.array(labels, dtype=str)).",
+            ) from None
+        return np.array(stored)
 
 
 def _column(path: Path, column: str | None, delimiter: str) -> tuple[NDArray[Any], str]:

@@ -6,7 +6,7 @@ of some 10 MB if memory is what matters.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from foldless.io.budget import check_size
 from foldless.io.extras import needs
 from foldless.io.names import printable
 from foldless.io.rows import ReadRows, RowSource
-from foldless.io.table import BadTable, Roles, Table, assembled, check_finite, layout_of, readable_as
+from foldless.io.table import BadTable, Reading, Roles, Table, assembled, layout_of, readable_as, texts_of
 
 # What pandas calls a row index without a name.
 INDEX = "__index_level_0__"
@@ -27,19 +27,29 @@ REMEDY = "Copy it again, or write it again."
 ROWS_AT_ONCE = 4096
 # Names of columns can be long, but not that long; without limits a damaged file asks for gigabytes.
 LARGEST_TEXT, LARGEST_LIST = 100_000_000, 10_000_000
+# Of a label, a group or a sample. Stored once and repeated, a long text takes memory in every row.
+LONGEST_VALUE = 10_000
 
 
-def read_parquet(path: Path, roles: Roles, *, budget: float) -> Table:
-    source = ParquetRows(path, roles, budget)
+def read_parquet(path: Path, roles: Roles, reading: Reading, *, budget: float) -> Table:
+    source = ParquetRows(path, roles, budget, in_memory=True)
     n_rows, features = source.shape[0], source.column_names
     X = np.empty(source.shape, dtype=source.dtype)
     with source.opened() as read:
         for start in range(0, n_rows, ROWS_AT_ONCE):
             rows = slice(start, min(start + ROWS_AT_ONCE, n_rows))
             read(rows, X[rows].reshape(-1).view(np.uint8))
-    check_finite(path, X, features)
-    names, named_by = source.row_names, source.names_column
-    return assembled(path, X, roles, features, names, source.labels, source.groups, named_by=named_by)
+    return assembled(
+        path,
+        X,
+        roles,
+        features,
+        source.row_names,
+        source.labels,
+        source.groups,
+        named_by=source.names_column,
+        words=source.words,
+    )
 
 
 class ParquetRows(RowSource):
@@ -48,8 +58,10 @@ class ParquetRows(RowSource):
     column_names: list[str]
     row_names: list[str] | None = None
 
-    def __init__(self, path: Path, roles: Roles, budget: float = np.inf) -> None:
-        self.path = path
+    def __init__(self, path: Path, roles: Roles, budget: float = np.inf, *, in_memory: bool = False) -> None:
+        """In memory values may be missing, and covariates may be words."""
+        self.path, self._missing = path, in_memory
+        self.words: dict[str, NDArray[Any]] = {}
         with readable_as(path, "Parquet", REMEDY), opened_parquet(path) as file:
             schema, n_rows = file.schema_arrow, int(file.metadata.num_rows)
             header = list(schema.names)
@@ -58,6 +70,13 @@ class ParquetRows(RowSource):
                     path, f"the table is empty: {n_rows} x {len(header)}.", "Is the file complete?"
                 )
             layout = layout_of(path, header, roles, samples=_samples_position(schema, roles))
+            if in_memory:
+                beside = [*roles.categories, *roles.covariates]
+                words = [
+                    name for name in beside if name in roles.categories or _is_text(schema.field(name).type)
+                ]
+                self.words = {name: texts_of(_values(file, name)) for name in words}
+                layout = replace(layout, features=[j for j in layout.features if header[j] not in self.words])
             self.note_matrix(
                 (n_rows, len(layout.features)),
                 np.result_type(*(_dtype_of(path, schema.field(j)) for j in layout.features)),
@@ -70,7 +89,7 @@ class ParquetRows(RowSource):
             self._starts = np.concatenate([[0], np.cumsum(sizes)])
             # The column that names samples, be it that of the roles or one that the file has for it.
             self.names_column = None if layout.samples is None else header[layout.samples]
-            self.note_samples(replace(roles, samples=self.names_column), lambda name: _values(file, name))
+            self.note_samples(replace(roles, samples=self.names_column), lambda name: _values(path, name))
 
     @contextmanager
     def opened(self) -> Iterator[ReadRows]:
@@ -125,11 +144,11 @@ class ParquetRows(RowSource):
 
     def _unpack(self, batch: Any, block: NDArray[Any], start: int) -> None:
         for place, name in enumerate(self.column_names):
-            block[:, place] = _numbers_of(self.path, batch.column(name), name, start)
+            block[:, place] = _numbers_of(self.path, batch.column(name), name, start, missing=self._missing)
 
 
-def opened_parquet(path: Path) -> Any:
-    """The file, to be used in a `with`."""
+def opened_parquet(path: Path, repeated: Sequence[str] = ()) -> Any:
+    """The file, to be used in a `with`; texts of the columns `repeated` are in memory once each."""
     with needs("pyarrow", "parquet", "to read Parquet files"):
         import pyarrow.parquet as pq
 
@@ -138,12 +157,24 @@ def opened_parquet(path: Path) -> Any:
         thrift_string_size_limit=LARGEST_TEXT,
         thrift_container_size_limit=LARGEST_LIST,
         page_checksum_verification=True,
+        read_dictionary=list(repeated),
     )
 
 
-def _values(file: Any, name: str) -> NDArray[Any]:
+def _values(path: Path, name: str) -> NDArray[Any]:
     """A column that is no feature, whole; what is missing is empty."""
-    values = ["" if value is None else value for value in file.read(columns=[name]).column(name).to_pylist()]
+    with opened_parquet(path, [name]) as file:
+        column = file.read(columns=[name]).column(name)
+    for chunk in column.chunks:
+        texts = chunk.dictionary if hasattr(chunk, "dictionary") else []
+        longest = max((len(text.as_buffer() or b"") for text in texts if text.is_valid), default=0)
+        if longest > LONGEST_VALUE:
+            raise BadTable(
+                path,
+                f"column {printable(name)!r} has a text of {longest} bytes.",
+                f"Labels, groups and names of samples may have {LONGEST_VALUE}: is it the right column?",
+            )
+    values = ["" if value is None else value for value in column.to_pylist()]
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
         return np.array(values)
     return np.array(values, dtype=object)
@@ -179,8 +210,8 @@ def _dtype_of(path: Path, field: Any) -> np.dtype[Any]:
     return np.dtype(np.float32 if small else np.float64)
 
 
-def _numbers_of(path: Path, column: Any, name: str, start: int) -> NDArray[Any]:
-    if column.null_count:
+def _numbers_of(path: Path, column: Any, name: str, start: int, *, missing: bool) -> NDArray[Any]:
+    if column.null_count and not missing:
         first = next(i for i in range(len(column)) if not column[i].is_valid)
         raise BadTable(
             path,

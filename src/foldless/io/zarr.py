@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from foldless.io.budget import check_size, default_budget
 from foldless.io.extras import needs
 from foldless.io.names import printable
 from foldless.io.rows import ReadRows, RowSource
@@ -28,6 +30,10 @@ class ZarrRows(RowSource):
             X = _matrix(path, store)
             self.note_matrix(X.shape, X.dtype)
             self._rows_of_a_chunk = int(X.chunks[0])
+            # The least that is ever in memory at once.
+            least = max(prod(map(int, X.chunks)) * self.dtype.itemsize, self._row_bytes)
+            what = f"chunks of {' x '.join(map(str, X.chunks))} numbers and rows of {self.shape[1]}"
+            check_size(path, float(least), default_budget(), what)
             self.note_samples(roles, lambda name: self._vector(store, name))
 
     def cuts(self, block_bytes: int) -> list[slice]:

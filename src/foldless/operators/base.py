@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
+from scipy.linalg import blas
 
 from foldless.beliefs import Array
 from foldless.io.files import checksum
@@ -109,18 +110,17 @@ class Operator(ABC):
     def columns(self, indices: ArrayLike) -> NDArray[np.float64]:
         """A dense float64 copy of a few columns, for plots and diagnostics."""
 
-    def gram(self, weight_var: Array, dtype: DTypeLike = np.float64) -> NDArray[np.float64]:
+    def gram(self, weight_var: Array, dtype: DTypeLike = np.float64) -> Array:
         """X diag(weight_var) Xᵀ: what independent weights of these variances make of scores.
 
-        Products of dense tiles are made in `dtype`, and summed in double precision.
+        Products are made and summed in `dtype`. Tiles are as large as the answer: smaller ones would leave
+        most of the time to the sums.
         """
-        root, products = np.sqrt(weight_var), np.zeros((self.shape[0], self.shape[0]))
-        for columns, tile in self.dense_columns():
+        root, products = np.sqrt(weight_var), Gram(self.shape[0], dtype)
+        for columns, tile in self.dense_columns(max(DENSE_TILE_BYTES, products.upper.nbytes)):
             tile *= root[columns]
-            scaled = tile.astype(dtype, copy=False)
-            # Of one array with itself only a triangle is computed.
-            products += scaled @ scaled.T
-        return products
+            products.add(tile)
+        return products.whole()
 
     def dense_tile(self, rows: slice, columns: slice) -> NDArray[np.float64]:
         """A dense float64 copy of some rows of some columns, the caller's to overwrite.
@@ -140,6 +140,22 @@ class Operator(ABC):
         n_rows, n_columns = self.shape
         for columns in _dense_slices(n_columns, n_rows, tile_bytes):
             yield columns, self.dense_tile(slice(0, n_rows), columns)
+
+
+class Gram:
+    """Sums of products of matrices with their own transposes, of which one triangle is made."""
+
+    def __init__(self, size: int, dtype: DTypeLike) -> None:
+        self.upper = np.zeros((size, size), dtype=dtype, order="F")
+        self._rank_update = blas.ssyrk if self.upper.dtype == np.float32 else blas.dsyrk
+
+    def add(self, matrix: Array, sign: float = 1.0) -> None:
+        rows = matrix.astype(self.upper.dtype, copy=False).T
+        if rows.size:
+            self.upper = self._rank_update(sign, rows, beta=1.0, c=self.upper, trans=1, overwrite_c=1)
+
+    def whole(self) -> Array:
+        return np.asarray(np.triu(self.upper) + np.triu(self.upper, 1).T)
 
 
 class Storage(Operator):

@@ -1,6 +1,7 @@
 """A matrix that does not fit into memory, in blocks of rows that are not all at hand.
 
 `Blocked` puts together what blocks answer where they are, in the order of rows; `RowBlocks` has them on disk.
+`operator_from` takes X from anywhere.
 """
 
 from __future__ import annotations
@@ -360,3 +361,31 @@ def open_rows(
     """
     roles = Roles(target=target, ignore=tuple(ignore))
     return RowBlocks(row_source(where, roles), block_bytes=block_bytes)
+
+
+def operator_from(X: Any) -> Storage:
+    """The operator for an array, a SciPy sparse matrix (formats but CSR and CSC become CSR), or Dask's."""
+    if isinstance(X, Storage):
+        return X
+    if _is_dask(X):
+        from foldless.operators.dask_rows import dask_rows
+
+        return dask_rows(X)
+    if issparse(X):
+        return Sparse(X if X.format in ("csr", "csc") else X.tocsr())
+    if isinstance(X, np.ndarray):
+        return Dense(X)
+    raise TypeError(
+        f"X is a {type(X).__name__}; operator_from needs a NumPy array or a scipy.sparse matrix. "
+        "Convert it first, for example with numpy.asarray"
+    )
+
+
+def stays_elsewhere(X: Any) -> bool:
+    """Whether X is data that are not in memory, and so cannot be looked at before the first sweep."""
+    return isinstance(X, Storage) or _is_dask(X)
+
+
+def _is_dask(X: Any) -> bool:
+    """Whether X is a Dask collection; by the name of its module, so that nobody imports Dask in vain."""
+    return type(X).__module__.partition(".")[0] in ("dask", "dask_expr")

@@ -63,6 +63,7 @@ class Standardized(Operator):
         self.operator: Storage = operator
         self._some_constant = bool(self.constant.any())
         self._fitted_weight: Array | None = None
+        self._equal_gram: tuple[Any, NDArray[Any]] | None = None
         range_ = np.finfo(self.dtype)
         safe = np.all(self.scale > float(range_.tiny) ** SAFE_SQUARE_POWER) and np.all(
             self.scale < float(range_.max) ** SAFE_SQUARE_POWER
@@ -147,9 +148,18 @@ class Standardized(Operator):
         column = np.where(self.constant, 0.0, float(np.sum(sample_weight)))
         return self.score_variances(np.ones(self.shape[1])), column
 
-    def gram(self, weight_var: Array, dtype: DTypeLike = np.float64) -> NDArray[np.float64]:
+    def gram(self, weight_var: Array, dtype: DTypeLike = np.float64) -> Array:
         found = self.operator.centred_gram(weight_var / self.scale**2, self.center)
-        return super().gram(weight_var, dtype) if found is None else found
+        if found is not None:
+            return found
+        used, largest = weight_var > 0, float(np.max(weight_var, initial=0.0))
+        if not np.all(weight_var[used] == largest):
+            return super().gram(weight_var, dtype)
+        # Of equal variances, in which ridges and backgrounds differ by a factor: one is kept.
+        key = used.tobytes(), np.dtype(dtype)
+        if self._equal_gram is None or self._equal_gram[0] != key:
+            self._equal_gram = key, super().gram(used.astype(np.float64), dtype)
+        return largest * self._equal_gram[1]
 
     def columns(self, indices: ArrayLike) -> NDArray[np.float64]:
         positions = column_positions(indices, self.shape[1])
@@ -242,7 +252,7 @@ class WithIntercept(Operator):
         row, column = self.operator.squared_norms(sample_weight)
         return row + self._ones, np.append(column, self._ones @ sample_weight)
 
-    def gram(self, weight_var: Array, dtype: DTypeLike = np.float64) -> NDArray[np.float64]:
+    def gram(self, weight_var: Array, dtype: DTypeLike = np.float64) -> Array:
         products = self.operator.gram(weight_var[:-1], dtype)
         products += weight_var[-1] * np.multiply.outer(self._ones, self._ones)
         return products

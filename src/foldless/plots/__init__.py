@@ -9,20 +9,25 @@ from foldless.plots.bounds import BoundDisplay
 from foldless.plots.calibration import CalibrationDisplay
 from foldless.plots.convergence import ConvergenceDisplay
 from foldless.plots.drawing import save
+from foldless.plots.heat_map import HeatMapDisplay
 from foldless.plots.inclusion import InclusionDisplay
-from foldless.plots.learning_curve import LearningCurveDisplay
 from foldless.plots.leave_one_out import LeaveOneOutDisplay
-from foldless.plots.planning import PlanDisplay
+from foldless.plots.panel import PanelDisplay
+from foldless.plots.planning import LearningCurveDisplay, PlanDisplay
+from foldless.plots.strips import StripDisplay
 from foldless.plots.weights import WeightDisplay
 
 __all__ = [
     "BoundDisplay",
     "CalibrationDisplay",
     "ConvergenceDisplay",
+    "HeatMapDisplay",
     "InclusionDisplay",
     "LearningCurveDisplay",
     "LeaveOneOutDisplay",
+    "PanelDisplay",
     "PlanDisplay",
+    "StripDisplay",
     "WeightDisplay",
     "save",
 ]

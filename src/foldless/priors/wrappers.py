@@ -294,10 +294,7 @@ class OverBackground(MovedCavity):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        variance = np.asarray(self.variance)
-        if not (
-            np.issubdtype(variance.dtype, np.number) and np.all(variance > 0) and np.isfinite(variance).all()
-        ):
+        if not (_are_finite(self.variance) and np.all(np.asarray(self.variance) > 0)):
             raise ValueError(
                 "OverBackground(variance=...) must be finite and > 0, a number or one per feature; "
                 f"got {self.variance!r}. Without a background use the base itself."
@@ -356,12 +353,7 @@ class Ridged(MovedCavity):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        precision = np.asarray(self.precision)
-        if not (
-            np.issubdtype(precision.dtype, np.number)
-            and np.all(precision >= 0)
-            and np.all(np.isfinite(precision))
-        ):
+        if not (_are_finite(self.precision) and np.all(np.asarray(self.precision) >= 0)):
             raise ValueError(
                 "Ridged(precision=...) must be finite and >= 0, a number or one per feature; "
                 f"got {self.precision!r}. A precision of 0 is no ridge."
@@ -478,6 +470,11 @@ class WithScreenedOut(MovedCavity):
             mean, var, weight=count, names=inner_names(names, "base"), hyper=hyper
         )
         return replace(self, base=base)
+
+
+def _are_finite(values: float | Array) -> bool:
+    array = np.asarray(values)
+    return bool(np.issubdtype(array.dtype, np.number) and np.isfinite(array).all())
 
 
 def _at_columns(values: float | Array, columns: NDArray[np.intp], n_weights: int) -> float | Array:

@@ -1,16 +1,25 @@
-"""The answer in a sentence, the figures beside it, and what a reader must know before believing it."""
+"""Four questions and their answers, the figures beside them, and what to read before believing them."""
 
 from __future__ import annotations
 
-import numpy as np
+from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from foldless.evaluation import Worth, exact_interval
 from foldless.problem import Outcome
 from foldless.report.subject import Subject
 from foldless.report.wording import counted, listed, number, percent, plural, probability, sentence
+from foldless.theory.learning_curve import LearningCurve
 
 # A p value below this is no accident.
 CLEAR = 0.05
+# A calibration slope further from one than this is no accident either.
+CLEAR_STANDARD_ERRORS = 2.0
 MOST_CLASSES_NAMED = 8
+# Names in a sentence.
+MOST_NAMED = 5
 
 
 def title(subject: Subject) -> str:
@@ -21,81 +30,187 @@ def title(subject: Subject) -> str:
     return f"Which of {counted(len(subject.classes))} classes?"
 
 
-def answer(subject: Subject) -> list[str]:
-    """One sentence about features, one about samples."""
-    return [_about_features(subject), *_about_samples(subject)]
+class Answer(NamedTuple):
+    """To one of the questions that a reader comes with."""
+
+    question: str
+    verdict: str  # in a word or a few
+    sentences: list[str]
 
 
-def _about_features(subject: Subject) -> str:
-    n, total = subject.selected.size, subject.n_weights
-    tell = "tells" if n == 1 else "tell"
-    thing = subject.thing
-    told = (
-        f"{subject.classes[1]} from {subject.classes[0]}"
-        if subject.two
-        else f"the {counted(len(subject.classes))} classes from each other"
-    )
-    if subject.kernel:
-        return f"{plural(n, thing)} of a kernel {tell} {told}."
-    if subject.inclusion is None:
-        return f"The classifier uses {counted(n)} of {plural(total, thing)} to tell {told}."
+def answers(subject: Subject) -> list[Answer]:
+    """Four questions; those that a model cannot answer are left out."""
+    found = [_told_apart(subject), _by_which(subject), _how_sure(subject), _what_next(subject)]
+    return [answer for answer in found if answer is not None]
+
+
+# ---------------------------------------------------------------------- can the classes be told apart?
+
+
+def _told_apart(subject: Subject) -> Answer | None:
+    error, guessing = subject.loo_error, subject.guessing_error
+    if error is None:
+        return None
+    question = "Can the classes be told apart?"
+    around = "" if subject.error_in_words is None else f" ({subject.error_in_words})"
+    how = f"With every {subject.left_out} classified by all others, {percent(error)} of labels are missed"
+    if guessing is None:
+        return Answer(question, f"{percent(error)} missed", [f"{how}{around}."])
+    assert subject.class_counts is not None
+    most = subject.classes[int(subject.class_counts.argmax())]
+    worth = subject.worth
+    area = []
+    if worth is not None and worth.auc is not None and worth.auc_interval is not None:
+        lower, upper = worth.auc_interval
+        area = [
+            f"Of two samples of different classes, {percent(worth.auc)} are put in the right order (AUC "
+            f"{worth.auc:.2f}, 95 % interval {lower:.2f} to {upper:.2f})."
+        ]
+    if told_apart(subject):
+        against = f"{how}{around}, against {percent(guessing)} by always answering {most}."
+        return Answer(question, "Yes", [against, *area])
+    by_guessing = f"by always answering {most} ({percent(guessing)})"
+    fewer = f"{how}{around}. That is not clearly fewer than {by_guessing}: that they can is not shown."
+    return Answer(question, "Not shown", [fewer])
+
+
+def told_apart(subject: Subject) -> bool:
+    """Whether the classes can be: fewer errors than by guessing, by the test or by the error's interval."""
+    worth, guessing, error = subject.worth, subject.guessing_error, subject.loo_error
+    if worth is None or guessing is None or error is None or error >= guessing:
+        return False
+    return worth.error_interval.upper < guessing if worth.p_value is None else worth.p_value < CLEAR
+
+
+# ------------------------------------------------------------------------------- by which features?
+
+
+def _by_which(subject: Subject) -> Answer:
+    question, thing, n = f"By which {subject.thing}s?", subject.thing, subject.selected.size
+    names = _named(subject, subject.selected)
+    if subject.kernel or subject.inclusion is None:
+        of = f"{plural(subject.n_weights, thing)}{' of a kernel' if subject.kernel else ''}"
+        return Answer(question, counted(n), [f"The classifier uses {counted(n)} of {of}: {names}."])
+    alone = f"at a false discovery rate of {number(subject.fdr)}"
     if n:
-        return (
-            f"{counted(n)} of {plural(total, thing)} {tell} {told}, at a false discovery rate of "
-            f"{number(subject.fdr)}: {_expected_false(subject)}."
-        )
+        own = "carries" if n == 1 else "carry"
+        sentences = [
+            f"{counted(n)} of {plural(subject.n_weights, thing)} {own} something that no other has, {alone}: "
+            f"{names}. {_expected_false(subject)}"
+        ]
+        return Answer(question, plural(n, thing), [*sentences, *_differing(subject)])
     best = _best_set(subject)
-    if best:
-        return f"No {thing} stands out on its own at a false discovery rate of {number(subject.fdr)}, {best}."
-    return (
-        f"No {thing} stands out at a false discovery rate of {number(subject.fdr)}: none can be told from "
-        "its likes, and probabilities are a ranking."
+    none = f"No {thing} by itself {alone}, {best}." if best else f"None can be told from its likes {alone}."
+    if not told_apart(subject):
+        return Answer(question, "None", [none])
+    differing = _differing(subject)
+    return Answer(question, "Many together" if differing else "None alone", [*differing, none])
+
+
+def _differing(subject: Subject) -> list[str]:
+    """Of features by themselves, where any differ."""
+    found = subject.differing
+    if not found.size:
+        return []
+    each, differ, most = (
+        ("itself", "differs", "") if found.size == 1 else ("themselves", "differ", "most of all ")
     )
+    at = f"between the classes (q < {number(subject.fdr)})"
+    return [f"By {each}, {plural(found.size, 'feature')} {differ} {at}, {most}{_named(subject, found)}."]
+
+
+def _named(subject: Subject, features: NDArray[np.intp]) -> str:
+    names = [subject.feature(int(j)) for j in features[:MOST_NAMED]]
+    if features.size > MOST_NAMED:
+        names.append(f"{counted(features.size - MOST_NAMED)} more")
+    return listed(names) or "none"
 
 
 def _expected_false(subject: Subject) -> str:
     assert subject.inclusion is not None
     if subject.selected.size == 1:
-        return f"its probability is {probability(float(subject.inclusion[subject.selected[0]]))}"
+        return f"Its probability is {probability(float(subject.inclusion[subject.selected[0]]))}."
     expected = float(np.sum(1 - subject.inclusion[subject.selected]))
     if expected < 0.5:
-        return "the model expects none of them to be false"
-    return f"the model expects about {round(expected)} of them to be false"
+        return "The model expects none of them to be false."
+    return f"The model expects about {round(expected)} of them to be false."
 
 
 def _best_set(subject: Subject) -> str:
-    sets = [s for s in subject.summary.credible_sets or () if s.columns.size > 1]
+    sets = [s for s in subject.summary.groups or () if s.columns.size > 1]
     if not sets:
         return ""
     if len(sets) > 1:
-        return f"but {counted(len(sets))} groups of twins each contain one that matters"
+        return f"but {counted(len(sets))} groups each contain one that matters"
     size, sure = sets[0].columns.size, probability(float(sets[0].probability))
-    return f"but one of {counted(int(size))} that are twins matters, with probability {sure}"
+    return f"but one of a group of {counted(int(size))} matters, with probability {sure}"
 
 
-def _about_samples(subject: Subject) -> list[str]:
-    error, guessing = subject.loo_error, subject.guessing_error
-    if error is None:
-        return []
-    how = f"With every {subject.left_out} classified by all others, {percent(error)} of labels are missed"
-    if guessing is None:
-        return [f"{how}."]
-    assert subject.class_counts is not None
-    most = subject.classes[int(subject.class_counts.argmax())]
-    if error < guessing and _clear(subject):
-        return [f"{how}, against {percent(guessing)} by always answering {most}."]
-    return [
-        f"{how}, which is not clearly fewer than by always answering {most} ({percent(guessing)}): these "
-        "data do not show that the classes can be told apart."
-    ]
+# ------------------------------------------------------------------------------------- how sure?
 
 
-def _clear(subject: Subject) -> bool:
-    """Whether the classes can be told apart: by the test, or else by the interval of the error."""
-    worth, guessing = subject.worth, subject.guessing_error
-    if worth is None or guessing is None:
-        return False
-    return worth.error_interval.upper < guessing if worth.p_value is None else worth.p_value < CLEAR
+def _how_sure(subject: Subject) -> Answer | None:
+    worth = subject.worth
+    if worth is None:
+        return None
+    sentences, verdict = [], ""
+    if worth.p_value is not None:
+        verdict = f"p = {number(worth.p_value)}"
+        sentences.append(
+            "If labels had nothing to do with the features, classes would lie as far apart with probability "
+            f"{number(worth.p_value)}."
+        )
+    if told_apart(subject):
+        sentences.append(_calibration(worth))
+    n_cautions = len(cautions(subject))
+    if n_cautions:
+        sentences.append(f"{plural(n_cautions, 'note')} to read below.")
+    return Answer("How sure is that?", verdict or "See below", sentences) if sentences else None
+
+
+def _calibration(worth: Worth) -> str:
+    """In words, where the slope is clearly not one."""
+    away = (worth.calibration_slope - 1.0) / max(worth.calibration_slope_std, np.finfo(float).tiny)
+    slope = f"calibration slope {worth.calibration_slope:.2f} ± {worth.calibration_slope_std:.2f}"
+    if abs(away) < CLEAR_STANDARD_ERRORS:
+        return f"Probabilities of classes mean what they say, as far as these samples can show ({slope})."
+    return f"Probabilities of classes are too {'timid' if away > 0 else 'sure'} ({slope})."
+
+
+# ------------------------------------------------------------------------------------- what next?
+
+
+def _what_next(subject: Subject) -> Answer | None:
+    sentences, verdict = [], []
+    worth, curve = subject.worth, subject.learning_curve
+    if isinstance(curve, LearningCurve):
+        sentences.append(curve.sentence(curve.seen.n_samples))
+    elif worth is not None and subject.loo_error is not None:
+        lower, upper = exact_interval(2 * worth.error * worth.n_samples, 2 * worth.n_samples)
+        sentences.append(
+            f"Twice as many samples would bring the interval of the error from "
+            f"{_width(*worth.error_interval)} to about {_width(lower, upper)} points; what they would bring "
+            "to the error itself, foldless fit --learning-curve tells, for two classes."
+        )
+    if subject.mislabel_probability is not None and subject.codes is not None:
+        wrong = np.flatnonzero(subject.mislabel_probability > 0.5)
+        wrong = wrong[np.argsort(-subject.mislabel_probability[wrong], kind="stable")]
+        if wrong.size:
+            verdict.append(f"Look at {plural(wrong.size, 'label')}")
+            labels = listed([subject.sample(int(i)) for i in wrong[:MOST_NAMED]])
+            more = f" and {counted(wrong.size - MOST_NAMED)} more" if wrong.size > MOST_NAMED else ""
+            sentences.append(f"Labels more likely wrong than right: {labels}{more}.")
+    if not sentences:
+        return None
+    if worth is not None and not told_apart(subject):
+        verdict.append("More samples, or other features")
+    elif subject.inclusion is not None and not subject.selected.size:
+        verdict.append("More samples, to name single features")
+    return Answer("What next?", "; ".join(verdict) or "Confirm on new samples", sentences)
+
+
+def _width(lower: float, upper: float) -> str:
+    return f"{100 * (upper - lower):.0f}"
 
 
 def figures(subject: Subject) -> list[tuple[str, str, str]]:
@@ -145,7 +260,7 @@ def _worth_figures(subject: Subject) -> list[tuple[str, str, str]]:
             (f"{worth.auc:.2f}", "AUC of left-out samples", f"95 % interval {lower:.2f} to {upper:.2f}")
         )
     # Where there is nothing to learn, the slope is that of class frequencies without the sample: negative.
-    if _clear(subject):
+    if told_apart(subject):
         note = f"standard error {worth.calibration_slope_std:.2f}; below 1 probabilities are too sure"
         found.append((f"{worth.calibration_slope:.2f}", "calibration slope", note))
     if worth.p_value is not None:

@@ -9,9 +9,11 @@ import numpy as np
 from foldless.plots.readings import NORMAL_90
 from foldless.report.subject import Subject
 from foldless.report.wording import probability, signed
+from foldless.selection.marginal import q_values
 
 MOST_SELECTED = 100
 RUNNERS_UP = 10
+MOST_DIFFERING = 20
 # With nothing selected, the head of the ranking.
 MOST_RANKED = 20
 MOST_TWINS_NAMED = 6
@@ -40,6 +42,27 @@ def feature_groups(subject: Subject) -> list[tuple[str, list[dict[str, Any]]]]:
         )
     ]
     return [group for group in groups if group[1]]
+
+
+def differing_rows(subject: Subject) -> list[dict[str, Any]]:
+    """Features by themselves: those that differ most between the classes."""
+    sums = subject.summary.class_sums
+    if sums is None:
+        return []
+    shown = subject.differing[:MOST_DIFFERING]
+    difference, p, q = sums.difference, sums.p_value, q_values(sums.p_value)
+    return [
+        {
+            "name": subject.feature(int(j)),
+            "description": subject.description(int(j)),
+            "higher": subject.classes[int(sums.means[j].argmax())],
+            "difference": f"{abs(float(difference[j])):.2f}",
+            "p": f"{float(p[j]):.1e}",
+            "q": f"{float(q[j]):.1e}",
+            "probability": "" if subject.inclusion is None else probability(float(subject.inclusion[j])),
+        }
+        for j in shown
+    ]
 
 
 def _row(subject: Subject, j: int, status: str, twins: dict[int, str]) -> dict[str, Any]:
@@ -73,9 +96,9 @@ def _towards(subject: Subject, line: int, weight: float) -> str:
 
 
 def _twins(subject: Subject) -> dict[int, str]:
-    """For each column of a credible set of several, the others."""
+    """For each feature of a group of several, the others."""
     found = {}
-    for each in subject.summary.credible_sets or ():
+    for each in subject.summary.groups or ():
         columns = [int(j) for j in each.columns]
         for j in columns:
             others = [subject.feature(k) for k in columns if k != j]

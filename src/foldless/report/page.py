@@ -1,9 +1,10 @@
 """The page: what the rooms' files say of a subject, put into one self-contained HTML document.
 
-It is read by people who did not make it, so it cannot do anything: no script, no form, no address outside
-itself, and a content policy that forbids them even if a name smuggled one in. Every text is escaped by
-Jinja2 (`autoescape=True`, not `select_autoescape`, which is off for templates named .j2); the one thing put
-in unescaped is our own style sheet, which the policy allows by its hash.
+It is read by people who did not make it, so what comes from data cannot do anything: no address outside the
+page, and a content policy that forbids what a name may have smuggled in. Every text is escaped by Jinja2
+(`autoescape=True`, not `select_autoescape`, which is off for templates named .j2). Put in unescaped are our
+own style sheet and our own script, which adds controls to sort and search tables; the policy allows these
+two by their hashes. Without scripts the page is complete.
 """
 
 from __future__ import annotations
@@ -49,6 +50,10 @@ def write(model: Any, path: str | Path, **about: Any) -> Path:
     learning_curve : LearningCurve, or a display with ``plot(ax=...)``, optional
     fdr : float, optional
         The false discovery rate of the selection; the model's own if not given.
+    X : the table of the fit, optional
+        For pictures of the values of the features that are named.
+    images : bool
+        Whether samples are brain images: adds the items that COBIDAS asks decoding studies for.
     """
     page = html(model, **about)
     path = Path(path)
@@ -69,18 +74,23 @@ def rendered(subject: Subject) -> str:
 
     from foldless.report import answer, choice, features, methods, pictures, samples
 
-    style = _file("page.css")
+    style, script = _file("page.css"), _file("page.js")
     return _template().render(
         style=Markup(style),
-        style_hash=b64encode(sha256(style.encode()).digest()).decode("ascii"),
+        style_hash=_hash(style),
+        script=Markup(script),
+        script_hash=_hash(script),
         version=foldless.__version__,
         subject=subject,
         title=answer.title(subject),
-        answer=answer.answer(subject),
+        answers=answer.answers(subject),
         figures=answer.figures(subject),
         cautions=answer.cautions(subject),
         groups=features.feature_groups(subject),
         most_selected=features.MOST_SELECTED,
+        differing=features.differing_rows(subject),
+        heat_map=pictures.heat_map_picture(subject),
+        strips=pictures.strip_picture(subject),
         inclusion=pictures.inclusion_picture(subject),
         weights=pictures.weight_picture(subject),
         confusion=samples.confusion(subject),
@@ -89,6 +99,8 @@ def rendered(subject: Subject) -> str:
         suspects=samples.suspects(subject),
         leave_one_out=pictures.leave_one_out_picture(subject),
         calibration=pictures.calibration_picture(subject),
+        roc=pictures.roc_picture(subject),
+        operating_points=samples.operating_points(subject),
         learning_curve=pictures.learning_curve_picture(subject),
         said=choice.said(subject),
         runs=[] if subject.summary.record is None else choice.run_rows(subject.summary.record),
@@ -96,23 +108,23 @@ def rendered(subject: Subject) -> str:
         course=pictures.convergence_picture(subject),
         steps=choice.data_steps(subject),
         methods=methods.methods(subject),
-        cobidas=methods.cobidas(subject),
+        cobidas=methods.cobidas(subject) if subject.images else [],
         missing=missing(subject),
     )
 
 
 def missing(subject: Subject) -> list[str]:
     """What is not on the page, and why."""
-    name, sets, said = subject.summary.name, subject.summary.credible_sets, []
+    name, sets, said = subject.summary.name, subject.summary.groups, []
     if subject.inclusion is None:
         said.append(f"Inclusion probabilities: {name} has none; its features are in or out.")
     if subject.weights.std is None:
         said.append(f"Intervals: {name} gives weights without a posterior.")
     if sets is None:
-        said.append(f"Twins: {name} does not look for features that could stand in for each other.")
-    elif not sets:
+        said.append(f"Groups: {name} does not look for features of which one has an effect.")
+    elif not any(group.columns.size > 1 for group in sets):
         said.append(
-            "Twins: no two features are so alike that one could stand in for the other, or none is sure."
+            "Groups: there is no group of several features of which it is sure enough that one has an effect."
         )
     if subject.loo_proba is None:
         said.append(f"Leave-one-out figures: {name} gives none; use cross-validation.")
@@ -123,6 +135,11 @@ def missing(subject: Subject) -> list[str]:
     if subject.learning_curve is None:
         said.append("Learning curve: none was computed (`foldless fit --learning-curve` does).")
     return said
+
+
+def _hash(text: str) -> str:
+    """As content policies name what they allow."""
+    return b64encode(sha256(text.encode()).digest()).decode("ascii")
 
 
 @cache

@@ -19,12 +19,14 @@ import numpy as np
 from foldless.plots import (
     CalibrationDisplay,
     ConvergenceDisplay,
+    HeatMapDisplay,
     InclusionDisplay,
     LearningCurveDisplay,
     LeaveOneOutDisplay,
+    StripDisplay,
     WeightDisplay,
 )
-from foldless.plots.drawing import MOST_CLASSES_NAMED
+from foldless.plots.drawing import BLUE, GREY, MOST_CLASSES_NAMED
 from foldless.plots.weights import height_of
 from foldless.report.subject import Subject
 from foldless.report.wording import counted, listed, number, percent, plural, probability
@@ -40,6 +42,7 @@ MOST_WEIGHTS = 25
 # Features times classes.
 MOST_WEIGHT_LINES = 75
 NAMED_OF_NONE = 8
+MOST_STRIPS = 8
 # Colours a picture may have: enough for smooth edges of a handful of hues, a third of the bytes.
 PALETTE = 128
 
@@ -175,6 +178,68 @@ def calibration_picture(subject: Subject) -> Picture | None:
     )
     caption = "Do probabilities mean what they say? Points on the diagonal do; bars are 90 % intervals."
     return drawn(display.plot, alt, caption, (HEIGHT, HEIGHT))
+
+
+def roc_picture(subject: Subject) -> Picture | None:
+    """Of two classes."""
+    worth = subject.worth
+    if not subject.two or subject.codes is None or worth is None or worth.auc is None:
+        return None
+    from sklearn.metrics import roc_curve
+
+    assert subject.loo_proba is not None
+    fpr, tpr, _ = roc_curve(subject.codes[subject.judged], subject.loo_proba[subject.judged, 1])
+
+    def draw(ax: Axes) -> object:
+        positive, negative = subject.classes[1], subject.classes[0]
+        ax.plot([0, 1], [0, 1], color=GREY, lw=1, ls=(0, (4, 3)))
+        ax.plot(fpr, tpr, color=BLUE, lw=1.8)
+        ax.set_aspect("equal")
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.set_xlabel(f"share of {negative} called {positive}", parse_math=False)
+        ax.set_ylabel(f"share of {positive} found", parse_math=False)
+        return ax.set_title(f"AUC {worth.auc:.2f}", loc="left", fontsize="medium")
+
+    alt = f"Receiver operating characteristic of left-out samples; the area under it is {worth.auc:.2f}."
+    caption = (
+        "What is found, against what is called by mistake, from the strictest threshold to the most lenient."
+    )
+    return drawn(draw, alt, caption, (HEIGHT, HEIGHT))
+
+
+def heat_map_picture(subject: Subject) -> Picture | None:
+    """The values behind the list: features by samples."""
+    if subject.codes is None or subject.loo_proba is None or subject.shown_values is None:
+        return None
+    names = [subject.feature(int(j)) for j in subject.shown_features]
+    display = HeatMapDisplay(
+        subject.shown_values, subject.codes, subject.loo_proba, subject.summary.classes, names=names
+    )
+    alt = (
+        f"Heat map of {plural(len(names), 'feature')} in {counted(subject.codes.size)} samples, by class and "
+        "by the probability that all other samples give."
+    )
+    caption = (
+        "Values of the features in standard deviations; samples by recorded class, then by the probability "
+        "of the last class from all other samples."
+    )
+    return drawn(display.plot, alt, caption, (WIDTH, height_of(len(names), 1) + 0.6))
+
+
+def strip_picture(subject: Subject) -> Picture | None:
+    """The values of the first features, class by class."""
+    if subject.codes is None or subject.shown_values is None:
+        return None
+    top = subject.shown_features[:MOST_STRIPS]
+    display = StripDisplay(
+        subject.shown_values[:, : top.size],
+        subject.codes,
+        subject.summary.classes,
+        names=[subject.feature(int(j)) for j in top],
+    )
+    alt = f"Values of {plural(top.size, 'feature')} in every sample, by class, in standard deviations."
+    caption = "One point for each sample; bars are the medians of the classes."
+    return drawn(display.plot, alt, caption, (WIDTH, HEIGHT))
 
 
 def convergence_picture(subject: Subject) -> Picture | None:

@@ -7,13 +7,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from foldless.evaluation import exact_interval
 from foldless.report.subject import Subject
-from foldless.report.wording import counted, probability
+from foldless.report.wording import counted, percent, probability
 
 # A matrix of more classes than this is read class by class.
 MOST_COLUMNS = 12
 MOST_SUSPECTS = 20
 LEAST_SUSPECTS = 5
+# Probabilities of the second class from which a sample is called one of it.
+THRESHOLDS = (0.1, 0.25, 0.5, 0.75, 0.9)
 # Labels that are less likely wrong than this are not suspicious at all.
 WORTH_A_LOOK = 0.05
 
@@ -33,6 +36,30 @@ def confusion(subject: Subject) -> NDArray[np.intp] | None:
     predicted = np.argmax(subject.loo_proba[subject.judged], axis=1)
     pairs = subject.codes[subject.judged] * n_classes + predicted
     return np.bincount(pairs, minlength=n_classes**2).reshape(n_classes, n_classes)
+
+
+def operating_points(subject: Subject) -> list[dict[str, str]]:
+    """Of two classes: who is found and who is cleared where a probability from others is a threshold."""
+    if not subject.two or subject.codes is None or subject.loo_proba is None or subject.judged is None:
+        return []
+    positive, score = subject.codes[subject.judged] == 1, subject.loo_proba[subject.judged, 1]
+    rows = []
+    for threshold in THRESHOLDS:
+        called = score >= threshold
+        row = {"threshold": f"{threshold:g}"}
+        for name, right, of in (
+            ("sensitivity", called & positive, positive),
+            ("specificity", ~called & ~positive, ~positive),
+            ("positive", called & positive, called),
+            ("negative", ~called & ~positive, ~called),
+        ):
+            n_right, n = int(right.sum()), int(of.sum())
+            row[name] = f"{percent(n_right / n)} ({n_right} of {n})" if n else "none"
+            if n and name in ("sensitivity", "specificity"):
+                lower, upper = exact_interval(n_right, n)
+                row[f"{name}_limits"] = f"{100 * lower:.0f} to {100 * upper:.0f} %"
+        rows.append(row)
+    return rows
 
 
 def taken_for(subject: Subject, recorded: int, counts: NDArray[np.intp]) -> str:

@@ -14,6 +14,9 @@ from foldless.evaluation import Worth
 from foldless.plots.readings import ranking, weights_of
 from foldless.report.wording import named, percent, sentence
 
+# Features whose values are shown.
+MOST_SHOWN = 20
+
 Names = Sequence[Any] | NDArray[Any] | None
 
 
@@ -35,6 +38,8 @@ class Subject:
         learning_curve: Any = None,
         feature_descriptions: Names = None,
         fdr: float | None = None,
+        X: Any = None,
+        images: bool = False,
     ) -> None:
         self.summary = summary = summary_of(model)
         if isinstance(steps, str):
@@ -45,6 +50,7 @@ class Subject:
         self.facts = {} if facts is None else facts
         self.learning_curve = learning_curve
         self.fdr = summary.fdr if fdr is None else fdr
+        self.images = images
         self.n_groups = None if groups is None else np.unique(np.asarray(groups)).size
 
         self.classes = [named(label) for label in summary.classes]
@@ -81,6 +87,28 @@ class Subject:
         self.kept = np.asarray(summary.kept, dtype=np.intp)
         self.free_ranking = self.ranking[~np.isin(self.ranking, self.kept)]
 
+        self.shown_values = None if X is None or self.kernel else self._values(X)
+
+    def _values(self, X: Any) -> NDArray[np.float64] | None:
+        """Of the features that are shown, in standard deviations; what is missing is in the middle."""
+        shape = getattr(X, "shape", None)
+        if shape != (self.n_samples, self.n_features):
+            raise ValueError(
+                f"X has shape {shape}; the table of the fit has {self.n_samples} samples of "
+                f"{self.n_features} features."
+            )
+        chosen = X.iloc[:, self.shown_features] if hasattr(X, "iloc") else X[:, self.shown_features]
+        values = np.asarray(chosen.toarray() if hasattr(chosen, "toarray") else chosen, dtype=np.float64)
+        values = values - np.nanmean(values, axis=0)
+        spread = np.nanstd(values, axis=0)
+        return np.nan_to_num(values / np.where(spread > 0, spread, 1.0))
+
+    @cached_property
+    def shown_features(self) -> NDArray[np.intp]:
+        """Of which values are shown: those selected, else those that differ most, else the surest."""
+        best = next(each for each in (self.selected, self.differing, self.free_ranking) if each.size)
+        return best[:MOST_SHOWN]
+
     def sample(self, i: int) -> str:
         return f"row {i}" if self.sample_names is None else named(self.sample_names[i])
 
@@ -97,6 +125,11 @@ class Subject:
     def selected(self) -> NDArray[np.intp]:
         """What the model selects or uses, the surest first; what is kept by decree is no discovery."""
         return self.ranking[np.isin(self.ranking, self.summary.selected(self.fdr))]
+
+    @cached_property
+    def differing(self) -> NDArray[np.intp]:
+        """Features that differ between classes by themselves, at the same rate, the clearest first."""
+        return self.summary.differing(self.fdr)
 
     @cached_property
     def judged(self) -> NDArray[np.bool_] | None:

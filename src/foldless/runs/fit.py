@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 import time
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,19 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from foldless.estimators._preparation import Preparation
 from foldless.estimators._summary import Summary, summary_of
+from foldless.estimators.panel import PanelClassifier
 from foldless.estimators.planning import learning_curve
+from foldless.io import printable
 from foldless.io.journal import BadJournal
-from foldless.io.table import BadTable, Table, check_finite
+from foldless.io.table import BadTable, Table, check_present
 from foldless.operators import stays_elsewhere
 from foldless.problem import Iteration
 from foldless.runs.models import DEFAULT, model_named
 from foldless.theory.learning_curve import LearningCurve
+
+N_NAMED = 10
 
 Watch = Callable[[int, Iteration], None]
 
@@ -34,6 +40,7 @@ class Run:
     model: Any
     seconds: float  # of the fit
     notes: tuple[str, ...]  # what the fit warned of
+    panel: PanelClassifier | None = None
 
     @property
     def converged(self) -> bool:
@@ -51,22 +58,32 @@ def fit_table(
     model: str = DEFAULT,
     fdr: float = 0.1,
     seed: int = 0,
+    class_weight: str | None = None,
+    impute: str = "none",
+    log_cpm: bool = False,
+    average: bool = False,
     checkpoint: Path | None = None,
     watch: Watch | None = None,
 ) -> Run:
     """Fit the model of that name; covariates are always kept, groups are left out together.
 
-    With a checkpoint, a fit that was ended before its time is resumed.
+    What is done to the table before is kept with the model. With a checkpoint, a fit that was ended before
+    its time is resumed.
     """
     labels = table.labels()
+    preparation = None
     if not stays_elsewhere(table.X):
-        check_finite(table.path, table.X, table.feature_names)
+        preparation, table = Preparation.fit(table, impute=impute, log_cpm=log_cpm, average=average)
+    elif impute != "none" or log_cpm:
+        problem = "rows stay where they are, and --impute and --log-cpm need them in memory."
+        raise BadTable(table.path, problem, "Prepare the file first.")
     estimator = model_named(
         model,
         fdr=fdr,
         random_state=seed,
         always_keep=table.covariate_positions or None,
         checkpoint=checkpoint,
+        class_weight=_class_weight(table, class_weight),
     )
     _check_wanted(table, estimator, model, checkpoint)
     options = {} if table.groups is None else {"groups": table.groups}
@@ -86,8 +103,54 @@ def fit_table(
     seconds = time.perf_counter() - start
     # A sparse table cannot be given as a data frame, but its names are the model's all the same.
     estimator.feature_names_in_ = np.array(table.feature_names, dtype=object)
+    if preparation is not None:
+        estimator.preparation_ = preparation
     notes = [str(warning.message) for warning in caught if _is_news(warning.category)]
     return Run(table, estimator, seconds, tuple(dict.fromkeys(notes)))
+
+
+def _class_weight(table: Table, asked: str | None) -> dict[Any, float] | str | None:
+    """'balanced', or weights of classes as in tumour=5,normal=1."""
+    if asked is None or asked == "balanced":
+        return asked
+    known = {str(label): label for label in np.unique(table.labels())}
+    found = {}
+    for part in asked.split(","):
+        label, _, weight = part.rpartition("=")
+        check_present(table.path, [label], known, "class", "--class-weight")
+        try:
+            found[known[label]] = float(weight)
+        except ValueError:
+            problem = f"--class-weight {printable(part)!r} has no number."
+            raise BadTable(table.path, problem, "Write balanced, or LABEL=WEIGHT,LABEL=WEIGHT.") from None
+    return dict.fromkeys(known.values(), 1.0) | found
+
+
+def with_panel(run: Run, sizes: list[int] | str) -> Run:
+    """The run, with a panel of its model: the few features that would do."""
+    table, start = run.table, time.perf_counter()
+    panel = PanelClassifier(sizes, run.model, always_keep=table.covariate_positions or None)
+    with _names_apart():
+        panel.fit(table.X, table.labels(), groups=table.groups)
+    panel.feature_names_in_ = np.array(table.feature_names, dtype=object)
+    panel.feature_names_ = panel.feature_names_in_[panel.features_]
+    if "preparation_" in vars(run.model):
+        panel.preparation_ = run.model.preparation_
+    return replace(run, panel=panel, seconds=run.seconds + time.perf_counter() - start)
+
+
+def panel_in_words(panel: PanelClassifier) -> str:
+    """The few that would do, in the order of their importance, and what they lose."""
+    members = panel.order_[: len(panel.alternatives_)]
+    if not members.size:
+        return "No panel of a few features can be told from chance."
+    at = next(each for each in panel.path_ if each.size == members.size)
+    named = ", ".join(printable(panel.feature_names_in_[j]) for j in members[:N_NAMED])
+    more = f" and {members.size - N_NAMED} more" if members.size > N_NAMED else ""
+    return (
+        f"A panel of {members.size} would do: {named}{more}. Error on left-out parts {100 * at.error:.1f} "
+        f"± {100 * at.error_se:.1f} %; with all features {100 * panel.full_.error:.1f} %."
+    )
 
 
 def _check_wanted(table: Table, estimator: Any, name: str, checkpoint: Path | None) -> None:
@@ -129,10 +192,16 @@ def check_curve_is_known(table: Table, model: str) -> None:
 
 def learning_curve_of(run: Run) -> LearningCurve:
     """What more samples would bring, from half to four times as many."""
-    with warnings.catch_warnings():
-        # A sparse table has names, but no data frame to carry them.
-        warnings.filterwarnings("ignore", message="X does not have valid feature names")
+    with _names_apart():
         return learning_curve(run.model, run.table.X, run.table.labels())
+
+
+@contextmanager
+def _names_apart() -> Iterator[None]:
+    """A sparse table has names, but no data frame to carry them."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="X does not have valid feature names")
+        yield
 
 
 def _is_news(category: type[Warning]) -> bool:

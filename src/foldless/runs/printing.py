@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from rich import box
 from rich.console import Console
 from rich.table import Table as Shown
@@ -20,9 +21,10 @@ from foldless.plots.readings import NORMAL_90
 from foldless.report.choice import run_rows
 from foldless.runs.check import Findings
 from foldless.runs.compare import Score
-from foldless.runs.fit import Run
+from foldless.runs.fit import Run, panel_in_words
 from foldless.runs.predict import Prediction
-from foldless.runs.results import RESULTS
+from foldless.runs.results import PANEL_RESULTS, RESULTS
+from foldless.selection.marginal import q_values
 
 N_SHOWN = 10
 N_SUSPECTS = 5
@@ -49,14 +51,24 @@ def print_fit(console: Console, run: Run, folder: Path) -> None:
             sentence += f" (95 % interval {100 * lower:.1f} to {100 * upper:.1f} %)"
             sentence += "" if worth.p_value is None else f", p = {worth.p_value:.2g}"
     console.print(sentence + ".", style="bold")
-    console.print(_features(summary, table.feature_names))
+    differing = summary.differing()
+    if differing.size and not len(summary.selected()):
+        # No name by itself: those that differ together are worth more than a list of small probabilities.
+        console.print(
+            f"{_plural(differing.size, 'feature')} differ between the classes (q < {summary.fdr:g}):"
+        )
+        console.print(_differing(summary, differing[:N_SHOWN], table.feature_names))
+    else:
+        console.print(_features(summary, table.feature_names))
     suspects = _suspects(summary, table.sample_names)
     if suspects:
         console.print(suspects)
-    for note in [*run.notes, *summary.flags]:
+    if run.panel is not None:
+        console.print(panel_in_words(run.panel), style="bold")
+    for note in [*run.notes, *summary.flags, *(() if run.panel is None else run.panel.flags_)]:
         console.print(f"Note: {printable(note, longest=600)}")
     console.print(Text(f"Results: {printable(folder.resolve(), longest=4096)}"), soft_wrap=True)
-    console.print(f"  {', '.join(RESULTS)}")
+    console.print(f"  {', '.join(RESULTS if run.panel is None else (*RESULTS, *PANEL_RESULTS))}")
 
 
 def print_prediction(console: Console, prediction: Prediction, path: Path) -> None:
@@ -65,28 +77,46 @@ def print_prediction(console: Console, prediction: Prediction, path: Path) -> No
     console.print(f"{_plural(prediction.table.shape[0], 'sample')}: {shares}.", style="bold")
     if prediction.error is not None:
         console.print(f"Predicted otherwise than the table says: {100 * prediction.error:.1f} %.")
+    if unknown := prediction.unknown_labels:
+        shown = ", ".join(
+            f"{printable(label) or 'none'} ({n})" for label, n in list(unknown.items())[:N_SHOWN]
+        )
+        console.print(f"Labels that the model does not know, not compared: {shown}.")
+    print_cautions(console, prediction.cautions)
     for step in prediction.table.steps:
         console.print(step)
     console.print(Text(f"Predictions: {printable(path, longest=4096)}"), soft_wrap=True)
 
 
 def print_findings(console: Console, findings: Findings) -> None:
-    n_samples, n_features = findings.table.shape
-    kind = "sparse" if hasattr(findings.table.X, "indptr") else str(findings.table.X.dtype)
+    table = findings.table
+    n_samples, n_features = table.shape
+    kind = "sparse" if hasattr(table.X, "indptr") else str(table.X.dtype)
     console.print(f"{n_samples} samples, {counted(n_features)} features ({kind}).", style="bold")
-    counts = findings.table.class_counts()
-    console.print(f"Classes: {', '.join(f'{printable(label)} ({n})' for label, n in counts.items())}.")
-    for step in findings.table.steps:
+    for step in table.steps:
         console.print(step)
-    console.print(
-        f"A fit needs up to {in_words(findings.needed)} of memory; {in_words(free_memory())} are free."
-    )
-    console.print("What SparseClassifier, the default, would do:")
-    for sentence in findings.plan:
-        console.print(f"  {sentence}")
-    for problem in findings.problems:
-        console.print(f"Note: {problem}")
-    console.print("Nothing stands in the way of a fit." if not findings.problems else "A fit is possible.")
+    if table.target is None:
+        for name, counts in list(table.candidates.items())[:N_SHOWN]:
+            values = ", ".join(f"{printable(label)} ({n})" for label, n in list(counts.items())[:N_SHOWN])
+            console.print(f"Could be the target: {printable(name)!r}: {values}.")
+        console.print("Name the column with the class of each sample, for instance:")
+    else:
+        counts = table.class_counts()
+        console.print(f"Classes: {', '.join(f'{printable(label)} ({n})' for label, n in counts.items())}.")
+        console.print(
+            f"A fit needs up to {in_words(findings.needed)} of memory; {in_words(free_memory())} are free."
+        )
+        console.print("What SparseClassifier, the default, would do:")
+        for sentence in findings.plan:
+            console.print(f"  {sentence}")
+        print_cautions(console, findings.problems)
+        console.print("A fit is possible:" if findings.problems else "Nothing stands in the way of a fit:")
+    console.print(Text(f"  {printable(findings.command, longest=4096)}"), soft_wrap=True)
+
+
+def print_cautions(console: Console, cautions: Sequence[str]) -> None:
+    for caution in cautions:
+        console.print(f"Note: {caution}")
 
 
 def print_model(console: Console, metadata: dict[str, Any], model: Any) -> None:
@@ -171,6 +201,19 @@ def _features(summary: Summary, names: list[str]) -> Shown:
             cells.append(Text(printable(summary.classes[largest[j]])))
         chosen = "selected" if j in selected and summary.selects else ""
         shown.add_row(*cells, "kept" if j in summary.kept else chosen)
+    return shown
+
+
+def _differing(summary: Summary, features: NDArray[np.intp], names: list[str]) -> Shown:
+    """Each feature by itself, the clearest first."""
+    sums = summary.class_sums
+    assert sums is not None
+    difference, q = np.abs(sums.difference), q_values(sums.p_value)
+    shown = _table("feature", "difference in s.d.", "q")
+    shown.add_column("higher in", no_wrap=True)
+    for j in features:
+        higher = printable(summary.classes[int(sums.means[j].argmax())])
+        shown.add_row(Text(printable(names[j])), f"{difference[j]:.2f}", f"{q[j]:.1e}", Text(higher))
     return shown
 
 

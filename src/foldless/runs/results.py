@@ -10,26 +10,39 @@ from dataclasses import fields
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import foldless
 from foldless.beliefs import Array
+from foldless.estimators._base import MessagePassingClassifier
+from foldless.estimators._feature_table import feature_table
 from foldless.estimators._summary import Summary, summary_of
+from foldless.estimators.panel import PanelClassifier
+from foldless.io.archive import MODEL
 from foldless.io.files import sha256_of, write_whole
 from foldless.io.table import BadTable, Table
 from foldless.io.tsv import write_tsv
+from foldless.operators import stays_elsewhere
 from foldless.plots.readings import NORMAL_90
 from foldless.runs.compare import Score
-from foldless.runs.fit import Run
+from foldless.runs.fit import Run, panel_in_words
+from foldless.selection.panel import STAND_INS
 from foldless.theory.learning_curve import LearningCurve
 
-MODEL, FEATURES, PREDICTIONS = "model.safetensors", "features.tsv", "predictions.tsv"
+if TYPE_CHECKING:
+    import pandas as pd
+
+FEATURES, PREDICTIONS = "features.tsv", "predictions.tsv"
 REPORT, RECORD = "report.html", "run.json"
 RESULTS = (MODEL, FEATURES, PREDICTIONS, REPORT, RECORD)
+PANEL, MEMBERS, SIZES, PICTURE = "panel.safetensors", "panel.tsv", "panel_sizes.tsv", "panel.png"
+PANEL_RESULTS = (PANEL, MEMBERS, SIZES, PICTURE)
 COMPARISON = "comparison.tsv"
 COMPARISON_RESULTS = (COMPARISON, RECORD)
+# Values that are ranked for areas under curves, in seconds.
+MOST_RANKED = 20_000_000
 PACKAGES = ("numpy", "scipy", "scikit-learn", "pandas", "threadpoolctl", "safetensors")
 
 Column = tuple[str, Any]
@@ -41,14 +54,50 @@ def write_results(
     """Write everything; the record comes last, so that a folder with one is complete."""
     folder.mkdir(parents=True, exist_ok=True)
     written = [run.model.save(folder / MODEL)]
-    write_tsv(folder / FEATURES, feature_columns(run.summary, run.table.feature_names))
+    write_tsv(folder / FEATURES, feature_columns(run.summary, run.table.feature_names, feature_table_of(run)))
     write_tsv(folder / PREDICTIONS, left_out_columns(run))
     written += [folder / FEATURES, folder / PREDICTIONS]
+    if run.panel is not None:
+        written += write_panel(folder, run.panel)
     shown = {"seed": facts["seed"], "seconds to fit": f"{run.seconds:.2f}", "sha256": run.table.sha256}
+    if run.panel is not None:
+        method = " ".join(sentence.text for sentence in summary_of(run.panel).method)
+        shown["panel"] = f"{panel_in_words(run.panel)} {method}"
     written.append(write_report(folder / REPORT, run.model, run.table, shown, learning_curve))
     record = run_record(run, facts) | {"files": {path.name: sha256_of(path) for path in written}}
     write_json(folder / RECORD, record)
     return [*written, folder / RECORD]
+
+
+def write_panel(folder: Path, panel: PanelClassifier) -> list[Path]:
+    """The model of the panel's columns, its members and what could replace them, errors against sizes."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    from foldless.plots import PanelDisplay, save
+
+    names, order = panel.feature_names_in_, panel.order_
+    stability = dict(zip(panel.features_.tolist(), panel.stability_, strict=True))
+    replaced = [[str(names[other.feature]) for other in panel.alternatives_.get(int(j), ())] for j in order]
+    columns = [
+        ("rank", range(1, order.size + 1)),
+        ("feature", names[order]),
+        ("column", order + 1),
+        ("in_panel", ["yes" if int(j) in stability else "no" for j in order]),
+        ("stability", [stability.get(int(j)) for j in order]),
+        *(
+            (f"stand_in_{n + 1}", [(*each, *[None] * STAND_INS)[n] for each in replaced])
+            for n in range(STAND_INS)
+        ),
+    ]
+    write_tsv(folder / MEMBERS, columns)
+    sizes = [*panel.path_, panel.full_._replace(size=panel.n_features_in_)]
+    write_tsv(folder / SIZES, [(name, [getattr(each, name) for each in sizes]) for name in sizes[0]._fields])
+    figure = Figure(figsize=(6.6, 4.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    PanelDisplay.from_estimator(panel, ax=figure.subplots())
+    save(figure, folder / PICTURE)
+    return [panel.save(folder / PANEL), *(folder / name for name in PANEL_RESULTS[1:])]
 
 
 def write_report(
@@ -71,6 +120,7 @@ def write_report(
         steps=table.steps,
         facts=facts,
         learning_curve=learning_curve,
+        X=None if stays_elsewhere(table.X) else table.X,
     )
 
 
@@ -98,10 +148,24 @@ def write_comparison(
     return [folder / COMPARISON, folder / RECORD]
 
 
-def feature_columns(summary: Summary, names: Sequence[str]) -> list[Column]:
+def feature_table_of(run: Run) -> pd.DataFrame | None:
+    """With areas under curves where values are at hand and few; None of a model that has no such table."""
+    if not isinstance(run.model, MessagePassingClassifier):
+        return None
+    X = run.table.X
+    ranked = not stays_elsewhere(X) and np.prod(run.table.shape) <= MOST_RANKED
+    data = (X, run.table.labels()) if ranked else ()
+    panel = None if run.panel is None else run.panel.features_
+    return feature_table(run.model, *data, panel=panel)
+
+
+def feature_columns(
+    summary: Summary, names: Sequence[str], of_itself: pd.DataFrame | None = None
+) -> list[Column]:
     """One row for each feature, the surest first; of several classes, a weight for each.
 
-    What is kept by decree is no discovery, and is called kept instead of selected.
+    What is kept by decree is no discovery, and is called kept instead of selected. `of_itself` has more
+    columns in the order of the table: what each feature is by itself, and in a panel.
     """
     coef, inclusion, classes = summary.weights, summary.inclusion, summary.classes
     size = np.max(np.abs(coef), axis=0)
@@ -119,12 +183,25 @@ def feature_columns(summary: Summary, names: Sequence[str]) -> list[Column]:
     if summary.selects:
         verdict = {int(j): "yes" for j in summary.selected()} | {int(j): "kept" for j in summary.kept}
         columns.append(("selected", [verdict.get(int(j), "no") for j in order]))
-    if summary.credible_sets is not None:
+    if summary.groups is not None:
         member = np.zeros(size.size, dtype=int)
-        for number, found in enumerate(summary.credible_sets, start=1):
+        for number, found in enumerate(summary.groups, start=1):
             member[found.columns] = number
         columns.append(("credible_set", [int(member[j]) or None for j in order]))
+    if of_itself is not None:
+        # Inclusion and weights are there already, in the units of the table.
+        more = [
+            name for name in of_itself.columns if not name.startswith(("inclusion", "selected", "effect"))
+        ]
+        columns += [(name, _cells(of_itself[name].to_numpy()[order])) for name in more]
     return columns
+
+
+def _cells(values: Any) -> list[Any]:
+    """Yes and no, and nothing where there is no number."""
+    if values.dtype == bool:
+        return ["yes" if value else "no" for value in values]
+    return [None if value != value else value for value in values]
 
 
 def left_out_columns(run: Run) -> list[Column]:
@@ -150,7 +227,7 @@ def prediction_columns(proba: Array, classes: Any) -> list[Column]:
 
 def run_record(run: Run, facts: Mapping[str, Any]) -> dict[str, Any]:
     """What somebody needs to know to do it again, and how it went."""
-    model, summary, table = run.model, run.summary, run.table
+    model, summary, table, panel = run.model, run.summary, run.table, run.panel
     outcome, loo, plan = summary.outcome, summary.loo, summary.plan
     found = {
         "outcome": None if outcome is None else str(outcome),
@@ -166,6 +243,14 @@ def run_record(run: Run, facts: Mapping[str, Any]) -> dict[str, Any]:
         "plan": None if plan is None else plan.as_dict(),
         "warnings": list(run.notes),
     }
+    if panel is not None:
+        found["panel"] = {
+            "features": panel.feature_names_.tolist(),
+            "path": [each._asdict() for each in panel.path_],
+            "full": panel.full_._asdict(),
+            "method": [sentence.text for sentence in summary_of(panel).method],
+            "flags": [{"code": flag.code, "text": flag.text} for flag in panel.flags_],
+        }
     return {
         **record_of(table, facts),
         "classes": table.class_counts(),
@@ -192,6 +277,7 @@ def record_of(table: Table, facts: Mapping[str, Any]) -> dict[str, Any]:
             "features": table.shape[1],
             "target": table.target_name,
             "steps": list(table.steps),
+            "renamed": dict(table.renamed),
         },
     }
 

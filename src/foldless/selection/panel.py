@@ -6,15 +6,16 @@ and Vehtari 2020]. With η the full model's scores on the samples, centred:
 
 **Order.** Least angle regression [Efron et al. 2004] on η in columns x̃_j = F_j x_j, where F_j, the ratio of
 variances between and within classes (t² for two), makes features that separate the classes on their own
-cheap: the adaptive lasso's path [Zou 2006]. Where the full model has inclusion probabilities, F is divided by
-1 - inclusion. Several scores enter together: a feature's correlation with the
+cheap: the adaptive lasso's path [Zou 2006]. Several scores enter together: a feature's correlation with the
 residuals is the length of a vector over scores [Yuan and Lin 2006]. A ridge in the size of the largest
 squared column makes it the elastic net's [Zou and Hastie 2005], by which features that resemble each other
 enter one after the other instead of one at random: lists from other samples then agree better.
 
 **Projection.** Weights of k features maximise  Σ weight Σ_c p_c log softmax_c(B w), p the full model's
-probabilities, with a Gaussian prior under which scores vary three times as much as the full model's: enough
-to settle what k features leave open, too little to make predictions timid.
+probabilities, with a Gaussian prior: w_j has the variance  v F_j / mean F,  v a tenth of that of the full
+model's scores, and of fewer than ten features their share of it. The full model follows samples that it was
+fitted to also along columns of noise, and a panel that follows it there would repeat that; columns that do
+not separate the classes get little weight.
 
 Nothing here looks at labels but F. What a panel loses on other samples is for left-out parts to show, with
 all of this repeated in each of them.
@@ -36,15 +37,14 @@ from foldless.operators import Standardized
 from foldless.registry import registered
 from foldless.selection.marginal import class_sums
 from foldless.solvers.multinomial_ridge import multinomial_ridge
-from foldless.solvers.newton import damped_newton
+from foldless.solvers.solve import damped_newton
 
 # A panel's members are sought among so many times as many features: those with the largest first step.
 CANDIDATES_PER_MEMBER, FEWEST_CANDIDATES = 6, 200
 # Probabilities below this are no surer statement; another program's may be zero.
 LEAST_PROBABILITY = 1e-4
-LEAST_DOUBT = 0.01
-# The variance that scores have a priori, in that of the full model's, and the intercept's.
-SCORE_VARIANCE, INTERCEPT_VARIANCE = 3.0, 100.0
+# A priori: of weights, in the variance of the full model's scores, and of the intercept.
+WEIGHT_VARIANCE, INTERCEPT_VARIANCE = 0.1, 100.0
 # Newton's decrement, in nats of all samples together: losses a sample are right to five digits.
 TOLERANCE, MAX_ITER = 1e-4, 60
 # Features that may stand in for a member: so many by their first-order loss are refitted.
@@ -94,10 +94,12 @@ class Projection:
         return np.asarray(log_softmax(columns @ self.weights + self.intercept, axis=1))
 
 
-def projected(columns: Array, target: Target) -> Projection:
-    """The full model in terms of some standardised columns, (samples, columns)."""
+def projected(columns: Array, target: Target, ratio: Array) -> Projection:
+    """The full model in terms of some standardised columns, (samples, columns), with their F."""
     used = target.weight > 0
-    size = np.sqrt(SCORE_VARIANCE * max(target.score_variance, LEAST_PROBABILITY) / max(columns.shape[1], 1))
+    share = ratio / np.maximum(ratio.mean(), np.finfo(float).tiny) if ratio.any() else np.ones(ratio.size)
+    variance = max(WEIGHT_VARIANCE, 1.0 / max(ratio.size, 1)) * max(target.score_variance, LEAST_PROBABILITY)
+    size = np.sqrt(variance * share)
     level = np.sqrt(INTERCEPT_VARIANCE)
     basis = np.column_stack([size * columns[used], np.full(int(used.sum()), level)])
     proba, weight = np.exp(target.log_proba[used]), target.weight[used]
@@ -107,7 +109,7 @@ def projected(columns: Array, target: Target) -> Projection:
         found = np.column_stack([-one, one])
     else:
         found = multinomial_ridge(basis, proba, weight, tolerance=TOLERANCE).weights
-    return Projection(size * found[:-1], level * found[-1])
+    return Projection(size[:, np.newaxis] * found[:-1], level * found[-1])
 
 
 def _logistic_ridge(basis: Array, proba: Array, weight: Array) -> Array:
@@ -141,7 +143,7 @@ class Order:
     features: NDArray[np.intp]
     candidates: NDArray[np.intp]
     columns: Array  # (samples, candidates), standardised
-    ratio: Array  # (features of the table,): F, over the doubt
+    ratio: Array  # (features of the table,): F; of those that are kept the mean of the order's
 
     def columns_of(self, features: NDArray[np.intp]) -> Array:
         position = {int(j): n for n, j in enumerate(self.candidates)}
@@ -154,16 +156,13 @@ def ordered(
     target: Target,
     kept: NDArray[np.intp],
     n_members: int,
-    doubt: Array | float = 1.0,
 ) -> Order:
     """Up to `n_members` features in their order; what is kept comes beforehand and is not among them.
 
-    `doubt` is the full model's probability that a feature has no effect of its own: what is sure is cheap.
     The table is passed over twice, and once more for its candidates.
     """
     weight, scores = target.weight, target.scores
-    sums = class_sums(standardized, codes, weight, scores.shape[1])
-    ratio = sums.ratio / np.maximum(doubt, LEAST_DOUBT)
+    ratio = class_sums(standardized, codes, weight, scores.shape[1], kept).ratio
     ratio[kept] = 0.0
     scores = _residual(standardized.columns(kept), scores, weight)
     first = ratio * np.linalg.norm(standardized.adjoint(weight[:, np.newaxis] * scores), axis=1)
@@ -174,6 +173,7 @@ def ordered(
     columns = standardized.columns(candidates)
     root = np.sqrt(weight)[:, np.newaxis]
     found = least_angle_order(root * columns * ratio[candidates], root * scores, n_members)
+    ratio[kept] = ratio[candidates[found]].mean() if found.size else 1.0
     return Order(candidates[found], candidates, columns, ratio)
 
 
@@ -232,28 +232,16 @@ def _residual(kept: Array, scores: Array, weight: Array) -> Array:
     return np.asarray(scores - kept @ coefficients)
 
 
-def averaged(orders: list[NDArray[np.intp]], ratio: Array, n_members: int) -> NDArray[np.intp]:
-    """One order of several, by mean rank; ties go to the feature that separates the classes best.
-
-    A feature that one order does not have has the rank after its last.
-    """
-    seen = np.unique(np.concatenate(orders))
-    ranks = np.full((len(orders), seen.size), float(n_members))
-    for n, order in enumerate(orders):
-        ranks[n, np.searchsorted(seen, order)] = np.arange(order.size)
-    return np.asarray(seen[np.lexsort((seen, -ratio[seen], ranks.mean(axis=0)))])
-
-
 def stand_ins(
-    columns: Array, members: NDArray[np.intp], order: Order, target: Target
+    columns: Array, ratio: Array, members: NDArray[np.intp], order: Order, target: Target
 ) -> dict[int, tuple[StandIn, ...]]:
     """For each member, features that are not in the panel, by what the panel loses with them in its place.
 
-    `columns` are those of the model, kept ones first and the members last. At the panel's own weights the
-    divergence is a quadratic in weighted scores; features are ranked by how much of a member's part they
-    explain, and the first few of them refitted.
+    `columns`, with their `ratio`, are those of the model, kept ones first and the members last. At the
+    panel's own weights the divergence is a quadratic in weighted scores; features are ranked by how much of a
+    member's part they explain, and the first few of them refitted with the member's own prior.
     """
-    whole = projected(columns, target)
+    whole = projected(columns, target, ratio)
     start = divergence(whole, columns, target)
     proba = np.exp(whole.log_proba(columns))
     # The mean curvature of a sample's scores stands for its matrix.
@@ -274,7 +262,7 @@ def stand_ins(
         for j in outside[best]:
             swapped = columns.copy()
             swapped[:, first + n] = order.columns_of(np.array([j]))[:, 0]
-            loss = divergence(projected(swapped, target), swapped, target) - start
+            loss = divergence(projected(swapped, target, ratio), swapped, target) - start
             tried.append(StandIn(int(j), loss))
         found[int(member)] = tuple(sorted(tried, key=lambda each: each.loss))
     return found

@@ -35,6 +35,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from foldless.beliefs import Array, Posterior
+from foldless.operators.base import Gram, Operator
 from foldless.priors import Blocks, OverBackground, Prior
 from foldless.priors.wrappers import positions_of
 from foldless.problem import Problem
@@ -60,7 +61,9 @@ LEAST_INCLUSION, SHARE_OF_DIAGONAL = 0.05, 0.5
 # would overshoot, and these with them. They end once held weights together move by less than this share of
 # their variance.
 LOOK_EVERY = 3
-MOVED_LITTLE = 0.005
+MOVED_LITTLE = 0.002
+# At a look, held weights that together would move by this share of the variance of all stay as they are.
+LEFT_ALONE = 0.0005
 TINY = float(np.finfo(np.float64).tiny)
 # So many at a time: two hundred wide effects at once would leave labels nothing to say.
 MOST_ADDED = 64
@@ -90,11 +93,35 @@ class HeldBackground(Tiles):
         all_of_them, columns = np.arange(self.shape[1]), self.active_columns
         return HeldKernel(self.kernel, self.held_scores, all_of_them, columns, sites, sample_weight)
 
-    def with_active(self, columns: Array, background: Array) -> HeldBackground:
-        """More active columns, whose background is no longer held."""
-        scaled = (columns * np.sqrt(background)).astype(self.kernel.dtype)
-        kernel = self.kernel - scaled @ scaled.T
-        return HeldBackground(kernel, np.hstack([self.active_columns, columns]), self.held_scores)
+    def freed(self, columns: Array, spread: Array, shift: Array) -> HeldBackground:
+        """More active columns, whose weights are no longer held."""
+        scaled = (columns * np.sqrt(spread)).astype(self.kernel.dtype)
+        return HeldBackground(
+            self.kernel - scaled @ scaled.T,
+            np.hstack([self.active_columns, columns]),
+            self.held_scores - columns @ (spread * shift),
+        )
+
+
+class AllOverHeld(Tiles):
+    """All columns, of which those that are held have made their field already."""
+
+    def __init__(self, operator: Operator, state: BackgroundState) -> None:
+        super().__init__(operator, FACTOR_DTYPE)
+        self.state = state
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return AllOverHeld, (self.operator, self.state)
+
+    def opened(self, sites: Sites, sample_weight: Array, free: Positions) -> Opened:
+        """Active weights are free as well."""
+        state, freed = self.state, np.setdiff1d(free, self.state.active)
+        assert isinstance(state.tiles, HeldBackground)
+        tiles = state.tiles.freed(self.operator.columns(freed), state.spread[freed], state.shift[freed])
+        positions = np.append(state.active, freed)
+        order = np.argsort(positions)
+        columns = tiles.active_columns[:, order]
+        return HeldKernel(tiles.kernel, tiles.held_scores, positions[order], columns, sites, sample_weight)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,6 +136,7 @@ class BackgroundState(EPState):
     # The problem of the active features alone.
     reduced: Problem
     complete: bool  # all that should be active are
+    moved: float = INCOMPLETE  # by which share held weights moved last, if none became active
 
     def problem_of(self, problem: Problem) -> Problem:
         return self.reduced
@@ -120,9 +148,12 @@ class BackgroundState(EPState):
         precision[self.active], shift[self.active] = self.sites[:2]
         return self.sites._replace(prior_precision=precision, prior_shift=shift)
 
+    def all_tiles(self, problem: Problem) -> Tiles:
+        return AllOverHeld(problem.operator, self)
+
     @property
     def change(self) -> float:
-        return self.pace.change if self.complete else max(self.pace.change, INCOMPLETE)
+        return self.pace.change if self.complete else max(self.pace.change, self.moved)
 
 
 @registered("solver/background-ep")
@@ -135,7 +166,7 @@ class BackgroundEP(EP):
     # diagonal, a sweep, which for rare words is nearly all of it.
     exact_looks: bool = False
     # Labels of a log-concave channel need no damping under a fixed field.
-    damping: Damping = field(default_factory=lambda: AdaptiveDamping(smallest=0.3))
+    damping: Damping = field(default_factory=lambda: AdaptiveDamping(smallest=0.2))
 
     def init(self, problem: Problem) -> BackgroundState:
         n_weights = problem.operator.shape[1]
@@ -230,9 +261,7 @@ class BackgroundEP(EP):
             data_slope=np.append(now.data_slope, held.slope[added]),
         )
         assert isinstance(state.tiles, HeldBackground)
-        columns = problem.operator.columns(added)
-        tiles = state.tiles.with_active(columns, spread)
-        tiles.held_scores = tiles.held_scores - columns @ (spread * state.shift[added])
+        tiles = state.tiles.freed(problem.operator.columns(added), spread, state.shift[added])
         held_spread, shift = state.spread.copy(), state.shift.copy()
         held_spread[added], shift[added] = 0.0, 0.0
         found = replace(
@@ -256,10 +285,16 @@ class BackgroundEP(EP):
         shift = np.where(is_held, mean / np.maximum(var, TINY) - held.cavity_mean / held.cavity_var, 0.0)
         factors = log_z + psi(held.cavity_mean, held.cavity_var) - psi(held.mean, np.maximum(held.var, TINY))
         factors += psi(state.spread * state.shift, np.maximum(state.spread, TINY))
-        moved = float(np.sum(np.abs(spread - state.spread)) / np.sum(spread))
+        # Held weights that hardly move stay, so that the field changes by the columns of the others only.
+        change = np.abs(spread - state.spread)
+        moved, order = float(np.sum(change) / np.sum(spread)), np.argsort(change)
+        stays = order[np.cumsum(change[order]) <= LEFT_ALONE * np.sum(spread)]
+        spread[stays], shift[stays] = state.spread[stays], state.shift[stays]
         assert isinstance(state.tiles, HeldBackground)
         tiles = HeldBackground(
-            held_kernel(problem, spread), state.tiles.active_columns, problem.operator.scores(spread * shift)
+            changed_kernel(problem, state.tiles.kernel, state.spread, spread),
+            state.tiles.active_columns,
+            problem.operator.scores(spread * shift),
         )
         return replace(
             state,
@@ -268,6 +303,7 @@ class BackgroundEP(EP):
             shift=shift,
             held_log_factor=float(np.sum(factors[is_held])),
             complete=state.complete and moved < MOVED_LITTLE,
+            moved=moved if state.complete else INCOMPLETE,
             proposed=None,
             secants=Secants(),
         )
@@ -327,13 +363,26 @@ def said_exactly(problem: Problem, state: BackgroundState) -> tuple[Array, Array
     all_of_them = np.arange(state.active.size)
     opened = state.tiles.opened(state.sites, problem.sample_weight, all_of_them)
     assert isinstance(opened, HeldKernel)
-    slope, said = opened.of_columns(Tiles(problem.operator), opened.block_of(state.sites))
+    slope, said = opened.of_columns(Tiles(problem.operator, FACTOR_DTYPE), opened.block_of(state.sites))
     return said, slope
 
 
 def held_kernel(problem: Problem, spread: Array) -> Array:
     """What held weights make of scores."""
-    return problem.operator.gram(spread, FACTOR_DTYPE).astype(FACTOR_DTYPE)
+    return problem.operator.gram(spread, FACTOR_DTYPE).astype(FACTOR_DTYPE, copy=False)
+
+
+def changed_kernel(problem: Problem, kernel: Array, before: Array, after: Array) -> Array:
+    """What held weights make of scores after some of them have changed."""
+    changed = np.flatnonzero(before != after)
+    if 2 * changed.size > before.size:
+        return held_kernel(problem, after)
+    change, difference = after - before, Gram(kernel.shape[0], FACTOR_DTYPE)
+    for sign, some in ((1.0, change > 0), (-1.0, change < 0)):
+        positions = np.flatnonzero(some)
+        for part in np.split(positions, range(kernel.shape[0], positions.size, kernel.shape[0])):
+            difference.add(problem.operator.columns(part) * np.sqrt(np.abs(change[part])), sign)
+    return kernel + difference.whole()
 
 
 class Held(NamedTuple):

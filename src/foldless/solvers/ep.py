@@ -119,6 +119,10 @@ class EPState(PacedState):
         """The sites of all weights and labels."""
         return self.sites
 
+    def all_tiles(self, problem: Problem) -> Tiles:
+        """All columns of the problem that these sites are of."""
+        return self.tiles
+
     @property
     def cavity_mean(self) -> Array:
         return self.weight_cavities.mean

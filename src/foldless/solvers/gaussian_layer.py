@@ -41,11 +41,11 @@ from copy import copy
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 from scipy.linalg import blas, lapack
 
 from foldless.beliefs import Array
-from foldless.operators.base import Operator
+from foldless.operators.base import DENSE_TILE_BYTES, Operator
 
 Positions = NDArray[np.intp]
 
@@ -65,24 +65,28 @@ class NotPositiveDefinite(ValueError):
 class Tiles:
     """A matrix in dense tiles, of columns if it has more columns than rows, else of rows.
 
-    Tiles and their products are in the precision of the caller's data, sums of products in double precision.
+    Tiles and their products are in the precision of the caller's data, or in the one asked for; sums of
+    products are in double precision.
     """
 
-    def __init__(self, operator: Operator) -> None:
+    def __init__(self, operator: Operator, dtype: DTypeLike | None = None) -> None:
         self.operator = operator
+        self.dtype = np.dtype(operator.dtype if dtype is None else dtype)
         n_rows, n_columns = self.shape = operator.shape
         self.by_columns = n_columns > n_rows
         self._kept: list[tuple[slice, Array]] | None = None
-        self._keeps = operator.dtype.itemsize * n_rows * n_columns <= KEPT_BYTES
+        self._keeps = self.dtype.itemsize * n_rows * n_columns <= KEPT_BYTES
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Tiles, (self.operator,)
+        return Tiles, (self.operator, self.dtype)
 
     def __iter__(self) -> Iterator[tuple[slice, Array]]:
         if self._kept is not None:
             return iter(self._kept)
-        made = self.operator.dense_columns() if self.by_columns else self.operator.dense_rows()
-        made = ((where, tile.astype(self.operator.dtype, copy=False)) for where, tile in made)
+        # As large as the matrices that they are multiplied with, if that is larger than is usual.
+        size = max(DENSE_TILE_BYTES, 8 * min(self.shape) ** 2)
+        made = self.operator.dense_columns(size) if self.by_columns else self.operator.dense_rows(size)
+        made = ((where, tile.astype(self.dtype, copy=False)) for where, tile in made)
         if not self._keeps:
             return made
         self._kept = list(made)
@@ -362,12 +366,14 @@ class HeldKernel(Opened):
 
     def of_columns(self, tiles: Tiles, block: Block) -> tuple[Array, Array]:
         """Xᵀ ρ and e = |P_i|² - |Q_i|² of all columns, with these sites of the free weights."""
-        residual, explained_by_free = self._residual(block), self._explained_by(block)
+        residual = self._residual(block).astype(tiles.dtype)
+        explained_by_free = self._explained_by(block).astype(tiles.dtype)
+        root, lower = self.label_root.astype(tiles.dtype)[:, np.newaxis], self.lower.astype(tiles.dtype)
         slope, explained = np.empty(tiles.shape[1]), np.empty(tiles.shape[1])
         for columns, tile in tiles:
             slope[columns] = residual @ tile
-            half = _half(self.lower, self.label_root.astype(tile.dtype)[:, np.newaxis] * tile, overwrite=True)
-            explained[columns] = _squares(half) - _squares(explained_by_free.astype(half.dtype) @ half)
+            half = _half(lower, root * tile, overwrite=True)
+            explained[columns] = _squares(half) - _squares(explained_by_free @ half)
         return slope, explained
 
     def _residual(self, block: Block) -> Array:
@@ -412,7 +418,7 @@ class _HeldIntegrated(HeldKernel):
         n_samples = tiles.shape[0]
         kernel, held_scores = np.zeros((n_samples, n_samples)), np.zeros(n_samples)
         for columns, tile in tiles:
-            held_scores += tile @ prior_mean[columns]
+            held_scores += tile @ prior_mean[columns].astype(tile.dtype)
             scaled = tile * root_spread[columns].astype(tile.dtype)
             # Of one array with itself only a triangle is computed.
             kernel += scaled @ scaled.T

@@ -44,7 +44,6 @@ from foldless.channels import (
     Pinned,
 )
 from foldless.channels.flipped_labels import with_flip_prob
-from foldless.operators import Operator
 from foldless.priors import (
     PRIORS,
     ElasticNet,
@@ -59,7 +58,7 @@ from foldless.priors import (
 from foldless.problem import Outcome, Problem, Solution
 from foldless.solvers.base import State
 from foldless.tuning.em import EM
-from foldless.tuning.table import blocks_of, with_prior
+from foldless.tuning.table import Table, blocks_of, with_prior
 
 # A starting slab weaker than this share of the noise in all class means cannot be told from none.
 LEAST_SIGNAL_SHARE = 0.05
@@ -111,23 +110,13 @@ class ClassMeans:
         return float(np.clip(signal / (mean_var**2 * n_active), *SLAB_VARIANCE_RANGE))
 
 
-def class_means(
-    standardized: Operator, codes: NDArray[np.intp], sample_weight: Array, n_classes: int
-) -> ClassMeans:
-    """Class means from one sweep over columns of mean zero and unit variance."""
-    class_weight: Array = np.bincount(codes, weights=sample_weight, minlength=n_classes).astype(np.float64)
-    total = float(class_weight.sum())
-    if n_classes == 2:
-        information = float(np.prod(class_weight)) / total
-        label_mean = float(class_weight[1] - class_weight[0]) / total
-        contrast = standardized.adjoint(sample_weight * (2.0 * codes - 1.0 - label_mean) / 2) / information
-        between = information / total * contrast**2
-    else:
-        indicator = np.eye(n_classes)[codes] * sample_weight[:, np.newaxis]
-        contrast = standardized.adjoint(indicator) / class_weight
-        between = contrast**2 @ (class_weight / total)
+def class_means(table: Table) -> ClassMeans:
+    """Those of a table, as contrasts."""
+    means, weight, total = table.class_means, table.class_weight, float(table.class_weight.sum())
+    contrast = means[:, 1] - means[:, 0] if table.n_classes == 2 else means
     # The total variance is one: within the classes plus between them.
-    return ClassMeans(contrast, np.clip(1.0 - between, 1.0 / total, 1.0), class_weight)
+    within = np.clip(1.0 - np.square(means) @ (weight / total), 1.0 / total, 1.0)
+    return ClassMeans(contrast, within, weight)
 
 
 def starting_count(n_features: int, n_samples: float, n_classes: int = 2) -> int:

@@ -28,9 +28,8 @@ from foldless.tuning.class_means import (
     starting_prior,
     unblended,
 )
-from foldless.tuning.em import EM, checked_names, tunable_names
+from foldless.tuning.em import EM, SureRate, checked_names, tunable_names
 from foldless.tuning.record import Recorder, solver_name
-from foldless.tuning.sure import SureRate
 from foldless.tuning.table import Table, assembled, blocks_of, with_prior
 
 # Comparing generative weights by leave-one-out does not need the last digits of each fit.
@@ -78,20 +77,30 @@ class Fit:
     generative_weight: float = 0.0
     candidates: tuple[Candidate, ...] = ()
     max_sum: bool = False
-    # Of the features, where it is not that of the solution alone.
+    # Of the features, where it is not that of the solution alone; and means and variances of weights.
     inclusion: Array | None = None
+    moments: tuple[Array, Array] | None = None
 
     @classmethod
-    def of(cls, solution: Solution, table: Table, **more: Any) -> Fit:
+    def of(cls, solution: Solution, table: Table, generative_weight: float = 0.0, **more: Any) -> Fit:
         """Of a solution as it is; without candidates its own leave-one-out loss stands for them."""
-        plain = unblended(solution.problem)
+        plain = unblended(solution.problem) if generative_weight else solution.problem
         channel = plain.channel.base if isinstance(plain.channel, Pinned) else plain.channel
         own = (Candidate(0.0, solution.loo_log_loss(), solution.outcome),)
-        return cls(solution, table, blocks_of(plain).base, channel, **{"candidates": own, **more})
+        prior = blocks_of(plain).base
+        return cls(solution, table, prior, channel, generative_weight, **{"candidates": own, **more})
 
     @property
     def outcome(self) -> Outcome:
         return self.solution.outcome
+
+    @property
+    def selecting(self) -> Solution:
+        """With the moments of weights that go with the inclusion probabilities."""
+        if self.moments is None:
+            return self.solution
+        mean, var = self.moments
+        return replace(self.solution, posterior=replace(self.solution.posterior, mean=mean, var=var))
 
     def problem_with(self, data: Problem) -> Problem:
         """The problem as tuned, with data from another one."""
@@ -144,13 +153,7 @@ def fit_tuned(
         if search.interrupted:
             solution = replace(solution, outcome=Outcome.INTERRUPTED)
         candidates = [Candidate(weight, solution.loo_log_loss(), solution.outcome)]
-    return Fit.of(
-        solution,
-        table,
-        generative_weight=weight,
-        candidates=tuple(candidates),
-        max_sum=choices.max_sum,
-    )
+    return Fit.of(solution, table, weight, candidates=tuple(candidates), max_sum=choices.max_sum)
 
 
 def fit_some_rows(rows: NDArray[np.intp], table: Table, choices: Choices, recorder: Recorder) -> Fit | None:
@@ -162,7 +165,7 @@ def fit_some_rows(rows: NDArray[np.intp], table: Table, choices: Choices, record
 
 def _starting_problem(table: Table, choices: Choices) -> tuple[Problem, ClassMeans]:
     problem = assembled(table, choices.channel)
-    means = class_means(table.standardized, table.codes, table.sample_weight, table.n_classes)
+    means = class_means(table)
     prior = choices.prior
     if isinstance(prior, str):
         prior = starting_prior(prior, means.of_columns(np.flatnonzero(table.free)))

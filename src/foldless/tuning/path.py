@@ -15,19 +15,17 @@ from foldless.beliefs import Array
 from foldless.problem import Outcome
 from foldless.solvers.screening import Screening
 from foldless.tuning.fit import SPARSE, Choices, Fit, fit_tuned
-from foldless.tuning.models.base import Model, class_frequencies, of_solution
 from foldless.tuning.models.informed import informed_ridges
-from foldless.tuning.models.newton_ridges import newton_ridges
-from foldless.tuning.models.ridges import States, ridges
+from foldless.tuning.models.ridges import States, newton_ridges, ridges
 from foldless.tuning.models.sparse import (
     CLASS_MEANS,
     SparseFits,
     finished,
     fit_sample,
     fit_sparse,
+    fit_words,
     patient,
 )
-from foldless.tuning.models.words import fit_words
 from foldless.tuning.plan import (
     CLEAR_STANDARD_ERRORS,
     FIRST_RIDGE,
@@ -36,7 +34,15 @@ from foldless.tuning.plan import (
     Plan,
     Recipe,
 )
-from foldless.tuning.portfolio import Average, Portfolio, alone, stacked
+from foldless.tuning.portfolio import (
+    Average,
+    Model,
+    Portfolio,
+    alone,
+    class_frequencies,
+    of_solution,
+    stacked,
+)
 from foldless.tuning.record import (
     FELL_BACK,
     FELL_BACK_ON_BACKGROUND,
@@ -47,7 +53,6 @@ from foldless.tuning.record import (
     Record,
     Recorder,
 )
-from foldless.tuning.rows import parts_of
 from foldless.tuning.table import Table
 
 # Of a sparse model that is fitted to a part of the rows: predictions have settled long before weights have.
@@ -115,7 +120,7 @@ def fit_part(table: Table, plan: Plan, choices: Choices) -> Average:
         # Rows without weight would be predicted at once, and the caller is about to predict all.
         counted = replace(table, sample_weight=np.maximum(table.sample_weight, np.finfo(float).tiny))
         return stacked([class_frequencies(table), *models], counted).average
-    plain = replace(plan.sparse, polish=False, integrate=False, credible_sets=False)
+    plain = replace(plan.sparse, polish=False, integrate=False, groups=False)
     quick = replace(
         choices, stopping=replace(choices.stopping, tol=max(choices.stopping.tol, PART_TOLERANCE))
     )
@@ -163,7 +168,7 @@ class _Path:
     def _from_some_rows(self) -> tuple[SparseFits, list[Model]] | None:
         """The fit of very many rows, from one of some of them; None if that may not be trusted."""
         table, sparse = self.table, self.plan.sparse
-        parts = parts_of(table, sparse.search_rows)
+        parts = table.parts(sparse.search_rows)
         sample = fit_sample(table, parts, sparse, self.choices, self.recorder)
         if sample is None:
             return None
@@ -218,7 +223,9 @@ class _Path:
         """The fit that selects, finished, and the average that predicts."""
         selects = finished(fits.selects, self.plan.sparse, self.choices, self.recorder)
         if self.plan.dense is None:
-            return selects, alone(of_solution(SPARSE, SPARSE, selects.solution, self.table), self.table)
+            model = of_solution(SPARSE, SPARSE, selects.solution, self.table)
+            # Who chose prior and likelihood wants the posterior of these.
+            return selects, alone(model, self.table, as_log_odds=self.plan.path != "requested")
         return selects, _averaged(fits, dense, self.table, self.plan.sparse.left_out_edges)
 
 

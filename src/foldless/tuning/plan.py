@@ -26,10 +26,13 @@ from typing import Any, NamedTuple
 
 from foldless.registry import registered
 from foldless.solvers.multinomial_ridge import SETS, leave_one_out_cost, sets_cost
-from foldless.tuning.survey import Facts
+from foldless.tuning.table import Facts
 
 # Up to here diagonal covariances do: AR(0.5) columns, at 1.1, are fitted alike by both solvers.
 TOLERATED_EXCESS = 1.25
+# Standard errors by which samples along class differences must have shorter tails than Gaussian ones, and
+# classes must differ, for what goes together there to be clusters with wrong labels.
+CLUSTERED = 3.0
 # Most words are in fewer rows than this share; most genotypes, and counts of what is common, in more.
 RARE = 0.1
 # Plain parameters of the sparse model: few features, of about two log-odds per standard deviation.
@@ -63,6 +66,9 @@ INFORMED_VARIANCE = 1000.0
 WORTH_IT = 0.1
 # Dense models that predict better than the sparse one by more than this are a reason for care.
 CLEAR_STANDARD_ERRORS = 2.0
+# A prior that expects ten effects finds likely places for them in any labels. Groups of features are reported
+# where the labels themselves show that there is something: at most this p value.
+LARGEST_P_VALUE_OF_GROUPS = 0.05
 # A loss on other samples beyond the leave-one-out loss by more than this is more than chance.
 HONEST_STANDARD_ERRORS = 3.0
 
@@ -173,7 +179,7 @@ class SparsePlan:
     left_out_edges: int = 0
     polish: bool = False
     integrate: bool = False
-    credible_sets: bool = False
+    groups: bool = False  # of features, from the joint posterior: where there are exact covariances of all
     fallback: SparsePlan | None = None  # where this one does not settle
 
 
@@ -276,7 +282,14 @@ class _Planning:
         self.generative_weight = generative_weight
         self.many = facts.n_classes > 2
         self.cost = exact_cost(facts.n_samples, facts.n_features, facts.n_classes if self.many else 1)
-        self.correlated = facts.spectral_excess > TOLERATED_EXCESS
+        beyond = facts.spectral_excess > TOLERATED_EXCESS
+        self.wrong_labels = (
+            beyond
+            and facts.class_tails < -CLUSTERED
+            and facts.class_gap > CLUSTERED
+            and facts.excess_beside <= TOLERATED_EXCESS
+        )
+        self.correlated = beyond and not self.wrong_labels
         self.wide = facts.n_features > facts.total_weight
         self.words = facts.n_free > 0 and facts.median_nonzero_fraction < RARE
         # The kernel of words is one product over the non-zeros, and stays as it is; iterations are few.
@@ -336,6 +349,13 @@ class _Planning:
                 "correlated",
                 f"Within classes the columns are correlated: their largest eigenvalue is {excess} times what "
                 "independent columns would have.",
+            )
+        elif self.wrong_labels:
+            self._because(
+                "wrong-labels",
+                f"Within classes the columns go together only as classes differ ({excess} times what "
+                f"independent columns would have, beside that {facts.excess_beside:.2f}), and samples form "
+                "clusters there: labels are wrong, columns are independent.",
             )
         else:
             self._because(
@@ -446,7 +466,7 @@ class _Planning:
             background=BACKGROUND_SCORE_VARIANCE,
             tolerance=TOLERANCE_OF_MANY if self.many else TOLERANCE,
             patience=PATIENCE,
-            credible_sets=not self.many,
+            groups=True,
         )
 
     def _exact_sparse(self) -> SparsePlan:
@@ -472,7 +492,7 @@ class _Planning:
             em_iterations=em,
             tolerance=TOLERANCE_OF_MANY if self.many else TOLERANCE,
             patience=PATIENCE,
-            credible_sets=not self.many,
+            groups=True,
             fallback=self._over_background() if self._may_fall_back else message_passing,
         )
 
@@ -500,7 +520,13 @@ class _Planning:
         )
         if self.many:
             self.flags.append("few-columns")
-        return replace(self._exact_sparse(), candidates=candidates, neighbours=neighbours, em_iterations=0)
+        return replace(
+            self._exact_sparse(),
+            candidates=candidates,
+            neighbours=neighbours,
+            em_iterations=0,
+            groups=not self.many,
+        )
 
     def _diagonal_sparse(self) -> SparsePlan:
         starts: tuple[str, ...] = ("class means", "plain parameters")

@@ -1,4 +1,4 @@
-"""An average of models: what each predicts for a new sample, weighted by what it predicts for left-out ones.
+"""Models, and their average: what each predicts for a new sample, weighted by what it does for left-out ones.
 
 Predictions are averaged as probabilities, with weights by stacking [Yao et al. 2018]. A model predicts a
 label through scores N(mean, certainty · variance): the mean is linear in the sample, the variance that of
@@ -9,24 +9,33 @@ included.
 uncertain, because most of its features point where no sample has been. Real data do not fill that space, and
 there integrated probabilities are too timid. Every model therefore also stands with a part of its score
 variance only, down to none of it (the plug-in rule); left-out labels judge that, too.
+
+**Weights on one scale.** Scores of models whose priors are wide are large, and as uncertain as they are
+large: as log-odds they would be far too sure. So that weights of models can be averaged, and mean something,
+the scores of each have a scale by which their plain logistic, or softmax, is as near as it can be to what the
+model predicts for left-out samples (least Kullback-Leibler divergence). Probabilities are what is averaged,
+and they move by about p (1 - p) with log-odds: so much of each counts in the average of these, for which
+a scale is then found in the same way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
-from scipy.special import softmax
+from scipy.special import log_softmax, softmax
 
 from foldless.beliefs import Array
-from foldless.channels import Channel, FlippedLabels
+from foldless.channels import Channel, FlippedLabels, Logistic, Multinomial
 from foldless.operators import Operator
+from foldless.problem import Solution
 from foldless.registry import registered
-from foldless.solvers.newton import damped_newton
-from foldless.tuning.models.base import Model, Weights
+from foldless.solvers.ep import left_out_groups
+from foldless.solvers.solve import damped_newton
+from foldless.tuning.plan import Recipe
 from foldless.tuning.table import LeftOut, Table
 
 # Shares of a model's score variance that predictions are tried with.
@@ -45,6 +54,100 @@ MAX_ITER = 100
 TOLERANCE = 1e-10
 # No step goes further than this share of the way to where a weight would be zero.
 LARGEST_SHARE = 0.95
+
+
+class Scores(NamedTuple):
+    """Gaussian beliefs about scores, (samples, scores); without variances they are taken for certain."""
+
+    mean: Array
+    var: Array | None
+
+
+@registered("model/weights")
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """Posterior moments of the weights of all features, and of intercepts, in standardised units."""
+
+    mean: Array  # (features, scores)
+    var: Array
+    intercept: Array  # (scores,)
+    intercept_var: Array
+    # Variances as far as scores of new samples go, where these are others.
+    score_var: Array | None = None
+
+    def scores(self, operator: Operator) -> Array:
+        return np.asarray(operator.scores(self.mean) + self.intercept)
+
+    def score_variances(self, operator: Operator) -> Array:
+        """Of independent weights."""
+        var = self.var if self.score_var is None else self.score_var
+        return np.asarray(operator.score_variances(var) + self.intercept_var)
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A model that could be averaged."""
+
+    code: str  # "sparse", "ridge", "informed", "strongly-informed", "frequencies"
+    name: str  # with its strength, as a reader would say it
+    channel: Channel  # of a new label
+    left_out: Scores
+    weights: Callable[[], Weights]
+
+
+def as_columns(values: Array) -> Array:
+    """(rows,) or (rows, scores) as (rows, scores)."""
+    return values[:, np.newaxis] if values.ndim == 1 else values
+
+
+def of_solution(
+    code: str, name: str, solution: Solution, table: Table, *, unit: Array | None = None
+) -> Model:
+    """A solution as a model; its columns were counted in `unit`, if any."""
+    posterior, group = solution.posterior, table.left_out.group
+    mean, var = posterior.loo_mean, posterior.loo_var
+    if group is not None:
+        mean, var = left_out_groups(solution.problem, solution.state, group)
+    samples = slice(0, table.shape[0])
+    left_out = Scores(as_columns(mean[samples]), as_columns(var[samples]))
+
+    def weights() -> Weights:
+        return weights_of(solution, table, unit)
+
+    return Model(code, name, solution.problem.channel.predictive(), left_out, weights)
+
+
+def weights_of(solution: Solution, table: Table, unit: Array | None = None) -> Weights:
+    """The weights of a solution, without those of columns that never vary."""
+    n, posterior = table.layout.n_features, solution.posterior
+    mean, var = as_columns(posterior.mean), as_columns(posterior.var)
+    factor = np.where(table.standardized.constant, 0.0, 1.0 if unit is None else unit)[:, np.newaxis]
+    # The intercept, where there is one, is the last column.
+    intercept, intercept_var = (
+        (mean[-1], var[-1]) if table.layout.intercept else (np.zeros(mean.shape[1]),) * 2
+    )
+    return Weights(factor * mean[:n], factor**2 * var[:n], intercept, intercept_var)
+
+
+def class_frequencies(table: Table) -> Model:
+    """The model without features, so that an average can turn out to be nothing but that."""
+    count = table.class_weight
+    left = count - table.left_out.taken(table.indicator)
+    # Laplace's rule of succession: a class without samples left is improbable, not impossible.
+    whole, of_samples = np.log(count + 1.0)[np.newaxis], np.log(left + 1.0)
+    if table.n_classes == 2:
+        whole, of_samples = np.diff(whole, axis=1), np.diff(of_samples, axis=1)
+    nothing = np.zeros((table.layout.n_features, table.n_scores))
+    weights = Weights(nothing, nothing, whole[0], np.zeros(table.n_scores))
+    channel = Logistic() if table.n_classes == 2 else Multinomial(table.n_classes)
+    return Model("frequencies", "class frequencies", channel, Scores(of_samples, None), lambda: weights)
+
+
+def channel_of(recipe: Recipe) -> Channel:
+    return FlippedLabels(Logistic(), recipe.flip_prob) if recipe.flip_prob else Logistic()
+
+
+# ---------------------------------------------------------------------- their average
 
 
 @registered("model/share")
@@ -68,6 +171,7 @@ class Part:
     certainty: float
     weights: Weights
     spread: float = 1.0  # makes the mean variance of training scores that of leave-one-out
+    scale: float = 1.0  # makes its scores, in the average of weights, log-odds
 
     def log_proba(self, operator: Operator) -> Array:
         """(samples, classes), for standardised samples."""
@@ -93,22 +197,26 @@ class Average:
 
     @property
     def mean(self) -> Array:
-        """Of weights under the mixture, (features, scores)."""
-        return np.asarray(sum(part.weight * part.weights.mean for part in self.parts))
+        """Of weights under the mixture, as log-odds, (features, scores)."""
+        return np.asarray(sum(part.weight * part.scale * part.weights.mean for part in self.parts))
 
     @property
     def var(self) -> Array:
         """Of weights under the mixture: within the models and between them."""
         if len(self.parts) == 1:
-            return self.parts[0].weights.var
+            return np.asarray(self.parts[0].scale ** 2 * self.parts[0].weights.var)
         mean = self.mean
         return np.asarray(
-            sum(part.weight * (part.weights.var + (part.weights.mean - mean) ** 2) for part in self.parts)
+            sum(
+                part.weight
+                * (part.scale**2 * part.weights.var + (part.scale * part.weights.mean - mean) ** 2)
+                for part in self.parts
+            )
         )
 
     @property
     def intercept(self) -> Array:
-        return np.asarray(sum(part.weight * part.weights.intercept for part in self.parts))
+        return np.asarray(sum(part.weight * part.scale * part.weights.intercept for part in self.parts))
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,11 +249,12 @@ def _of_some_account(weights: Array) -> Array:
     return np.asarray(found / found.sum(axis=0))
 
 
-def alone(model: Model, table: Table) -> Portfolio:
-    """One model with all of its variances, as an average."""
+def alone(model: Model, table: Table, *, as_log_odds: bool = False) -> Portfolio:
+    """One model with all of its variances, as an average; its weights as they are, or as log-odds."""
     log_proba = model.channel.log_proba(*model.left_out)
     loss = -float(table.share @ table.log_density(log_proba))
-    part = Part(model.code, 1.0, model.channel, 1.0, model.weights())
+    scale = scale_of(model.left_out.mean, log_proba, table.share) if as_log_odds else 1.0
+    part = Part(model.code, 1.0, model.channel, 1.0, model.weights(), scale=scale)
     share = ModelShare(model.code, model.name, 1.0, loss)
     return Portfolio(Average((part,)), log_proba, (share,), _mislabelled([(model, 1.0, 1.0)], table, [model]))
 
@@ -165,9 +274,17 @@ def stacked(models: Sequence[Model], table: Table) -> Portfolio:
     kept = np.flatnonzero(weights)
     kept_weights = weights[kept]
 
+    scores = [tried[n][0].left_out.mean for n in kept]
+    scale = [
+        scale_of(own, log_proba[n], table.share) * float(table.share @ _doubt(log_proba[n]))
+        for n, own in zip(kept, scores, strict=True)
+    ]
+    averaged = sum(share * k * own for share, k, own in zip(kept_weights, scale, scores, strict=True))
+    of_all = scale_of(np.asarray(averaged), mixed(kept_weights, log_proba[kept]), table.share)
+
     made: dict[str, Weights] = {}
     parts = []
-    for n, weight in zip(kept, kept_weights, strict=True):
+    for n, weight, k in zip(kept, kept_weights, scale, strict=True):
         model, certainty = tried[n]
         if model.name not in made:
             made[model.name] = model.weights()
@@ -175,7 +292,8 @@ def stacked(models: Sequence[Model], table: Table) -> Portfolio:
         if model.left_out.var is not None:
             assumed = float(np.mean(table.share @ made[model.name].score_variances(table.standardized)))
             spread = float(np.mean(table.share @ model.left_out.var)) / max(assumed, LEAST_VARIANCE)
-        parts.append(Part(model.code, float(weight), model.channel, certainty, made[model.name], spread))
+        own = made[model.name]
+        parts.append(Part(model.code, float(weight), model.channel, certainty, own, spread, k * of_all))
 
     losses = -(density @ table.share)
     share = dict.fromkeys(of_model, 0.0)
@@ -196,6 +314,37 @@ def stacked(models: Sequence[Model], table: Table) -> Portfolio:
         _mislabelled(chosen, table, models),
         _dense_lead(tried, density, table),
     )
+
+
+def _doubt(log_proba: Array) -> Array:
+    """1 - Σ p², of each sample: by how much probabilities move with log-odds, but for a factor."""
+    return np.asarray(1.0 - np.sum(np.exp(2.0 * log_proba), axis=1))
+
+
+def scale_of(scores: Array, log_proba: Array, share: Array) -> float:
+    """The k for which the plain logistic of k · scores is nearest to these probabilities of samples.
+
+    It maximises  Σ share Σ_c p_c log softmax_c(k · scores), less a very small ridge: a score that is the same
+    for all samples has no scale.
+    """
+    if scores.shape[1] == 1:
+        scores = np.hstack([np.zeros_like(scores), scores])
+    unit, proba = float(np.max(np.abs(scores), initial=LEAST_VARIANCE)), np.exp(log_proba)
+    scores = scores / unit
+
+    def loss(k: Array) -> float:
+        nearness = share @ np.sum(proba * log_softmax(k * scores, axis=1), axis=1)
+        return LEAST_VARIANCE * float(k @ k) / 2.0 - float(nearness)
+
+    def expand(k: Array) -> tuple[Array, Array]:
+        own = np.exp(log_softmax(k * scores, axis=1))
+        mean = np.sum(own * scores, axis=1)
+        curvature = LEAST_VARIANCE + share @ (np.sum(own * scores**2, axis=1) - mean**2)
+        slope = LEAST_VARIANCE * k + share @ np.sum((own - proba) * scores, axis=1)
+        return slope, -slope / curvature
+
+    found = damped_newton(loss, expand, np.zeros(1), tolerance=TOLERANCE, max_iter=MAX_ITER)
+    return max(float(found.at[0]), LEAST_VARIANCE) / unit
 
 
 def _tempered(tried: Sequence[tuple[Model, float]]) -> Array:

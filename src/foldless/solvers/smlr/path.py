@@ -11,22 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import eigh
 
 from foldless.beliefs import Array
 from foldless.operators.base import Operator
-from foldless.operators.dense import Dense
 from foldless.problem import Outcome
 from foldless.solvers.smlr.block import block
 from foldless.solvers.smlr.component_wise import component_wise
 from foldless.solvers.smlr.design import Design, Watch, duality_gap
-from foldless.solvers.smlr.likelihood import AtScores, Labels
 from foldless.solvers.smlr.newton import newton
-from foldless.solvers.smlr.penalties import L1, NoPenalty, Penalty, RowGroups
+from foldless.solvers.smlr.objective import L1, AtScores, Labels, NoPenalty, Penalty, RowGroups
 
 Algorithm = Callable[[Design, Array, float, int, Watch], tuple[Array, int]]
 ALGORITHMS: dict[str, Algorithm] = {"auto": newton, "block": block, "component-wise": component_wise}
@@ -40,8 +37,6 @@ CERTIFIABLE_ULPS = 100.0
 INNER_SHARE = 0.2
 # Newton steps that bring an intercept to rounding error.
 INTERCEPT_STEPS = 20
-# Directions whose variance is below this share of the largest are rounding of the products X X'.
-SMALLEST_VARIANCE = 1e-13
 
 
 @dataclass(frozen=True, eq=False)
@@ -321,25 +316,3 @@ def _solved_intercept(labels: Labels, offset: Array, intercept: Array) -> Array:
             break
         intercept, at = trial, trial_at
     return intercept - intercept.mean() if labels.symmetric else intercept
-
-
-class RowSpace(NamedTuple):
-    """X = B V' with orthonormal V: a ridge penalty on w is one on v = V'w, and X w = B v.
-
-    X X' is samples by samples; V is never formed, since w = V v = X'(back v).
-    """
-
-    basis: Dense  # B, (samples, rank)
-    back: Array  # (samples, rank)
-
-
-def row_space(operator: Operator) -> RowSpace:
-    """The rows of X in coordinates of their own span: for weights that are not sparse, of many features."""
-    n_rows = operator.shape[0]
-    gram = np.zeros((n_rows, n_rows))
-    for _, tile in operator.dense_columns():
-        gram += tile @ tile.T
-    variance, vectors = eigh(gram)
-    kept = variance > SMALLEST_VARIANCE * max(float(variance[-1]), np.finfo(float).tiny)
-    length = np.sqrt(variance[kept])
-    return RowSpace(Dense(vectors[:, kept] * length), vectors[:, kept] / length)

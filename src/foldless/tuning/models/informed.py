@@ -31,7 +31,7 @@ error of .16, where refits have .46. Groups are few: the fit is repeated without
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from typing import Any, NamedTuple
@@ -41,10 +41,11 @@ from numpy.typing import NDArray
 
 from foldless.beliefs import Array
 from foldless.problem import Outcome
+from foldless.solvers.background_ep import FACTOR_DTYPE
 from foldless.solvers.gaussian_layer import Tiles
-from foldless.solvers.kernel_ep import KernelFits, kernel_ep
-from foldless.tuning.models.base import Model, Scores, Weights, channel_of
+from foldless.solvers.label_ep import KernelFits, kernel_ep
 from foldless.tuning.plan import Recipe
+from foldless.tuning.portfolio import Model, Scores, Weights, channel_of
 from foldless.tuning.record import Recorder, Run
 from foldless.tuning.table import COVARIATE_VARIANCE, Table
 
@@ -59,6 +60,9 @@ LEAST_SCORE_VARIANCE = 1e-6
 LARGEST_RESIDUAL, MOST_STEPS = 0.1, 6
 # Also of single precision.
 LEAST = float(np.finfo(np.float32).tiny)
+# What a left-out sample changes is found in pieces that stay in a processor's cache from one operation to the
+# next.
+PIECE_BYTES = 1 << 18
 
 
 def informed_ridges(table: Table, recipes: tuple[Recipe, ...], recorder: Recorder) -> list[Model]:
@@ -134,6 +138,12 @@ class Penalised:
         rows: NDArray[np.bool_] | None = None,
     ) -> None:
         self._tiles, self.free, self._rows = tiles, free, rows
+
+    def gram(self) -> Array:
+        """X Xᵀ, which a background may have made already."""
+        assert isinstance(self._tiles, Tiles)
+        found = self._tiles.operator.gram(self.free.astype(np.float64), FACTOR_DTYPE)
+        return found if self._rows is None else found[np.ix_(self._rows, self._rows)]
 
     def __iter__(self) -> Iterator[tuple[Any, Array]]:
         for columns, whole in self._tiles:
@@ -245,6 +255,9 @@ class _Kernels:
     @classmethod
     def of(cls, columns: Penalised, contrasts: Contrasts, exponents: tuple[int, ...]) -> _Kernels:
         n_samples = contrasts.labels.size
+        if exponents == (0,):
+            n_columns = int(np.count_nonzero(columns.free))
+            return cls({0: columns.gram() / max(n_columns, 1)}, {}, {0: n_columns}, {})
         whole: dict[int, Array] = {a: np.zeros((n_samples, n_samples)) for a in exponents}
         apart = exponents if contrasts.one_by_one else ()
         left: dict[int, Array] = {a: np.zeros((n_samples, n_samples)) for a in apart if a}
@@ -257,17 +270,16 @@ class _Kernels:
                 total[a] += float(power.sum())
                 scaled = (tile - middle) * np.sqrt(power) if a else tile
                 whole[a] += scaled @ scaled.T
-            if not left:
-                continue
-            without = contrasts.without_groups(tile)
-            centred = tile - without.middle
-            for a in left:
-                power, middle = without.to_the_power(a)
-                left_total[a] += power.sum(axis=1, keepdims=True, dtype=np.float64)
-                # Row m is (X - 1 c'ᵀ) D' (x_m - c').
-                row = power * centred
-                left[a] += row @ tile.T
-                left[a] -= np.einsum("ij,ij->i", row, middle)[:, np.newaxis]
+            for piece in _pieces(tile) if left else ():
+                without = contrasts.without_groups(piece)
+                centred = piece - without.middle
+                for a in left:
+                    power, middle = without.to_the_power(a)
+                    left_total[a] += power.sum(axis=1, keepdims=True)
+                    # Row m is (X - 1 c'ᵀ) D' (x_m - c').
+                    row = power * centred
+                    left[a] += row @ piece.T
+                    left[a] -= np.einsum("ij,ij->i", row, middle)[:, np.newaxis]
         for sums in left_total.values():
             np.maximum(sums, LEAST, out=sums)
         whole = {a: whole[a] / max(total[a], LEAST) for a in exponents}
@@ -283,11 +295,8 @@ def _one_by_one(
     base: Base,
 ) -> tuple[Array, Array]:
     """Means and variances of every score from all other samples (module docstring)."""
-    changed = _Changed(columns, contrasts, kernels, recipes)
-    n_models, n_samples = len(recipes), contrasts.labels.size
     # W' = W - W_m W_mᵀ / W_mm.
     factors = 1.0 / np.maximum(np.einsum("nmm->nm", fits.inverse), LEAST)
-    mean, var = np.empty((n_models, n_samples)), np.empty((n_models, n_samples))
     rows = np.array(
         [
             recipe.score_variance * (kernels.left[recipe.exponent] if recipe.exponent else kernels.whole[0])
@@ -295,23 +304,24 @@ def _one_by_one(
             for recipe in recipes
         ]
     )
-
-    def through(values: Array) -> Array:
-        """W' of every model and left-out sample, times rows of values."""
-        found = values @ fits.inverse
-        return found - (np.einsum("nmm->nm", found) * factors)[:, :, np.newaxis] * fits.inverse
-
     # Row m is r' without sample m, and W' k'.
     duals = fits.dual[:, np.newaxis, :] - (factors * fits.dual)[:, :, np.newaxis] * fits.inverse
-    known = through(rows)
-    for n, recipe in enumerate(recipes):
-        if recipe.exponent:
-            # What is left out changes D and c, and so the kernel of all others.
-            pair = np.array([duals[n], known[n]])
-            duals[n], known[n] = changed.solved(n, pair, fits.inverse[n], factors[n])
-        mean[n] = base.scores + np.einsum("mj,mj->m", rows[n], duals[n])
-        var[n] = np.diag(rows[n]) - np.einsum("mj,mj->m", rows[n], known[n])
-    return mean, var
+    pairs = np.stack([duals, _through(rows[:, np.newaxis], fits.inverse, factors)[:, 0]], axis=1)
+    informed = np.array([n for n, recipe in enumerate(recipes) if recipe.exponent], dtype=np.intp)
+    if informed.size:
+        # What is left out changes D and c, and so the kernel of all others.
+        changed = _Changed(columns, contrasts, kernels, [recipes[n] for n in informed])
+        pairs[informed] = changed.solved(pairs[informed], fits.inverse[informed], factors[informed])
+    mean, known = np.einsum("nmj,nkmj->knm", rows, pairs)
+    return base.scores + mean, np.einsum("nmm->nm", rows) - known
+
+
+def _through(values: Array, inverse: Array, factors: Array) -> Array:
+    """W' of every model and left-out sample, times rows of values (models, kinds, samples, samples)."""
+    found = values @ inverse[:, np.newaxis]
+    at = np.einsum("nkmm->nkm", found) * factors[:, np.newaxis]
+    found -= at[..., np.newaxis] * inverse[:, np.newaxis]
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -321,57 +331,65 @@ class _Changed:
     columns: Penalised
     contrasts: Contrasts
     kernels: _Kernels
-    recipes: tuple[Recipe, ...]
+    recipes: Sequence[Recipe]
 
-    def solved(self, model: int, values: Array, inverse: Array, factors: Array) -> Array:
+    def solved(self, values: Array, inverse: Array, factors: Array) -> Array:
         """(I + W' ΔK)⁻¹ of rows of values, one for each left-out sample, by generalised conjugate residuals.
 
-        The first step is the first order in ΔK. Where columns are few or weights wide, ΔK is not small, and
-        the first order finds in noise what was taken from the label.
+        Values are (models, kinds, samples, samples). The first step is the first order in ΔK. Where columns
+        are few or weights wide, ΔK is not small, and the first order finds in noise what was taken from the
+        label.
         """
 
-        def image(rows: Array) -> Array:
-            found = self.moved(model, rows) @ inverse
-            at = np.einsum("kmm->km", found)
-            return rows + found - (at * factors)[:, :, np.newaxis] * inverse
+        def image(rows: Array, models: NDArray[np.intp]) -> Array:
+            return rows + _through(self.moved(rows, models), inverse[models], factors[models])
 
-        x = values.copy()
-        residual, size = values - image(values), np.linalg.norm(values, axis=2) + LEAST
+        every = np.arange(len(self.recipes))
+        x, residual = values.copy(), values - image(values, every)
+        size = np.linalg.norm(values, axis=3) + LEAST
         done: list[tuple[Array, Array]] = []
         for _ in range(MOST_STEPS):
-            if np.sqrt(np.mean((np.linalg.norm(residual, axis=2) / size) ** 2)) < LARGEST_RESIDUAL:
+            left = np.sqrt(np.mean((np.linalg.norm(residual, axis=3) / size) ** 2, axis=(1, 2)))
+            on = np.flatnonzero(left >= LARGEST_RESIDUAL)
+            if on.size == 0:
                 break
-            step, moved = residual, image(residual)
+            step, moved = residual[on], image(residual[on], on)
             for earlier, of_earlier in done:
-                share = np.sum(moved * of_earlier, axis=2, keepdims=True)
-                step, moved = step - share * earlier, moved - share * of_earlier
-            length = np.maximum(np.linalg.norm(moved, axis=2, keepdims=True), LEAST)
+                share = np.sum(moved * of_earlier[on], axis=3, keepdims=True)
+                step, moved = step - share * earlier[on], moved - share * of_earlier[on]
+            length = np.maximum(np.linalg.norm(moved, axis=3, keepdims=True), LEAST)
             step, moved = step / length, moved / length
-            share = np.sum(moved * residual, axis=2, keepdims=True)
-            x, residual = x + share * step, residual - share * moved
-            done.append((step, moved))
+            share = np.sum(moved * residual[on], axis=3, keepdims=True)
+            x[on] += share * step
+            residual[on] -= share * moved
+            whole = np.zeros_like(x), np.zeros_like(x)
+            whole[0][on], whole[1][on] = step, moved
+            done.append(whole)
         return x + residual
 
-    def moved(self, model: int, values: Array) -> Array:
-        """ΔK times rows of values (kinds, samples, samples), one for each left-out sample."""
-        recipe, kernels = self.recipes[model], self.kernels
-        a, out = recipe.exponent, np.zeros_like(values)
+    def moved(self, values: Array, models: NDArray[np.intp]) -> Array:
+        """ΔK of some models times rows of values, one for each left-out sample."""
+        kernels, recipes = self.kernels, [self.recipes[n] for n in models]
+        out = -np.stack([own @ kernels.whole[r.exponent] for own, r in zip(values, recipes, strict=True)])
+        kinds, n_samples = values.shape[1:3]
         for _, tile in self.columns:
-            all_in, left = self.contrasts.of(tile), self.contrasts.without_groups(tile)
-            power, middle = all_in.to_the_power(a)
-            left_power, left_middle = left.to_the_power(a)
-            variance = (power / max(kernels.total[a], LEAST)).astype(tile.dtype)
-            left_variance = left_power / kernels.left_total[a].astype(tile.dtype)
-            for kind, own in enumerate(values.astype(tile.dtype)):
-                slopes, sums = own @ tile, own.sum(axis=1, keepdims=True)
-                # D' (slopes - c' sums) and D (slopes - c sums), of slopes Xᵀ v and sums 1ᵀ v.
-                after = left_variance * (slopes - left_middle * sums)
-                before = variance * (slopes - middle * sums)
-                constant = np.einsum("ij,ij->i", after, left_middle) - before @ middle
-                after -= before
-                out[kind] += after @ tile.T
-                out[kind] -= constant[:, np.newaxis]
-        return recipe.score_variance * out
+            # In the precision of the caller's data.
+            rows = values.astype(tile.dtype, copy=False).reshape(-1, kinds * n_samples, n_samples)
+            sums = values.sum(axis=3, keepdims=True).astype(tile.dtype)
+            for piece in _pieces(tile):
+                left = self.contrasts.without_groups(piece)
+                for n, recipe in enumerate(recipes):
+                    power, middle = left.to_the_power(recipe.exponent)
+                    variance = power / kernels.left_total[recipe.exponent].astype(tile.dtype)
+                    # D' (Xᵀ v - c' 1ᵀ v), of all kinds at once.
+                    slopes = (rows[n] @ piece).reshape(kinds, -1, piece.shape[1])
+                    slopes -= middle * sums[n]
+                    slopes *= variance
+                    out[n] += (slopes.reshape(-1, piece.shape[1]) @ piece.T).reshape(out[n].shape)
+                    out[n] -= np.einsum("kij,ij->ki", slopes, middle)[:, :, np.newaxis]
+        for own, recipe in zip(out, recipes, strict=True):
+            own *= recipe.score_variance
+        return out
 
 
 def _by_groups(
@@ -399,6 +417,13 @@ def _by_groups(
             mean[n, inside] = base.scores[inside] + rows @ refit.dual[0]
             var[n, inside] = np.diag(kernel)[inside] - np.einsum("ij,ij->i", rows @ refit.inverse[0], rows)
     return mean, var
+
+
+def _pieces(tile: Array) -> Iterator[Array]:
+    """A tile, a few columns at a time."""
+    width = max(PIECE_BYTES // (tile.itemsize * tile.shape[0]), 1)
+    for start in range(0, tile.shape[1], width):
+        yield np.ascontiguousarray(tile[:, start : start + width])
 
 
 class ClassContrast(NamedTuple):
@@ -438,7 +463,7 @@ class Contrasts:
 
     def of(self, tile: Array) -> ClassContrast:
         """With all samples."""
-        first, second, within = self._sums(tile)
+        first, second, within, _ = self._sums(tile)
         # Without one of the classes nothing is known of a difference.
         known = (first.weight > LEAST_CLASS) & (second.weight > LEAST_CLASS)
         return _contrast(first, second, within, known)
@@ -453,32 +478,40 @@ class Contrasts:
             parts = [self.without(group).of(tile) for group in range(self.n_groups)]
             return ClassContrast(*map(np.stack, zip(*parts, strict=True)))
         relevance, middle = np.empty_like(tile), np.empty_like(tile)
-        first, second, within = self._sums(tile)
-        for own, other, side in ((first, second, self.labels > 0), (second, first, self.labels < 0)):
+        first, second, within, deviations = self._sums(tile)
+        classes = (first, second), (second, first)
+        for (own, other), side, deviation in zip(classes, self._sides, deviations, strict=True):
             lost = self.sample_weight[side, np.newaxis].astype(tile.dtype)
             # What rounding leaves of a class that was taken out is no sample.
             known = (own.weight - lost > LEAST_CLASS) & (other.weight > LEAST_CLASS)
             left = np.where(known, own.weight - lost, 1.0).astype(tile.dtype)
-            deviation = tile[side] - own.mean
             moved = _Class(left, own.mean - lost / left * deviation)
-            found = _contrast(
-                moved, other, within - lost * own.weight.astype(tile.dtype) / left * deviation**2, known
-            )
+            deviation *= deviation
+            deviation *= -lost * own.weight.astype(tile.dtype) / left
+            deviation += within
+            found = _contrast(moved, other, deviation, known)
             relevance[side], middle[side] = found
             if not known.all():
                 middle[side] = np.where(known, middle[side], 0.5 * (own.mean + other.mean))
         return ClassContrast(relevance, middle)
 
-    def _sums(self, tile: Array) -> tuple[_Class, _Class, Array]:
-        """Both classes, and the sum of squares within them."""
-        within, sides = np.zeros(tile.shape[1], dtype=tile.dtype), []
-        for side in (self.labels > 0, self.labels < 0):
+    @cached_property
+    def _sides(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """The samples of both classes."""
+        return np.flatnonzero(self.labels > 0), np.flatnonzero(self.labels < 0)
+
+    def _sums(self, tile: Array) -> tuple[_Class, _Class, Array, list[Array]]:
+        """Both classes, the sum of squares within them, and their deviations from their means."""
+        within, sides, deviations = np.zeros(tile.shape[1], dtype=tile.dtype), [], []
+        for side in self._sides:
             own, weight = tile[side], self.sample_weight[side].astype(tile.dtype)
             total = np.asarray(np.sum(weight))
             mean = weight @ own / np.maximum(total, LEAST_CLASS)
-            within += weight @ (own - mean) ** 2
+            own -= mean
+            within += np.einsum("i,ij,ij->j", weight, own, own)
             sides.append(_Class(total, mean.astype(tile.dtype)))
-        return sides[0], sides[1], within
+            deviations.append(own)
+        return sides[0], sides[1], within, deviations
 
 
 class _Class(NamedTuple):
@@ -490,11 +523,15 @@ def _contrast(first: _Class, second: _Class, within: Array, known: Any) -> Class
     """From weights and means of the two classes, and the squares within them."""
     total = first.weight + second.weight
     # n samples cannot show that less than 1/n of a column's unit variance is within the classes.
-    variance = np.maximum(within / np.maximum(total - 2.0, 1.0), 1.0 / total)
+    variance = within / np.maximum(total - 2.0, 1.0).astype(within.dtype)
+    np.maximum(variance, 1.0 / total, out=variance)
     spread = 1.0 / np.maximum(first.weight, LEAST_CLASS) + 1.0 / np.maximum(second.weight, LEAST_CLASS)
+    variance *= spread
     relevance = first.mean - second.mean
     relevance *= relevance
-    relevance /= variance * spread
+    relevance /= variance
     relevance -= 1.0
     np.maximum(relevance, 0.0, out=relevance)
-    return ClassContrast(np.where(known, relevance, 0.0), 0.5 * (first.mean + second.mean))
+    middle = first.mean + second.mean
+    middle *= 0.5
+    return ClassContrast(relevance if np.all(known) else np.where(known, relevance, 0.0), middle)

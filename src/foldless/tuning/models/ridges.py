@@ -1,20 +1,40 @@
-"""Ridges: Gaussian priors of several widths, by expectation propagation or by message passing."""
+"""Ridges: Gaussian priors of several widths, with scores of left-out samples.
+
+They are fitted by expectation propagation or by message passing (`ridges`); or in the smaller of the two
+dimensions, several classes by Newton's method and two by expectation propagation over their labels
+(`newton_ridges`). The strength is a prior variance of scores: where it is searched for, the decade at which
+left-out labels are predicted best, and the one on either side, between which an average finds its own.
+Nothing here is made of labels but the fit itself: the prior does not depend on class means, and the
+intercepts are wide, so leave-one-out counts no label twice.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 
 from foldless.beliefs import Array
-from foldless.channels import Channel, Multinomial
+from foldless.channels import Channel, Logistic, Multinomial
 from foldless.priors import Gaussian
 from foldless.problem import Outcome, Solution
 from foldless.solvers import EP, GAMP, Stopping
 from foldless.solvers.base import Solver
-from foldless.tuning.models.base import Model, channel_of, of_solution
+from foldless.solvers.coordinates import Coordinates
+from foldless.solvers.label_ep import ridge_ep
+from foldless.solvers.multinomial_ridge import (
+    ROUGH_TOLERANCE,
+    leave_groups_out,
+    leave_one_out,
+    leave_one_out_along_own,
+    leave_one_out_in_sets,
+    multinomial_ridge,
+)
 from foldless.tuning.plan import (
+    ALONG_OWN,
+    IN_SETS,
     PATIENCE,
     RIDGE_MAX_ITER,
     RIDGE_TOLERANCE,
@@ -22,8 +42,9 @@ from foldless.tuning.plan import (
     DensePlan,
     Recipe,
 )
-from foldless.tuning.record import Recorder
-from foldless.tuning.table import Table, assembled, with_prior
+from foldless.tuning.portfolio import Model, Scores, Weights, as_columns, channel_of, of_solution
+from foldless.tuning.record import Recorder, Run
+from foldless.tuning.table import COVARIATE_VARIANCE, INTERCEPT_VARIANCE, Table, assembled, with_prior
 
 # Where ridges have ended, by their recipes.
 States = Mapping[Recipe, Any]
@@ -117,3 +138,100 @@ def searched(
     return [
         (recipes[n], model) for n, model in sorted(found.items()) if model is not None and abs(n - best) <= 1
     ]
+
+
+# ---------------------------------------------------------------------- in the smaller dimension
+
+
+def newton_ridges(table: Table, dense: DensePlan, unit: Array | None, recorder: Recorder) -> list[Model]:
+    """Ridges of the best strengths. A sample of weight 0 is predicted, and otherwise not there."""
+    counted, rows = table.in_units(unit).standardized, table.sample_weight > 0
+    space = Coordinates.of(counted, table.free)
+    weight = table.sample_weight[rows]
+    size = float(weight @ np.sum(space.basis[rows] ** 2, axis=1)) / float(weight.sum())
+    if size == 0:
+        return []
+    kept = np.column_stack([counted.columns(table.kept), np.ones(rows.size)])
+    kept_spread = np.sqrt(np.append(np.full(table.kept.size, COVARIATE_VARIANCE), INTERCEPT_VARIANCE))
+    two, n_free = table.n_classes == 2, space.basis.shape[1]
+    channel: Channel = Logistic() if two else Multinomial(table.n_classes)
+    start: Any = None
+
+    def fitted(recipe: Recipe) -> _Ridge | None:
+        nonlocal start
+        scale = np.append(np.full(n_free, np.sqrt(recipe.score_variance / size)), kept_spread)
+        basis = np.hstack([space.basis, kept]) * scale
+        solve = _two_classes if two else _several_classes
+        ridge, start = solve(table, dense, basis, scale, start)
+        fine = ridge.converged and bool(np.isfinite(ridge.left_out.mean).all())
+        outcome = Outcome.CONVERGED if fine else Outcome.DIVERGED
+        recorder.runs.append(Run("ridge", "fit", dense.solver, outcome, ridge.n_iter, detail=recipe.name))
+        return ridge if fine else None
+
+    def loss(ridge: _Ridge) -> float:
+        return -float(table.sample_weight @ table.log_density(channel.log_proba(*ridge.left_out)))
+
+    def model(recipe: Recipe, ridge: _Ridge) -> Model:
+        def weights() -> Weights:
+            mean, var = space.weights(ridge.mean[:n_free]), np.zeros((table.free.size, table.n_scores))
+            if two:
+                var[table.free] = ridge.var[:n_free]
+            mean[table.kept], var[table.kept] = ridge.mean[n_free:-1], ridge.var[n_free:-1]
+            if unit is not None:
+                mean, var = unit[:, np.newaxis] * mean, unit[:, np.newaxis] ** 2 * var
+            return Weights(mean, var, ridge.mean[-1], ridge.var[-1])
+
+        return Model(recipe.code, recipe.name, channel, ridge.left_out, weights)
+
+    return [model(recipe, ridge) for recipe, ridge in searched(dense.recipes, fitted, loss)]
+
+
+@dataclass(frozen=True, eq=False)
+class _Ridge:
+    """One strength: moments of weights in coordinates of the space, then of those that are always kept."""
+
+    mean: Array  # (coordinates, scores)
+    var: Array
+    left_out: Scores
+    converged: bool
+    n_iter: int = 0
+
+
+def _several_classes(
+    table: Table, dense: DensePlan, basis: Array, scale: Array, start: Array | None
+) -> tuple[_Ridge, Array]:
+    """By Newton's method; the start and what is returned for the next are weights."""
+    rows = table.sample_weight > 0
+    inside = basis[rows], table.indicator[rows], table.sample_weight[rows]
+    begin = None if start is None else start / scale[:, np.newaxis]
+    found = multinomial_ridge(*inside, begin, ROUGH_TOLERANCE)
+    scores, group, lost = basis @ found.weights, table.left_out.group, table.left_out.weight[rows]
+    if group is not None:
+        scores[rows] = leave_groups_out(*inside, group[rows], found)
+    elif dense.left_out == IN_SETS:
+        scores[rows] = leave_one_out_in_sets(*inside, lost, found)
+    elif dense.left_out == ALONG_OWN:
+        scores[rows] = leave_one_out_along_own(*inside, lost, found)
+    else:
+        scores[rows] = leave_one_out(*inside, lost, found)
+    weights = scale[:, np.newaxis] * found.weights
+    return _Ridge(weights, np.zeros_like(weights), Scores(scores, None), found.converged), weights
+
+
+def _two_classes(
+    table: Table, dense: DensePlan, basis: Array, scale: Array, start: tuple[Array, Array] | None
+) -> tuple[_Ridge, tuple[Array, Array]]:
+    """By expectation propagation; the start and what is returned for the next are label sites."""
+    rows = table.sample_weight > 0
+    weight, lost = table.sample_weight[rows], table.left_out.weight[rows]
+    found = ridge_ep(basis[rows], table.labels[rows], weight, lost, Logistic(), start)
+    mean, var = basis @ found.weights, np.square(basis) @ found.weight_var
+    mean[rows], var[rows] = found.left_out_mean, found.left_out_var
+    ridge = _Ridge(
+        as_columns(scale * found.weights),
+        as_columns(scale**2 * found.weight_var),
+        Scores(as_columns(mean), as_columns(var)),
+        found.converged,
+        found.n_iter,
+    )
+    return ridge, found.sites

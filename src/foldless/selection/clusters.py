@@ -1,0 +1,438 @@
+"""Clusters: columns so correlated that their weights can only be judged together, at their joint cavity.
+
+Correlated columns share what probability there is, and marginals of single weights divide it as though they
+were apart. Of what labels and all other weights say of a few weights together, the probability of each is
+read off their configurations here, and that of groups is drawn (`selection.groups`); nothing is fitted again.
+
+**Which columns.** Seeds are the columns that data speak for; a cluster is a seed with the columns correlated
+with it, and clusters that meet are one. Only seeds are compared with all columns, O(M N seeds).
+
+**Which of them are in.** Of the weights of a cluster, labels and all other weights say exp(-½ wᵀ P w + hᵀ w)
+(`sites.joint_cavities`). Under independent priors (1 - π_j) δ(w_j) + π_j N(w_j; m_j, v_j), the configuration
+that has the weights S in and the others zero is a Gaussian with covariance Q and mean μ (zero outside S), and
+its odds against none being in follow weight by weight. With what S leaves of a further weight j, the
+precision e and the shift c,
+
+    u = unit vector of j - Q P_j,    e = uᵀ P_j,    c = h_j - P_jᵀ μ,    t = 1 + v_j e,
+    log odds(S + j) - log odds(S) = log π_j/(1 - π_j) + ½ (v_j c² + 2 m_j c - m_j² e)/t - ½ log t,
+    μ(S + j) = μ + u (v_j c + m_j)/t,    Q(S + j) = Q + u uᵀ v_j/t.
+
+So configurations are visited by size, each level being the children of the last. A level of moderate size is
+visited as a whole; of larger ones only the most probable configurations have children. Of duplicates e is a
+small difference: where labels are 1e8 times as precise as the slab, probabilities have three digits left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations
+from math import comb
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foldless.beliefs import Array
+from foldless.operators import Operator
+from foldless.priors import Blocks, OverBackground, Prior, Ridged, RowSparse, SpikeAndSlab
+from foldless.problem import Problem
+from foldless.solvers.gaussian_layer import JointCavity, Positions, Sites, Tiles
+from foldless.solvers.sites import joint_cavities
+
+Members = NDArray[np.bool_]  # (configurations, weights)
+
+# Features whose joint posterior is drawn from; what others have is hardly probable, feature by feature.
+MOST_CANDIDATES = 256
+# Columns that share a quarter of their variance belong together.
+LEAST_CORRELATION = 0.5
+# A seed is a column that data have made at least so many times as probable as it was before, or more probable
+# than not. Even t equal columns, of which one is in, are seeds: 1/t each, unless the prior expects t of them.
+LEAST_GAIN = 2.0
+# A cluster that is expected to hold fewer features than this has little to be judged.
+LEAST_MASS = 0.5
+# More columns than this in one cluster cannot be told apart by anyone, nor their configurations be visited.
+LARGEST_CLUSTER = 24
+# So many seeds are compared with all columns, at the most.
+MOST_SEEDS = 400
+# Levels of up to this many configurations are visited as a whole: all of 14 weights, all triples of 30.
+LARGEST_WHOLE_LEVEL = 5000
+# Of larger ones, so many configurations of the level before have children.
+MOST_PARENTS = 500
+# Levels end when one has less than this share of the probability, but not before this size: two weights of
+# opposite sign on nearly equal columns are improbable alone and certain together.
+NEGLIGIBLE = 1e-4
+LEAST_SIZE = 2
+# Members are written as bits of an integer.
+MOST_WEIGHTS = 62
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """What is known together of the features that are most likely in, the most probable first."""
+
+    columns: Positions
+    inclusion: Array  # of each alone
+    prior_inclusion: Array
+    slab_mean: Array
+    slab_var: Array
+    precision: Array  # (scores, candidates, candidates): P, of the effects beyond a background
+    shift: Array  # (scores, candidates): h
+    correlation: Array  # absolute, between candidates
+
+
+def joint_candidates(
+    problem: Problem, sites: Sites, inclusion: Array, tiles: Tiles | None = None
+) -> Candidates:
+    """From the sites of a solution, inclusion probabilities of all weights, and tiles a solver has left."""
+    priors, spiked = spikes_and_slabs(problem.prior, inclusion.size)
+    order = np.argsort(np.where(spiked, -inclusion, 1.0), kind="stable")
+    columns = order[: min(MOST_CANDIDATES, int(spiked.sum()))]
+    own, tiles, said = priors.at(columns), tiles or Tiles(problem.operator), []
+    stacked = SpikesAndSlabs(*(values[np.newaxis] for values in own))
+    for of_score in sites.of_scores():
+        cavities = joint_cavities(tiles, of_score, problem.sample_weight, [columns])
+        said.append(said_beyond(cavities, stacked))
+    precision, shift = map(np.concatenate, zip(*said, strict=True))
+    correlation = np.abs(correlations_within(problem.operator, problem.label_weight, columns))
+    of_priors = own.inclusion, own.slab_mean, own.slab_var
+    return Candidates(columns, inclusion[columns], *of_priors, precision, shift, correlation)
+
+
+def refined_inclusion(
+    problem: Problem, sites: Sites, inclusion: Array, tiles: Tiles | None = None
+) -> tuple[Array, float]:
+    """Inclusion probabilities with those of correlated columns from their joint posterior.
+
+    EP divides what is probable among the columns of a cluster as though they were apart. The second number
+    is the largest share of a cluster's configurations that is estimated not to have been visited.
+    """
+    tiles, n_weights = tiles or Tiles(problem.operator), problem.operator.shape[1]
+    priors, spiked = spikes_and_slabs(problem.prior, n_weights)
+    inclusion = np.array(inclusion, dtype=np.float64)
+    clusters = correlated_clusters(tiles, problem.label_weight, inclusion, priors.inclusion, spiked)
+    if not clusters:
+        return inclusion, 0.0
+    cavities = joint_cavities(tiles, sites, problem.sample_weight, clusters)
+    every = all_configurations(cavities, [priors.at(columns) for columns in clusters])
+    for columns, found in zip(clusters, every, strict=True):
+        inclusion[columns] = found.inclusion
+    return inclusion, max(found.neglected for found in every)
+
+
+def correlated_clusters(
+    tiles: Tiles,
+    row_weight: Array,
+    inclusion: Array,
+    prior_inclusion: Array,
+    eligible: NDArray[np.bool_],
+) -> tuple[Positions, ...]:
+    """Disjoint clusters of eligible columns, each in ascending order.
+
+    `inclusion` is what is believed of columns after the data, `prior_inclusion` before. A seed without
+    correlated columns is a cluster of one. Of too many correlated columns the most probable are taken, and in
+    all, one cluster apart, no more than there are samples: not more weights than that can be told from zero.
+    """
+    gained = inclusion >= np.minimum(LEAST_GAIN * prior_inclusion, 0.5)
+    # Every cluster that is worth it has a member like that.
+    gained &= inclusion >= LEAST_MASS / LARGEST_CLUSTER
+    seeds = np.flatnonzero(eligible & gained)
+    seeds = seeds[np.argsort(-inclusion[seeds], kind="stable")][:MOST_SEEDS]
+    cluster_of, n_clusters = np.full(inclusion.size, -1), 0
+    room = max(tiles.shape[0], LARGEST_CLUSTER)
+
+    def together(column: np.intp) -> Positions:
+        """A column with all of its cluster."""
+        own = cluster_of[column]
+        return np.array([column]) if own < 0 else np.flatnonzero(cluster_of == own)
+
+    for seed, row in zip(seeds, np.abs(correlations(tiles, row_weight, seeds)), strict=True):
+        related = np.flatnonzero((row >= LEAST_CORRELATION) & eligible)
+        related = related[np.lexsort((-row[related], -inclusion[related]))]
+        members = together(seed)
+        size = members.size
+        for column in related:
+            if members.size == LARGEST_CLUSTER:
+                break
+            joining = members[:0] if column in members else together(column)
+            if members.size + joining.size <= LARGEST_CLUSTER:
+                members = np.concatenate([members, joining])
+        is_new = cluster_of[members] < 0
+        met_others = not is_new[size:].all()
+        worth_it = size > 1 or met_others or np.sum(inclusion[members]) >= LEAST_MASS
+        n_new = int(np.count_nonzero(is_new))
+        if worth_it and n_new <= room:
+            room -= n_new
+            if cluster_of[seed] < 0:
+                cluster_of[seed], n_clusters = n_clusters, n_clusters + 1
+            cluster_of[members] = cluster_of[seed]
+    return tuple(np.flatnonzero(cluster_of == k) for k in np.unique(cluster_of[cluster_of >= 0]))
+
+
+def correlations(tiles: Tiles, row_weight: Array, columns: Positions) -> Array:
+    """Correlations of some columns with all, (columns, N), rows counted by their weight."""
+    share = row_weight / np.sum(row_weight)
+    values = tiles.operator.columns(columns)
+    values -= share @ values
+    values *= share[:, np.newaxis]
+    n_weights = tiles.shape[1]
+    covariance = np.zeros((columns.size, n_weights))
+    _, variance = tiles.operator.column_moments(row_weight)
+    for part, tile in tiles:
+        if tiles.by_columns:
+            covariance[:, part] = values.T @ tile
+        else:
+            covariance += values[part].T @ tile
+    size = np.sqrt(np.multiply.outer(variance[columns], variance))
+    return np.divide(covariance, size, out=np.zeros_like(covariance), where=size > 0)
+
+
+def correlations_within(operator: Operator, row_weight: Array, columns: Positions) -> Array:
+    """Correlations of some columns with each other; a column that does not vary is correlated with none."""
+    share = row_weight / np.sum(row_weight)
+    values = operator.columns(columns)
+    values = np.sqrt(share)[:, np.newaxis] * (values - share @ values)
+    size = np.linalg.norm(values, axis=0)
+    values = np.divide(values, size, out=np.zeros_like(values), where=size > 0)
+    found = np.clip(values.T @ values, -1.0, 1.0)
+    np.fill_diagonal(found, 1.0)
+    return found
+
+
+class SpikesAndSlabs(NamedTuple):
+    """Priors of weights: [(1 - inclusion) δ(w) + inclusion N(w; slab_mean, slab_var)] exp(-½ ridge w²).
+
+    Over a background, w is the part beyond it.
+    """
+
+    inclusion: Array
+    slab_mean: Array
+    slab_var: Array
+    ridge: Array
+    background: Array
+
+    def at(self, columns: Positions) -> SpikesAndSlabs:
+        return SpikesAndSlabs(*(values[columns] for values in self))
+
+
+def spikes_and_slabs(prior: Prior, n_weights: int) -> tuple[SpikesAndSlabs, NDArray[np.bool_]]:
+    """The priors of all weights in this form, and which weights have it; the others are NaN.
+
+    Of a slab that is not Gaussian, the mean and variance are taken.
+    """
+    found = SpikesAndSlabs(*(np.full(n_weights, np.nan) for _ in SpikesAndSlabs._fields))
+    _fill(found, prior, np.arange(n_weights))
+    return found, np.isfinite(found.inclusion)
+
+
+def _fill(found: SpikesAndSlabs, prior: Prior, columns: Positions) -> None:
+    if isinstance(prior, Blocks):
+        _fill(found, prior.base, columns)
+        for others, other in prior.others:
+            _fill(found, other, columns[others])
+        return
+    ridge: Any = 0.0
+    background: Any = 0.0
+    if isinstance(prior, Ridged):
+        ridge, prior = np.broadcast_to(prior.precision, found.ridge.shape)[columns], prior.base
+    elif isinstance(prior, OverBackground):
+        background, prior = np.broadcast_to(prior.variance, found.ridge.shape)[columns], prior.base
+    if isinstance(prior, SpikeAndSlab | RowSparse):
+        found.inclusion[columns] = prior.inclusion
+        found.slab_mean[columns], found.slab_var[columns] = prior.slab.moments()
+        found.ridge[columns], found.background[columns] = ridge, background
+    else:
+        found.inclusion[columns] = np.nan
+
+
+@dataclass(frozen=True, eq=False)
+class Configurations:
+    """Configurations, the smallest first, of the weights of a cluster."""
+
+    members: Members
+    probability: Array
+    neglected: float  # an estimate of the share that was not visited
+
+    @property
+    def inclusion(self) -> Array:
+        """P(a weight is in), for every weight."""
+        return np.asarray(self.probability @ self.members)
+
+    @property
+    def nothing(self) -> float:
+        """P(no weight is in)."""
+        return float(self.probability[0])
+
+
+def all_configurations(
+    cavities: Sequence[JointCavity], priors: Sequence[SpikesAndSlabs], negligible: float = NEGLIGIBLE
+) -> list[Configurations]:
+    """The configurations of clusters that matter, with their probabilities.
+
+    Clusters of one size are visited together, which is faster.
+    """
+    found: list[Configurations] = [None] * len(cavities)  # type: ignore[list-item]
+    sizes = np.array([cavity.shift.size for cavity in cavities])
+    for size in np.unique(sizes):
+        if size > MOST_WEIGHTS:
+            raise ValueError(f"a cluster may have at most {MOST_WEIGHTS} weights; got {size}. Divide it.")
+        # Of a large cluster, which configurations are visited is its own affair.
+        largest_level = comb(size, size // 2)
+        together = max(LARGEST_WHOLE_LEVEL // largest_level, 1)
+        same = np.flatnonzero(sizes == size)
+        for start in range(0, same.size, together):
+            group = same[start : start + together]
+            visits = _visit([cavities[k] for k in group], [priors[k] for k in group], negligible)
+            for k, visit in zip(group, visits, strict=True):
+                found[k] = visit
+    return found
+
+
+def _visit(
+    cavities: list[JointCavity], priors: list[SpikesAndSlabs], negligible: float
+) -> list[Configurations]:
+    """Clusters of one size; all arrays have the cluster as their first axis."""
+    prior = SpikesAndSlabs(*map(np.stack, zip(*priors, strict=True)))
+    precision, shift = said_beyond(cavities, prior)
+    n_weights = shift.shape[1]
+    log_prior_odds = np.log(prior.inclusion) - np.log1p(-prior.inclusion)
+    visited = [_Visited.nothing(*shift.shape)]
+    log_total, log_missed, whole = np.zeros(len(cavities)), np.full(len(cavities), -np.inf), True
+    for size in range(1, n_weights + 1):
+        parents, log_unasked = visited[-1], np.array(-np.inf)
+        whole = whole and comb(n_weights, size) <= LARGEST_WHOLE_LEVEL
+        if whole:
+            members, parent, added = _whole_level(n_weights, size)
+        else:
+            order = np.argsort(-parents.log_odds[0], kind="stable")
+            if order.size > MOST_PARENTS:
+                log_unasked = _log_sum(parents.log_odds[:, order[MOST_PARENTS:]])
+            parents = parents.only(order[:MOST_PARENTS])
+            members, parent, added = _children(parents.members)
+        covariances = parents.covariances()
+        explained = precision[:, np.newaxis] @ covariances  # rows P_j'Q
+        direction = -explained[:, parent, added]
+        direction[:, np.arange(added.size), added] += 1.0
+        # Rounding may leave less than nothing of a duplicate.
+        left_precision = np.maximum(np.sum(direction * precision[:, added], axis=2), 0.0)
+        left_shift = (shift[:, np.newaxis] - parents.means @ precision)[:, parent, added]
+        mean, var = prior.slab_mean[:, added], prior.slab_var[:, added]
+        total = 1.0 + var * left_precision
+        square = var * left_shift**2 + 2.0 * mean * left_shift - mean**2 * left_precision
+        log_gain = 0.5 * (square / total - np.log(total))
+        added_mean = (var * left_shift + mean) / total
+        level = _Visited(
+            members=members,
+            log_odds=parents.log_odds[:, parent] + log_prior_odds[:, added] + log_gain,
+            means=parents.means[:, parent] + direction * added_mean[:, :, np.newaxis],
+            direction=direction,
+            gain=var / total,
+            parent=parent,
+            parent_covariances=covariances,
+        )
+        visited.append(level)
+        log_found = _log_sum(level.log_odds)
+        log_total = np.logaddexp(log_total, log_found)
+        # Configurations that were not asked are taken to have children for their share like the others.
+        log_ratio = log_found - _log_sum(parents.log_odds)
+        log_missed = np.logaddexp(log_missed, log_unasked + log_ratio)
+        if LEAST_SIZE <= size < n_weights and np.all(np.exp(log_found - log_total) < negligible):
+            # The next level would be to this one as this is to the last, at the most.
+            log_missed = np.logaddexp(log_missed, log_found + np.minimum(log_ratio, 0.0))
+            break
+    probabilities = [np.exp(level.log_odds - log_total[:, np.newaxis]) for level in visited]
+    neglected = np.exp(log_missed - np.logaddexp(log_total, log_missed))
+    members = np.concatenate([level.members for level in visited])
+    found = np.hstack(probabilities), neglected.tolist()
+    return [Configurations(members, *own) for own in zip(*found, strict=True)]
+
+
+class _Visited(NamedTuple):
+    """A level with log odds and moments. A covariance is that of the parent, plus gain · u uᵀ."""
+
+    members: Members  # the same in all clusters
+    log_odds: Array
+    means: Array
+    direction: Array  # u, one for each configuration
+    gain: Array
+    parent: Positions
+    parent_covariances: Array
+
+    @classmethod
+    def nothing(cls, n_clusters: int, n_weights: int) -> _Visited:
+        """The configuration without any weight."""
+        return cls(
+            members=np.zeros((1, n_weights), dtype=bool),
+            log_odds=np.zeros((n_clusters, 1)),
+            means=np.zeros((n_clusters, 1, n_weights)),
+            direction=np.zeros((n_clusters, 1, n_weights)),
+            gain=np.zeros((n_clusters, 1)),
+            parent=np.zeros(1, dtype=np.intp),
+            parent_covariances=np.zeros((n_clusters, 1, n_weights, n_weights)),
+        )
+
+    def only(self, which: Positions) -> _Visited:
+        """Some of the configurations."""
+        names = ("log_odds", "means", "direction", "gain")
+        of_clusters = {name: getattr(self, name)[:, which] for name in names}
+        return self._replace(members=self.members[which], parent=self.parent[which], **of_clusters)
+
+    def covariances(self) -> Array:
+        """(clusters, configurations, weights, weights)."""
+        scaled = self.gain[:, :, np.newaxis] * self.direction
+        found = self.direction[..., np.newaxis] * scaled[:, :, np.newaxis, :]
+        found += self.parent_covariances[:, self.parent]
+        return found
+
+
+@lru_cache(maxsize=256)
+def _whole_level(n_weights: int, size: int) -> tuple[Members, Positions, Positions]:
+    """All configurations of a size in lexical order; each one's parent, without its last weight, and that."""
+    place = {parent: k for k, parent in enumerate(combinations(range(n_weights), size - 1))}
+    found = list(combinations(range(n_weights), size))
+    members = np.zeros((len(found), n_weights), dtype=bool)
+    np.put_along_axis(members, np.array(found), True, axis=1)
+    return members, np.array([place[each[:-1]] for each in found]), np.array(found)[:, -1]
+
+
+def _children(parents: Members) -> tuple[Members, Positions, Positions]:
+    """All configurations with one weight more than a parent, once each; a parent, and the weight added."""
+    parent, added = np.nonzero(~parents)
+    members = parents[parent]
+    members[np.arange(added.size), added] = True
+    _, first = np.unique(members @ (1 << np.arange(parents.shape[1])), return_index=True)
+    return members[first], parent[first], added[first]
+
+
+def said_beyond(cavities: list[JointCavity], prior: SpikesAndSlabs) -> tuple[Array, Array]:
+    """What is said of effects: precisions, with ridges, and shifts.
+
+    Without directions of negative precision: there nothing is known.
+
+    Sites of others that have negative precision and are correlated with these weights can leave such
+    directions, and so does rounding, of duplicates. Of the part b of weights b + g over a background with
+    variances S, labels say (P⁻¹ + S)⁻¹ = (I + P S)⁻¹ P, with the shift (I + P S)⁻¹ h.
+    """
+    precision = np.stack([cavity.precision for cavity in cavities])
+    shift = np.stack([cavity.shift for cavity in cavities])
+    n_weights = shift.shape[1]
+    precision[:, np.arange(n_weights), np.arange(n_weights)] += prior.ridge
+    eigenvalues, vectors = np.linalg.eigh(precision)
+    for k in np.flatnonzero(eigenvalues[:, 0] < 0):
+        known = vectors[k][:, eigenvalues[k] > 0]
+        precision[k] = (known * eigenvalues[k][eigenvalues[k] > 0]) @ known.T
+        shift[k] = known @ (shift[k] @ known)
+    if prior.background.any():
+        # (I + P S)⁻¹ is to the left of both.
+        through = np.eye(n_weights) + precision * prior.background[:, np.newaxis]
+        shift = np.linalg.solve(through, shift[:, :, np.newaxis])[:, :, 0]
+        precision = np.linalg.solve(through, precision)
+        precision = 0.5 * (precision + precision.transpose(0, 2, 1))
+    return precision, shift
+
+
+def _log_sum(log_values: Array) -> Array:
+    """log Σ exp over the last axis."""
+    largest = np.max(log_values, axis=-1)
+    return np.asarray(largest + np.log(np.sum(np.exp(log_values - largest[..., np.newaxis]), axis=-1)))

@@ -1,0 +1,121 @@
+"""Small files that claim much, or that show another file's bytes, are refused before anything is read."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from foldless.io.matrix import read_labels
+from foldless.io.npz import read_npz
+from foldless.io.table import BadTable, OverBudget, Reading, Roles
+
+BUDGET = 20e9  # more than any of these would need
+
+
+def test_columns_of_a_sparse_matrix_are_no_more_than_its_file_can_mean(tmp_path: Path):
+    path = tmp_path / "wide.npz"
+    sp.save_npz(path, sp.csr_matrix(([1.0], ([0], [5])), shape=(3, 10**8)))
+    with pytest.raises(BadTable, match=r"100000000 columns, 6\.0 GB, in a file of"):
+        read_npz(path, Roles(), Reading(), budget=BUDGET)
+    sp.save_npz(path, sp.csr_matrix(([1.0], ([0], [5])), shape=(3, 10**6)))
+    assert read_npz(path, Roles(), Reading(), budget=BUDGET).X.shape == (3, 10**6)
+
+
+def test_labels_of_objects_are_refused_without_advice_to_unpickle(tmp_path: Path):
+    path = tmp_path / "labels.npy"
+    np.save(path, np.array(["a", "b"], dtype=object), allow_pickle=True)
+    with pytest.raises(BadTable, match="holds Python objects, which are not read") as raised:
+        read_labels(path, None, 2)
+    assert "allow_pickle" not in str(raised.value)
+    np.save(path, np.array(["a", "b"]))
+    assert read_labels(path, None, 2).tolist() == ["a", "b"]
+
+
+def test_a_long_label_is_not_unpacked_in_every_row(tmp_path: Path):
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    from foldless.io.parquet import read_parquet
+
+    path = tmp_path / "t.parquet"
+    labels = pa.DictionaryArray.from_arrays(pa.array([0, 1] * 200, pa.int32()), ["a" * 10**6, "b"])
+    pq.write_table(pa.table({"class": labels, "x": np.arange(400.0)}), path)
+    with pytest.raises(BadTable, match="'class' has a text of 1000000 bytes"):
+        read_parquet(path, Roles(target="class"), Reading(), budget=BUDGET)
+    for values in (["ill", "well"], [1, 0], ["é" * 3000, "b"]):
+        pq.write_table(pa.table({"class": values * 200, "x": np.arange(400.0)}), path)
+        table = read_parquet(path, Roles(target="class"), Reading(), budget=BUDGET)
+        assert table.target.tolist() == values * 200
+
+
+def test_a_chunk_of_zarr_must_fit(tmp_path: Path):
+    zarr = pytest.importorskip("zarr")
+    from foldless.io.zarr import ZarrRows
+
+    path = tmp_path / "x.zarr"
+    zarr.open(str(path), mode="w", shape=(20, 10**10), chunks=(20, 10**10), dtype="f8")
+    with pytest.raises((BadTable, OverBudget), match="chunks of 20 x 10000000000 numbers"):
+        ZarrRows(path, Roles())
+
+
+@pytest.fixture
+def annotated(tmp_path: Path) -> Path:
+    anndata = pytest.importorskip("anndata")
+    import pandas as pd
+
+    path = tmp_path / "t.h5ad"
+    obs = pd.DataFrame({"state": ["a", "b"] * 4}, index=[f"s{i}" for i in range(8)])
+    anndata.AnnData(np.arange(24.0).reshape(8, 3), obs, uns={"note": ["x"] * 9}).write_h5ad(path)
+    return path
+
+
+def external_link(file, secret):
+    import h5py
+
+    file["X"] = h5py.ExternalLink(str(secret), "/data")
+
+
+def external_storage(file, secret):
+    file.create_dataset("X", (8, 3), dtype="f8", external=[(str(secret), 0, 192)])
+
+
+def virtual(file, secret):
+    import h5py
+
+    layout = h5py.VirtualLayout((8, 3), "f8")
+    layout[:] = h5py.VirtualSource(str(secret), "/data", (8, 3))
+    file.create_virtual_dataset("X", layout)
+
+
+@pytest.mark.parametrize("leave", [external_link, external_storage, virtual])
+@pytest.mark.parametrize("whole", [True, False])
+def test_an_h5ad_shows_no_other_file(annotated, tmp_path, leave, whole):
+    h5py = pytest.importorskip("h5py")
+    from foldless.io.h5ad import H5adRows, read_h5ad
+
+    read = partial(read_h5ad, reading=Reading(), budget=BUDGET) if whole else H5adRows
+    secret = tmp_path / "secret.h5"
+    with h5py.File(secret, "w") as file:
+        file["data"] = np.ones((8, 3))
+    with h5py.File(annotated, "a") as file:
+        del file["X"]
+        leave(file, secret)
+    with pytest.raises(BadTable, match="'X' lies in another file"):
+        read(annotated, Roles(target="state"))
+
+
+def test_notes_of_an_h5ad_are_not_read(annotated):
+    h5py = pytest.importorskip("h5py")
+    from foldless.io.h5ad import read_h5ad
+
+    with h5py.File(annotated, "a") as file:
+        # Of 1e8 empty texts, a few kilobytes here, and three gigabytes if they were read.
+        file["uns"].create_dataset(
+            "many", (10**8,), dtype=h5py.string_dtype(), chunks=(10**6,), compression="gzip"
+        )
+    table = read_h5ad(annotated, Roles(target="state"), Reading(), budget=1e6)
+    assert table.X.shape == (8, 3)
+    assert table.target.tolist() == ["a", "b"] * 4
