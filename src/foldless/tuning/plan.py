@@ -430,8 +430,8 @@ class _Planning:
             return 0
         self._because(
             "left-out-answers",
-            "Message passing is settled again without each sample, with parameters as they are: that is its "
-            "leave-one-out.",
+            "A blend with class means is settled again without each sample, with parameters as they are: "
+            "that is its leave-one-out.",
         )
         return most
 

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
-from scipy.special import log_softmax, logit, softmax
+from scipy.special import log_softmax, softmax
 
 from foldless.beliefs import Array
 from foldless.channels import Channel, FlippedLabels, Logistic, Multinomial
@@ -454,19 +454,17 @@ def jackknifed(weights: Array, log_density: Array, left_out: LeftOut, prior: Arr
     are found again without each.
 
     What is lost is more than the sample's own density: it was among the others when each of them was left
-    out, and to predict m from k is to predict k from m. With dual weights of slope 1 - p, sample m had a part
-    of  Σ_k (1 - p_k) K_km (1 - p_m) = (1 - p_m) z_m  in the log densities of the others, for its score
-    z = logit p - logit guess beside class frequencies, its `guess`. The derivative of  log p + (1 - p) z  is
-    2 - p z times that of log p alone: twice the density where little is learnt, once where p is large.
+    out, and to predict m from k is to predict k from m. Where nothing is learnt, with slopes 1 - p of log
+    densities like those of class frequencies, the `guess`, that is as much again. Both ends of a pair have
+    such a slope, so that it is the square of their mean share otherwise.
     """
     weight, group = left_out.weight, left_out.group
-    own = np.clip(weights @ np.exp(log_density), TOLERANCE, 1.0 - TOLERANCE)
-    times = 2.0 - np.clip(own * (logit(own) - logit(np.minimum(guess, 1.0 - TOLERANCE))), 0.0, 1.0)
+    slopes = weight @ (1.0 - weights @ np.exp(log_density)), weight @ (1.0 - guess)
+    times = 1.0 + min(float(slopes[0] / max(slopes[1], LEAST_VARIANCE)), 1.0) ** 2
     if group is not None:
         every = np.arange(int(group.max()) + 1)[:, np.newaxis]
         without = [stacking_weights(log_density[:, rest], weight[rest], prior) for rest in group != every]
-        times = np.bincount(group, times) / np.bincount(group)
-        steps = np.log(np.array(without) / weights) * times[:, np.newaxis]
+        steps = times * np.log(np.array(without) / weights)
         return np.asarray(softmax(np.log(weights) + steps, axis=1)[group].T)
     density = np.exp(log_density - log_density.max(axis=0))
     share = weights[:, np.newaxis] * density / (weights @ density)
