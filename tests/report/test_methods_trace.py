@@ -19,8 +19,10 @@ from sklearn.metrics.pairwise import rbf_kernel
 from foldless.references import references
 from foldless.report.methods import methods
 from foldless.report.subject import Subject
+from foldless.selection.groups import JointPosterior
 from foldless.solvers.ep import EPState
 from foldless.solvers.gamp import GAMPState
+from foldless.tuning.plan import LARGEST_P_VALUE_OF_GROUPS
 from report.fits import CASES, Case
 from report.trace import Ran, Trace, traced, values_of
 
@@ -147,6 +149,15 @@ def reason(fitted: Fitted, code: str) -> bool:
 
 def groups_left_out(fitted: Fitted) -> bool:
     return fitted.trace.count("groups left out") > 0
+
+
+def groups_of_several(fitted: Fitted) -> int:
+    """What the joint posterior that was made has, if left-out labels show that there is something."""
+    made = fitted.trace.of("joint posterior")
+    if not made or fitted.model.p_value_ > LARGEST_P_VALUE_OF_GROUPS:
+        return 0
+    singles = [group for group in fitted.model.groups_ if group.columns.size == 1]
+    return len(JointPosterior.of(made[-1][2]).groups(1.0 - fitted.model.fdr, singles))
 
 
 def dense_fits(trace: Trace) -> tuple[int, int]:
@@ -350,7 +361,7 @@ CHECKS: dict[str, Any] = {
     "average at": lambda f, v: v == average_at(f),
     "selected": lambda f, v: v == f.model.get_support().sum() - len(f.claimed("kept")),
     "kept": lambda f, v: v == len(f.model.always_keep),
-    "credible sets": lambda f, v: v == len(f.trace.of("credible sets")[-1][2].sets),
+    "groups": lambda f, v: v == groups_of_several(f),
     "left out": lambda f, v: (v == "groups") == groups_left_out(f),
     "left out by": lambda f, v: (
         (v == "approximation")
@@ -404,8 +415,8 @@ def must_be_said(fitted: Fitted) -> list[tuple[str, Any]]:
         found.append(("folds", folds(fitted)))
     if trace.count("Whitening.fit"):
         found.append(("whitened", fitted.model.whiten))
-    if trace.of("credible sets") and trace.of("credible sets")[-1][2].sets:
-        found.append(("credible sets", len(trace.of("credible sets")[-1][2].sets)))
+    if groups_of_several(fitted):
+        found.append(("groups", groups_of_several(fitted)))
     if n_points(fitted) > 1:
         found.append(("against the rest", n_points(fitted)))
     if trace.count("result") and not trace.count("Whitening.fit") and priors(fitted) != {"Pruned"}:

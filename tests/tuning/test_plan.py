@@ -311,7 +311,8 @@ def test_what_follows_from_the_path(name: str) -> None:
     wide = found.path == "exact" and given.n_features > given.total_weight
     background = BACKGROUND_OF_WORDS.score_variance if of_words else BACKGROUND_SCORE_VARIANCE * wide
     assert sparse.background == background
-    assert sparse.credible_sets == (found.path == "exact" and not many and not of_words)
+    of_few = many and sparse.candidates > 0
+    assert sparse.groups == (found.path == "exact" and not of_words and not of_few)
     # With more samples than features there is one start.
     assert sparse.judged_by_left_out == (found.path == "diagonal" and many and len(sparse.starts) > 1)
     if found.because("few-columns"):

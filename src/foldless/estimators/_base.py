@@ -46,10 +46,7 @@ from foldless.tuning.table import Layout, Table
 if TYPE_CHECKING:
     import pandas as pd
 
-TWO_CLASSES_ONLY = {
-    "mislabel_probability_": "probabilities of wrong labels are",
-    "credible_sets_": "credible sets are",
-}
+TWO_CLASSES_ONLY = {"mislabel_probability_": "probabilities of wrong labels are"}
 # Entries of a table times its scores, above which left-out losses are compared instead of permutations made.
 MOST_PERMUTED = 1e7
 

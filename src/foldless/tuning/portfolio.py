@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
-from scipy.special import log_softmax
+from scipy.special import log_softmax, logit, softmax
 
 from foldless.beliefs import Array
 from foldless.channels import Channel, FlippedLabels, Logistic, Multinomial
@@ -44,8 +44,11 @@ LEAST_VARIANCE = 1e-6
 # Models of less weight than this add nothing to the others.
 LEAST_WEIGHT = 0.01
 # What the models have in common counts like this many further samples, which all predict alike: with few
-# samples, the best of many models is best by chance.
+# samples, the best of many models is best by chance. Models have equal shares of them, certainties of a model
+# equal shares of its own.
 PSEUDO_SAMPLES = 3.0
+# Without a sample stacking is not left with less than this share of its curvature along what it predicts.
+LEAST_STAYS = 0.25
 # Newton's method takes a dozen steps, until nothing is left to gain in log likelihood.
 MAX_ITER = 100
 TOLERANCE = 1e-10
@@ -262,8 +265,11 @@ def stacked(models: Sequence[Model], table: Table) -> Portfolio:
     tried = [(m, k) for m in models for k in (CERTAINTIES if m.left_out.var is not None else (0.0,))]
     log_proba = _tempered(tried)
     density = table.log_density(log_proba)
-    weights = stacking_weights(density, table.sample_weight)
-    without = jackknifed(weights, density, table.left_out)
+    of_model = {m.name: [n for n, (other, _) in enumerate(tried) if other is m] for m in models}
+    prior = np.array([PSEUDO_SAMPLES / (len(models) * len(of_model[m.name])) for m, _ in tried])
+    weights = stacking_weights(density, table.sample_weight, prior)
+    guess = (table.class_weight / table.class_weight.sum())[table.codes]
+    without = jackknifed(weights, density, table.left_out, prior, guess)
     weights, without = _of_some_account(weights), _of_some_account(without)
     kept = np.flatnonzero(weights)
     kept_weights = weights[kept]
@@ -290,7 +296,6 @@ def stacked(models: Sequence[Model], table: Table) -> Portfolio:
         parts.append(Part(model.code, float(weight), model.channel, certainty, own, spread, k * of_all))
 
     losses = -(density @ table.share)
-    of_model = {m.name: [n for n, (other, _) in enumerate(tried) if other is m] for m in models}
     share = dict.fromkeys(of_model, 0.0)
     for n, weight in zip(kept, kept_weights, strict=True):
         share[tried[n][0].name] += float(weight)
@@ -402,10 +407,10 @@ def _dense_lead(tried: Sequence[tuple[Model, float]], density: Array, table: Tab
     return mean / max(standard_error, float(np.finfo(float).tiny))
 
 
-def stacking_weights(log_density: Array, sample_weight: Array) -> Array:
+def stacking_weights(log_density: Array, sample_weight: Array, prior: Array) -> Array:
     """Mixture weights w that maximise  Σ_m weight_m log Σ_c w_c p_c(m)  and a Dirichlet log prior.
 
-    log_density is (models, samples): log p_c(m), of left-out labels. With α_c log w_c of the prior and
+    log_density is (models, samples): log p_c(m), of left-out labels. With α_c log w_c of the prior, and
     T = Σ weight + Σ α,
 
         Σ_m weight_m log Σ_c w_c p_c(m) + Σ_c α_c log w_c - T Σ_c w_c
@@ -414,10 +419,8 @@ def stacking_weights(log_density: Array, sample_weight: Array) -> Array:
     prior keeps. It is concave, and Newton's method climbs it from equal weights, the same every time. EM
     would crawl: models that predict nearly alike are what there is to weigh.
     """
-    n_models = log_density.shape[0]
-    prior = np.full(n_models, PSEUDO_SAMPLES / n_models)
     density = np.exp(log_density - log_density.max(axis=0))
-    total = float(sample_weight.sum()) + PSEUDO_SAMPLES
+    total = float(sample_weight.sum() + prior.sum())
 
     def loss(weights: Array) -> float:
         likelihood = float(sample_weight @ np.log(weights @ density))
@@ -433,36 +436,45 @@ def stacking_weights(log_density: Array, sample_weight: Array) -> Array:
         shrinks = step < 0
         return LARGEST_SHARE * float(np.min(-weights[shrinks] / step[shrinks], initial=np.inf))
 
-    start = np.full(n_models, 1.0 / n_models)
+    start = np.full(prior.size, 1.0 / prior.size)
     found = damped_newton(loss, expand, start, tolerance=TOLERANCE, max_iter=MAX_ITER, room=room)
     return np.asarray(found.at / found.at.sum())
 
 
-def jackknifed(weights: Array, log_density: Array, left_out: LeftOut) -> Array:
+def jackknifed(weights: Array, log_density: Array, left_out: LeftOut, prior: Array, guess: Array) -> Array:
     """Stacking weights without each sample, or group, in turn: (models, samples), like the densities.
 
-    An average whose weights were fitted to a left-out density is not judged by it fairly. Groups are few, and
-    weights are found again without each. From the weights of all samples, one Newton step leads to those
-    without sample m: with q_c = w_c p_c(m) / Σ w p(m), the loss has there, in units of w, the slope and the
-    curvature
+    An average whose weights were fitted to a left-out density is not judged by it fairly. From the weights of
+    all samples, one Newton step leads to those without sample m: with q_c = w_c p_c(m) / Σ w p(m), the loss
+    has there, in units of w, the slope and the curvature
 
-        weight_m (q - w),    diag α + Σ weight q qᵀ - weight_m q qᵀ,
+        lost_m (q - w),    diag α + Σ weight q qᵀ - lost_m q qᵀ,
 
-    and a step of u is taken as a factor exp(u), so that weights stay positive.
+    and a step of u is taken as a factor exp(u), so that weights stay positive. Groups are few, and weights
+    are found again without each.
+
+    What is lost is more than the sample's own density: it was among the others when each of them was left
+    out, and to predict m from k is to predict k from m. With dual weights of slope 1 - p, sample m had a part
+    of  Σ_k (1 - p_k) K_km (1 - p_m) = (1 - p_m) z_m  in the log densities of the others, for its score
+    z = logit p - logit guess beside class frequencies, its `guess`. The derivative of  log p + (1 - p) z  is
+    2 - p z times that of log p alone: twice the density where little is learnt, once where p is large.
     """
     weight, group = left_out.weight, left_out.group
+    own = np.clip(weights @ np.exp(log_density), TOLERANCE, 1.0 - TOLERANCE)
+    times = 2.0 - np.clip(own * (logit(own) - logit(np.minimum(guess, 1.0 - TOLERANCE))), 0.0, 1.0)
     if group is not None:
         every = np.arange(int(group.max()) + 1)[:, np.newaxis]
-        without = [stacking_weights(log_density[:, own], weight[own]) for own in group != every]
-        return np.asarray(np.array(without)[group].T)
+        without = [stacking_weights(log_density[:, rest], weight[rest], prior) for rest in group != every]
+        times = np.bincount(group, times) / np.bincount(group)
+        steps = np.log(np.array(without) / weights) * times[:, np.newaxis]
+        return np.asarray(softmax(np.log(weights) + steps, axis=1)[group].T)
     density = np.exp(log_density - log_density.max(axis=0))
     share = weights[:, np.newaxis] * density / (weights @ density)
     curvature = (share * weight) @ share.T
-    curvature[np.diag_indices_from(curvature)] += PSEUDO_SAMPLES / weights.size
-    factor = cho_factor(curvature)
-    step, own = (cho_solve(factor, part) for part in (weight * (share - weights[:, np.newaxis]), share))
-    stays = 1.0 - weight * np.einsum("cm,cm->m", share, own)
+    curvature[np.diag_indices_from(curvature)] += prior
+    factor, lost = cho_factor(curvature), times * weight
+    step, along_own = (cho_solve(factor, part) for part in (lost * (share - weights[:, np.newaxis]), share))
+    stays = 1.0 - lost * np.einsum("cm,cm->m", share, along_own)
     along = np.einsum("cm,cm->m", share, step)
-    step += own * (weight * along / np.maximum(stays, np.finfo(float).eps))
-    found = weights[:, np.newaxis] * np.exp(-step)
-    return np.asarray(found / found.sum(axis=0))
+    step += along_own * (lost * along / np.maximum(stays, LEAST_STAYS))
+    return np.asarray(softmax(np.log(weights)[:, np.newaxis] - step, axis=0))

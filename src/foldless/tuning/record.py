@@ -43,10 +43,11 @@ PURPOSES = {
     "settle": "settling at tuned parameters",
     "polish": "exact covariances, from where message passing ended",
     "integrate": "a neighbour of the parameters, to integrate over them",
+    "unblended": "the likelihood without the blend with class means, to average weights with",
     "fallback": "another solver, where the planned one did not settle",
 }
 # Of these, what only refines an answer.
-REFINES = ("polish", "integrate")
+REFINES = ("polish", "integrate", "unblended")
 
 
 @registered("record/flag")
