@@ -66,6 +66,10 @@ INFORMED_VARIANCE = 1000.0
 WORTH_IT = 0.1
 # Dense models that predict better than the sparse one by more than this are a reason for care.
 CLEAR_STANDARD_ERRORS = 2.0
+# Not where the sparse one has most of the weight in the average all the same.
+MOST_WEIGHT = 0.5
+# Above this p value what was found may be chance, and so may weights and probabilities of features.
+CHANCE = 0.05
 # A loss on other samples beyond the leave-one-out loss by more than this is more than chance.
 HONEST_STANDARD_ERRORS = 3.0
 
