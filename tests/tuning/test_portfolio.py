@@ -166,10 +166,11 @@ def test_an_average_prefers_what_predicts_left_out_labels():
 def test_mislabelled_samples_are_suspected():
     rng = np.random.default_rng(3)
     labels = np.where(rng.random(60) < 0.5, 1.0, -1.0)
-    noisy = model_of("noisy", 4.0, labels, rng, 0.5, FlippedLabels(Logistic(), 0.1))
+    noisy = model_of("noisy", 6.0, labels, rng, 0.5, FlippedLabels(Logistic(), 0.1))
     seen = labels.copy()
     seen[:3] *= -1
     portfolio = stacked([noisy], table_of(rng.normal(size=(60, 1)), seen))
+    assert abs(portfolio.flip_rate - 0.05) < 0.03
     assert portfolio.mislabel_probability[:3].min() > 0.5 > portfolio.mislabel_probability[3:].max()
 
 
