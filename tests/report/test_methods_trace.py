@@ -22,7 +22,7 @@ from foldless.report.subject import Subject
 from foldless.selection.groups import JointPosterior
 from foldless.solvers.ep import EPState
 from foldless.solvers.gamp import GAMPState
-from foldless.tuning.plan import LARGEST_P_VALUE_OF_GROUPS
+from foldless.tuning.plan import CHANCE
 from report.fits import CASES, Case
 from report.trace import Ran, Trace, traced, values_of
 
@@ -154,7 +154,7 @@ def groups_left_out(fitted: Fitted) -> bool:
 def groups_of_several(fitted: Fitted) -> int:
     """What the joint posterior that was made has, if left-out labels show that there is something."""
     made = fitted.trace.of("joint posterior")
-    if not made or fitted.model.p_value_ > LARGEST_P_VALUE_OF_GROUPS:
+    if not made or fitted.model.p_value_ > CHANCE:
         return 0
     singles = [group for group in fitted.model.groups_ if group.columns.size == 1]
     return len(JointPosterior.of(made[-1][2]).groups(1.0 - fitted.model.fdr, singles))

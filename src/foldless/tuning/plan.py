@@ -69,7 +69,7 @@ CLEAR_STANDARD_ERRORS = 2.0
 # Not where the sparse one has most of the weight in the average all the same.
 MOST_WEIGHT = 0.5
 # Above this p value what was found may be chance, and so may weights and probabilities of features: a prior
-# that expects ten effects finds likely places for them in any labels. No groups of features are reported then.
+# that expects ten effects finds likely places for them in any labels. No groups are reported then.
 CHANCE = 0.05
 # A loss on other samples beyond the leave-one-out loss by more than this is more than chance.
 HONEST_STANDARD_ERRORS = 3.0
