@@ -350,6 +350,7 @@ CHECKS: dict[str, Any] = {
     "polished": lambda f, v: (
         {v} == {r.solver for r in f.polish} and isinstance(f.result.sparse.solution.state, EPState)
     ),
+    "unblended": lambda f, v: {v} == {r.solver for r in f.polish} and f.answer.blend > 0,
     "integrated": lambda f, v: v == len(f.neighbours) > 0,
     "dense": lambda f, v: v in dense_codes(f.trace),
     "dense solver": lambda f, v: v == dense_solver(f.trace),
@@ -426,7 +427,8 @@ def must_be_said(fitted: Fitted) -> list[tuple[str, Any]]:
 
 def _of_the_sparse_model(fitted: Fitted) -> list[tuple[str, Any]]:
     found: list[tuple[str, Any]] = [("learnt", name) for name in fitted.learnt] or [("learnt", None)]
-    mentioned = {*fitted.claimed("solver"), *fitted.claimed("did not settle"), *fitted.claimed("polished")}
+    kinds = ("solver", "did not settle", "polished", "unblended")
+    mentioned = {solver for kind in kinds for solver in fitted.claimed(kind)}
     assert {run.solver for run in fitted.trace.sparse()} <= mentioned
     if fitted.neighbours:
         found.append(("integrated", len(fitted.neighbours)))
@@ -491,6 +493,7 @@ def test_the_trace_would_notice():
         ("left out", "groups"),
         ("prior", "Laplace"),
         ("integrated", 5),
+        ("unblended", "GAMP"),
         ("columns", "as they are"),
         ("generative weight", 0.123),
     ):
