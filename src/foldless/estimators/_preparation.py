@@ -186,8 +186,7 @@ def _levels(table: Table, name: str) -> tuple[str, ...]:
         raise BadTable(
             table.path,
             f"the covariate {printable(name)!r} has {len(counts)} different words in {len(words)} rows: "
-            "names, not "
-            "categories.",
+            "names, not categories.",
             "Leave it out with --ignore, or, if its samples belong together, name it with --groups.",
         )
     if len(counts) < 2:

@@ -167,8 +167,8 @@ class _Purposes:
             if self.where.setdefault(name, j) != j and name in roles.purposes:
                 raise BadTable(
                     path,
-                    f"columns {self.where[name] + 1} and {j + 1} are both called {printable(name)!r}, which "
-                    f"is named as {roles.purposes[name]}.",
+                    f"columns {self.where[name] + 1} and {j + 1} are both called {printable(name)!r}, "
+                    f"which is named as {roles.purposes[name]}.",
                     "Rename one of them.",
                 )
         for name, purpose in roles.purposes.items():
@@ -200,7 +200,9 @@ class _Purposes:
             raise BadTable(self.path, "no column names samples.", "Name it: --samples COLUMN.")
         column, places = sheet.rows_of(self.sample_names, id)
         self.in_sheet = np.array([-1 if place is None else place for place in places])
-        self.steps.append(f"Samples are found in the column {printable(column)!r} of {sheet.path.name}.")
+        self.steps.append(
+            f"Samples are found in the column {printable(column)!r} of {printable(sheet.path.name)}."
+        )
         self.keep_rows(self.in_sheet >= 0, "are not in the sample sheet")
 
     def keep_rows(self, kept: NDArray[np.bool_], reason: str) -> None:
@@ -292,8 +294,7 @@ class _Purposes:
                 self.path,
                 f"columns that are not numbers but {kind}: {listed(shown)}.",
                 "Say what each is for: --covariates COLUMN (words are coded by themselves), --groups or "
-                "--samples; or "
-                f"leave it out: --ignore {shlex.quote(printable(shown[0]))}.",
+                f"--samples; or leave it out: --ignore {shlex.quote(printable(shown[0]))}.",
             )
         if others:
             numbers = {

@@ -174,8 +174,8 @@ class Table:
         if n_classes > 2 and n_classes > LARGEST_SHARE_OF_CLASSES * n_samples:
             raise BadTable(
                 self.path,
-                f"the target {printable(self.target_name)!r} has {n_classes} different values in {n_samples} "
-                "rows: a measurement or an identifier, not a class.",
+                f"the target {printable(self.target_name)!r} has {n_classes} different values in "
+                f"{n_samples} rows: a measurement or an identifier, not a class.",
                 "Name another column with --target, or cut the measurement into classes first.",
             )
         return self.target
@@ -287,8 +287,8 @@ def assembled(
     elif twice:
         found.append(
             f"{len(twice)} names of features occur more than once and were numbered, such as "
-            f"{twice[0]!r}; run.json has "
-            "all of them. To average features of one name: --average."
+            f"{printable(twice[0])!r}; run.json has all of them. To average features of one name: "
+            "--average."
         )
     if len(twice) < len(renamed):
         blank = [name for name, old in renamed.items() if not old]
@@ -300,7 +300,7 @@ def assembled(
     if again:
         found.append(
             f"{len(again)} names of samples occur more than once, or are empty, and were numbered, such as "
-            f"{next(iter(again))!r}. Samples of one patient are left out together with --groups."
+            f"{printable(next(iter(again)))!r}. Samples of one patient are left out together with --groups."
         )
     target_name = roles.target if target_name is None else target_name
     covariates = tuple(name for name in roles.covariates if name not in (words or ()))
@@ -410,8 +410,7 @@ def check_finite(path: Path, X: Any, feature_names: Sequence[str], *, missing: b
         f"sample {row + 1}, column {printable(feature_names[column])!r}: the value {what} "
         f"({int(bad.sum())} such values in all).",
         "Have missing values filled in, in new samples too: fit with --impute median, or knn; or leave "
-        "the column "
-        "out with --ignore."
+        "the column out with --ignore."
         if np.isnan(value)
         else "Correct it, or leave the column out with --ignore.",
     )

@@ -111,16 +111,16 @@ def _labels(look: _Look) -> Iterator[str]:
         alike[" ".join(str(label).split()).casefold()].append(str(label))
     for labels in alike.values():
         if len(labels) > 1:
-            shown = " and ".join(repr(label) for label in labels)
+            shown = " and ".join(repr(printable(label)) for label in labels)
             yield (
-                f"Labels {shown} differ by case or spaces only, and count as classes of their own. To "
-                "join them: --tidy-labels."
+                f"Labels {shown} differ by case or spaces only, and count as classes of their own. To join "
+                "them: --tidy-labels."
             )
     unknown = [str(label) for label in look.classes if str(label).strip().casefold() in NO_LABELS]
     if unknown:
         yield (
-            f"The label {listed(unknown)} is taken for a class. If it stands for samples of unknown "
-            "class, remove these rows."
+            f"The label {listed(unknown)} is taken for a class. If it stands for samples of unknown class, "
+            "remove these rows."
         )
 
 
@@ -130,8 +130,7 @@ def _classes(look: _Look) -> Iterator[str]:
     if single:
         yield (
             f"Classes with one sample: {listed(single)}. Nothing is learnt from one, and left out it is "
-            "always wrong: "
-            "remove it, or join the class with another."
+            "always wrong: remove it, or join the class with another."
         )
     rare = [label for label, count in counts.items() if 1 < count < FEW_SAMPLES_OF_A_CLASS]
     if rare:
@@ -148,9 +147,8 @@ def _numeric_target(look: _Look) -> Iterator[str]:
         return
     if look.classes.size > MOST_NUMERIC_CLASSES:
         yield (
-            f"The target {printable(look.table.target_name)!r} has {look.classes.size} different "
-            "numbers: a measurement? "
-            "Cut it into classes first, or name another column with --target."
+            f"The target {printable(look.table.target_name)!r} has {look.classes.size} different numbers: "
+            "a measurement? Cut it into classes first, or name another column with --target."
         )
 
 
@@ -160,8 +158,7 @@ def _columns_in_order(look: _Look) -> Iterator[str]:
         return
     yield (
         f"Numbers of rows or identifiers among features: {look.called(found)} (no two samples alike, in "
-        "order). Leave "
-        "them out: --ignore, or name samples by one: --samples."
+        "order). Leave them out: --ignore, or name samples by one: --samples."
     )
     if np.count_nonzero(np.diff(look.codes)) == look.classes.size - 1:
         yield "Rows are sorted by class, so that such a column gives the class away."
@@ -181,9 +178,8 @@ def _dates(look: _Look) -> Iterator[str]:
     found = np.flatnonzero(look.whole & (days | seconds | serial) & (low < high))
     if found.size:
         yield (
-            f"Dates among features: {look.called(found)}. When a sample was taken is no measurement of "
-            "it: leave it "
-            "out with --ignore, or keep it as a covariate."
+            f"Dates among features: {look.called(found)}. When a sample was taken is no measurement of it: "
+            "leave it out with --ignore, or keep it as a covariate."
         )
 
 
@@ -207,9 +203,8 @@ def _leaks(look: _Look) -> Iterator[str]:
     found = [j for j in np.flatnonzero(telling) if j not in look.kept]
     if found:
         yield (
-            f"The class can be read off single columns without a mistake: {look.called(found)}. If one "
-            "was made from the "
-            "class, or known only after it (a grade, a treatment), leave it out: --ignore."
+            f"The class can be read off single columns without a mistake: {look.called(found)}. If one was "
+            "made from the class, or known only after it (a grade, a treatment), leave it out: --ignore."
         )
 
 
@@ -234,8 +229,8 @@ def _predictions(look: _Look) -> Iterator[str]:
     if named:
         yield (
             f"Columns that look like probabilities predicted before: {look.called(sorted(set(named)))} "
-            "(between 0 and 1, "
-            "adding up to 1, or so called). If a model made them from these labels, leave them out: --ignore."
+            "(between 0 and 1, adding up to 1, or so called). If a model made them from these labels, "
+            "leave them out: --ignore."
         )
 
 
@@ -258,10 +253,9 @@ def _covariates(look: _Look) -> Iterator[str]:
             p_value = float(kruskal(*[part for part in parts if part.size]).pvalue)
         if p_value < BY_CHANCE:
             yield (
-                f"The covariate {printable(name)!r} goes with the class (p = {p_value:.1g}): what "
-                "differs with it cannot be "
-                "told from what differs between classes. Balance it in the next study, and read the "
-                "error as one with it."
+                f"The covariate {printable(name)!r} goes with the class (p = {p_value:.1g}): what differs "
+                "with it cannot be told from what differs between classes. Balance it in the next study, "
+                "and read the error as one with it."
             )
 
 
@@ -294,15 +288,14 @@ def _copies(look: _Look) -> Iterator[str]:
     labelled = len(set(zip(rows, look.codes.tolist(), strict=True))) - len(set(rows))
     if repeated and labelled:
         yield (
-            f"{labelled} samples have all values of another and a different label. One of each pair is "
-            "mislabelled, or "
-            "files were joined wrongly: look at them."
+            f"{labelled} samples have all values of another and a different label. Unless columns are a "
+            "few answers that many give alike, one of each pair is mislabelled, or files were joined "
+            "wrongly: look at them."
         )
     elif repeated and look.table.groups is None:
         yield (
             f"{repeated} samples repeat another to the last digit. If they are measurements of the same "
-            "thing, name what "
-            "they have in common with --groups, or errors look too small."
+            "thing, name what they have in common with --groups, or errors look too small."
         )
     columns = look.X.tocsc() if sp.issparse(look.X) else look.X.T
     constant = set(_constant(look.X).tolist())
@@ -316,8 +309,8 @@ def _copies(look: _Look) -> Iterator[str]:
         first, second = twins[0]
         yield (
             f"{len(twins)} features repeat another to the last digit, such as "
-            f"{printable(look.names[second])!r} and "
-            f"{printable(look.names[first])!r}: what is found is shared among them."
+            f"{printable(look.names[second])!r} and {printable(look.names[first])!r}: what is found is "
+            "shared among them."
         )
 
 
@@ -356,8 +349,7 @@ def _codes_for_missing(look: _Look) -> Iterator[str]:
         if found:
             yield (
                 f"The value {code:g} stands far from all others in {look.called(found)}: if it means "
-                "missing, leave the "
-                "cells empty, and say --impute median."
+                "missing, leave the cells empty, and say --impute median."
             )
 
 
@@ -374,9 +366,8 @@ def _missing(look: _Look) -> Iterator[str]:
     parts = [of_samples[look.codes == k] for k in range(look.classes.size)]
     if np.ptp(of_samples) > 0 and float(kruskal(*parts).pvalue) < BY_CHANCE:
         yield (
-            "More values are missing in one class than in another: classes were measured differently, "
-            "and what is filled "
-            "in gives them away. Leave out features that are missing often."
+            "More values are missing in one class than in another: classes were measured differently, and "
+            "what is filled in gives them away. Leave out features that are missing often."
         )
 
 
@@ -388,8 +379,8 @@ def _totals(look: _Look) -> Iterator[str]:
     for what, value in (("sum", above.sum(axis=0)), ("mean", above.mean(axis=0))):
         if varied.size > 1 and np.mean(np.isclose(last, value, rtol=1e-4)[varied]) > 0.9:
             yield (
-                f"The last row, {printable(look.table.sample_names[-1])!r}, is the {what} of all "
-                "others, not a sample. Remove it."
+                f"The last row, {printable(look.table.sample_names[-1])!r}, is the {what} of all others, "
+                "not a sample. Remove it."
             )
 
 
@@ -401,9 +392,8 @@ def _scales(look: _Look) -> Iterator[str]:
     if size[low] > 0 and size[high] > SCALES * size[low]:
         first, second = (printable(look.table.sample_names[i]) for i in (high, low))
         yield (
-            f"Samples are on different scales: values of {first!r} are {size[high] / size[low]:.0f} "
-            f"times those of {second!r}. "
-            "Are some logarithms, or in other units? Bring all to one scale."
+            f"Samples are on different scales: values of {first!r} are {size[high] / size[low]:.0f} times "
+            f"those of {second!r}. Are some logarithms, or in other units? Bring all to one scale."
         )
 
 
@@ -413,8 +403,8 @@ def _counts(look: _Look) -> Iterator[str]:
         return
     if np.all(values == np.floor(values)):
         yield (
-            "All values are whole numbers from 0 on. If they are counts of reads: --log-cpm makes "
-            "samples comparable."
+            "All values are whole numbers from 0 on. If they are counts of reads: --log-cpm makes samples "
+            "comparable."
         )
 
 
@@ -422,7 +412,6 @@ def _mangled_names(look: _Look) -> Iterator[str]:
     found = [name for name in look.names if GENE_AS_DATE.fullmatch(name.strip())]
     if found:
         yield (
-            f"Names that a spreadsheet turned into dates: {listed(found)}. They were genes such as "
-            "SEPT2 or MARCH1: get the "
-            "names from the source again."
+            f"Names that a spreadsheet turned into dates: {listed(found)}. They were genes such as SEPT2 "
+            "or MARCH1: get the names from the source again."
         )
