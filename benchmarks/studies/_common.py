@@ -105,9 +105,10 @@ def read_rows(path: Path) -> list[dict[str, str]]:
     with path.open(newline="") as file:
         lines = [(n, line) for n, line in enumerate(file, start=1) if not line.startswith("#")]
     rows = list(csv.DictReader(line for _, line in lines))
-    if rows and not {*PROVENANCE} <= rows[0].keys():
-        blamed = _blamed(path)
-        for (number, _), row in zip(lines[1:], rows, strict=True):
+    missing = [row.get("commit") in (None, "", "unknown") for row in rows]
+    blamed = _blamed(path) if any(missing) else {}
+    for (number, _), row, lacks in zip(lines[1:], rows, missing, strict=True):
+        if lacks:
             row.update(zip(PROVENANCE, blamed.get(number, ("", "")), strict=True))
     return rows
 

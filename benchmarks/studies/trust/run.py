@@ -258,13 +258,14 @@ def spiegelhalter(predicted: Array, observed: NDArray[np.bool_]) -> float:
 def coverage(model: SparseClassifier, inclusion: Array, weights: Array) -> dict[str, int]:
     """How many true weights lie in their 90 % intervals, by three readings of the posterior.
 
-    simple: coef_ ± 1.645 coef_std_. mixture: the 5 % and 95 % quantiles of a weight that is zero with
-    probability 1 - inclusion, else Gaussian; its atom at zero cannot be cut, so it covers more than 90 %.
-    slab: the Gaussian alone, of weights that are not zero. The last two need moments and inclusion of one
-    model; where columns are correlated, coef_ is an average's and inclusion the sparse model's.
+    simple: sparse_coef_ ± 1.645 sparse_coef_std_. mixture: the 5 % and 95 % quantiles of a weight that is
+    zero with probability 1 - inclusion, else Gaussian; its atom at zero cannot be cut, so it covers more.
+    slab: the Gaussian alone, of weights that are not zero.
     """
     half = -ndtri((1 - LEVEL) / 2)
-    coef, std = (np.ravel(values).astype(np.float64) for values in (model.coef_, model.coef_std_))
+    coef, std = (
+        np.ravel(values).astype(np.float64) for values in (model.sparse_coef_, model.sparse_coef_std_)
+    )
     simple = np.abs(weights - coef) <= half * std
     likely = inclusion > LIKELY
     found = {
