@@ -44,6 +44,7 @@ def test_a_figure_holds_within_its_error(monkeypatch, tmp_path, now, floor, hold
     (found,) = findings(monkeypatch, tmp_path, now, floor)
     assert found.holds == holds
     assert ("MISSED" in check.table([found])) != holds
+    assert found.moved == (holds and now != COMMITTED)
 
 
 def test_a_row_that_was_never_committed_is_an_error(monkeypatch, tmp_path):

@@ -34,7 +34,7 @@ def starting_problem(X: Any, labels: NDArray[np.float64], channel: Channel) -> P
     weight = np.ones(labels.size)
     standardized = Standardized.fit(operator_from(X), weight)
     table = Table(standardized, labels, weight, LeftOut(weight), Layout(X.shape[1]))
-    means = class_means(standardized, table.codes, weight, n_classes=2)
+    means = class_means(table)
     free = means.of_columns(np.flatnonzero(table.free))
     return assembled(table, channel, starting_prior("spike-and-slab", free))
 

@@ -19,10 +19,11 @@ from sklearn.base import clone
 
 import foldless
 from foldless.estimators import SparseClassifier
+from foldless.estimators._preparation import Preparation
 from foldless.estimators._summary import Summary, summary_of
 from foldless.io.extras import needs
 from foldless.io.h5ad import table_of_anndata
-from foldless.io.table import Roles
+from foldless.io.table import Reading, Roles
 
 
 def classify(
@@ -45,7 +46,8 @@ def classify(
     groups : str, optional
         A column of `obs`, such as donor or batch: observations alike in it are left out together.
     covariates : list of str
-        Columns of `obs` with numbers, or names of genes, that stay in the model whatever the data say.
+        Columns of `obs`, or names of genes, that stay in the model whatever the data say. Words are coded as
+        0 and 1 beside the most frequent one.
     layer : str, optional
         Use ``adata.layers[layer]`` instead of ``adata.X``.
     model : estimator, optional
@@ -66,9 +68,8 @@ def classify(
     with needs("anndata", "anndata", "to work with AnnData"):
         import anndata  # noqa: F401
     roles = Roles(target=target, groups=groups, covariates=tuple(covariates))
-    if layer is not None and layer not in adata.layers:
-        raise ValueError(f"There is no layer {layer!r}; there are {sorted(adata.layers)}.")
-    table = table_of_anndata(Path("adata"), adata, roles, None if layer is None else adata.layers[layer])
+    table = table_of_anndata(Path("adata"), adata, roles, Reading(layer=layer))
+    _, table = Preparation.fit(table)
     fitted = SparseClassifier() if model is None else clone(model)
     options: dict[str, Any] = {} if table.groups is None else {"groups": table.groups}
     if table.covariates:

@@ -23,7 +23,7 @@ T = TypeVar("T")
 #     "prior/bernoulli-gauss": "prior/spike-and-slab"      a class
 #     "prior/spike-and-slab.rate": "inclusion"             a field of a class, by the name the class has now
 #     "prior/spike-and-slab.cached": None                  a field that is no longer needed
-ALIASES: dict[str, str | None] = {"plan/dense.n_parts": None}
+ALIASES: dict[str, str | None] = {"plan/dense.n_parts": None, "plan/sparse.credible_sets": "groups"}
 
 # A room and a thing in it. Kinds of plain values, such as "array", have no slash.
 NAME = re.compile(r"[a-z0-9-]+/[a-z0-9-]+")

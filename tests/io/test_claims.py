@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from foldless.io.matrix import read_labels
 from foldless.io.npz import read_npz
-from foldless.io.table import BadTable, OverBudget, Roles
+from foldless.io.table import BadTable, OverBudget, Reading, Roles
 
 BUDGET = 20e9  # more than any of these would need
 
@@ -20,9 +20,9 @@ def test_columns_of_a_sparse_matrix_are_no_more_than_its_file_can_mean(tmp_path:
     path = tmp_path / "wide.npz"
     sp.save_npz(path, sp.csr_matrix(([1.0], ([0], [5])), shape=(3, 10**8)))
     with pytest.raises(BadTable, match=r"100000000 columns, 6\.0 GB, in a file of"):
-        read_npz(path, Roles(), budget=BUDGET)
+        read_npz(path, Roles(), Reading(), budget=BUDGET)
     sp.save_npz(path, sp.csr_matrix(([1.0], ([0], [5])), shape=(3, 10**6)))
-    assert read_npz(path, Roles(), budget=BUDGET).X.shape == (3, 10**6)
+    assert read_npz(path, Roles(), Reading(), budget=BUDGET).X.shape == (3, 10**6)
 
 
 def test_labels_of_objects_are_refused_without_advice_to_unpickle(tmp_path: Path):
@@ -44,10 +44,10 @@ def test_a_long_label_is_not_unpacked_in_every_row(tmp_path: Path):
     labels = pa.DictionaryArray.from_arrays(pa.array([0, 1] * 200, pa.int32()), ["a" * 10**6, "b"])
     pq.write_table(pa.table({"class": labels, "x": np.arange(400.0)}), path)
     with pytest.raises(BadTable, match="'class' has a text of 1000000 bytes"):
-        read_parquet(path, Roles(target="class"), budget=BUDGET)
+        read_parquet(path, Roles(target="class"), Reading(), budget=BUDGET)
     for values in (["ill", "well"], [1, 0], ["é" * 3000, "b"]):
         pq.write_table(pa.table({"class": values * 200, "x": np.arange(400.0)}), path)
-        table = read_parquet(path, Roles(target="class"), budget=BUDGET)
+        table = read_parquet(path, Roles(target="class"), Reading(), budget=BUDGET)
         assert table.target.tolist() == values * 200
 
 
@@ -96,7 +96,7 @@ def test_an_h5ad_shows_no_other_file(annotated, tmp_path, leave, whole):
     h5py = pytest.importorskip("h5py")
     from foldless.io.h5ad import H5adRows, read_h5ad
 
-    read = partial(read_h5ad, budget=BUDGET) if whole else H5adRows
+    read = partial(read_h5ad, reading=Reading(), budget=BUDGET) if whole else H5adRows
     secret = tmp_path / "secret.h5"
     with h5py.File(secret, "w") as file:
         file["data"] = np.ones((8, 3))
@@ -116,6 +116,6 @@ def test_notes_of_an_h5ad_are_not_read(annotated):
         file["uns"].create_dataset(
             "many", (10**8,), dtype=h5py.string_dtype(), chunks=(10**6,), compression="gzip"
         )
-    table = read_h5ad(annotated, Roles(target="state"), budget=1e6)
+    table = read_h5ad(annotated, Roles(target="state"), Reading(), budget=1e6)
     assert table.X.shape == (8, 3)
     assert table.target.tolist() == ["a", "b"] * 4

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_array_equal
 
-from foldless.io import BadTable, OverBudget, Roles
+from foldless.io import BadTable, OverBudget, Reading, Roles
 from foldless.io.read import read_table
 from reference.hostile_names import HOSTILE_NAMES
 from reference.tables import NEEDS, WRITERS, anndata_of, small, text_of
@@ -129,7 +129,7 @@ def test_ways_to_write_text(text, samples, tmp_path):
 
 def test_delimiters_can_be_said(tmp_path):
     (tmp_path / "t.data").write_text(text_of(small(), "|"), encoding="utf-8")
-    assert read_table(tmp_path / "t.data", ROLES, delimiter="|").shape == (40, 13)
+    assert read_table(tmp_path / "t.data", ROLES, Reading(delimiter="|")).shape == (40, 13)
     with pytest.raises(BadTable, match="Known are"):
         read_table(tmp_path / "t.data", ROLES)
 

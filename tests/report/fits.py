@@ -25,7 +25,7 @@ class Case:
     """An estimator, its data, and what goes wrong on purpose."""
 
     estimator: Any
-    kind: str = "independent"  # or "correlated", "words"
+    kind: str = "independent"  # or "correlated", "twins", "words"
     n_classes: int = 2
     shape: tuple[int, int] = (60, 40)
     groups: bool = False
@@ -40,12 +40,15 @@ class Case:
         n, p = self.shape
         y = np.arange(n) % self.n_classes
         X = rng.standard_normal(self.shape)
-        if self.kind == "correlated":
+        if self.kind in ("correlated", "twins"):
             X += 1.5 * rng.standard_normal((n, 1))
         if self.kind == "words":
             X = np.where(rng.random(self.shape) < 0.07, 1.0, 0.0)
         for k in range(min(self.n_classes, p)):
             X[:, k] += 1.5 * (y == k) * (rng.random(n) < 0.9 if self.kind == "words" else 1.0)
+        if self.kind == "twins":
+            X[:, 0] += 2.5 * (y == 0)
+            X[:, p - 4 :] = X[:, :1] + 0.05 * rng.standard_normal((n, 4))
         groups = np.arange(n) // 6 if self.groups else None
         return X, np.array([f"class {k}" for k in y]), groups
 
@@ -81,6 +84,7 @@ CASES = {
         ("did not settle", "EP"), parameters={"generative_weight": 0.0}, spoilt=("EP", None)
     ),
     "correlated, wide": sparse(("dense", "strongly-informed"), kind="correlated", shape=WIDE),
+    "twins": sparse(("groups", 1), kind="twins", shape=WIDE),
     "correlated, tall": sparse(("dense solver", "EP"), ("average at", "plain"), kind="correlated"),
     "tuning spoilt": sparse(("tuning tried", True), kind="correlated", spoilt=("EP", True)),
     "words": sparse(("per occurrence", True), kind="words"),

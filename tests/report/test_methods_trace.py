@@ -19,8 +19,10 @@ from sklearn.metrics.pairwise import rbf_kernel
 from foldless.references import references
 from foldless.report.methods import methods
 from foldless.report.subject import Subject
+from foldless.selection.groups import JointPosterior
 from foldless.solvers.ep import EPState
 from foldless.solvers.gamp import GAMPState
+from foldless.tuning.plan import CHANCE
 from report.fits import CASES, Case
 from report.trace import Ran, Trace, traced, values_of
 
@@ -147,6 +149,15 @@ def reason(fitted: Fitted, code: str) -> bool:
 
 def groups_left_out(fitted: Fitted) -> bool:
     return fitted.trace.count("groups left out") > 0
+
+
+def groups_of_several(fitted: Fitted) -> int:
+    """What the joint posterior that was made has, if left-out labels show that there is something."""
+    made = fitted.trace.of("joint posterior")
+    if not made or fitted.model.p_value_ > CHANCE:
+        return 0
+    singles = [group for group in fitted.model.groups_ if group.columns.size == 1]
+    return len(JointPosterior.of(made[-1][2]).groups(1.0 - fitted.model.fdr, singles))
 
 
 def dense_fits(trace: Trace) -> tuple[int, int]:
@@ -339,6 +350,7 @@ CHECKS: dict[str, Any] = {
     "polished": lambda f, v: (
         {v} == {r.solver for r in f.polish} and isinstance(f.result.sparse.solution.state, EPState)
     ),
+    "unblended": lambda f, v: {v} == {r.solver for r in f.polish} and f.answer.blend > 0,
     "integrated": lambda f, v: v == len(f.neighbours) > 0,
     "dense": lambda f, v: v in dense_codes(f.trace),
     "dense solver": lambda f, v: v == dense_solver(f.trace),
@@ -350,7 +362,7 @@ CHECKS: dict[str, Any] = {
     "average at": lambda f, v: v == average_at(f),
     "selected": lambda f, v: v == f.model.get_support().sum() - len(f.claimed("kept")),
     "kept": lambda f, v: v == len(f.model.always_keep),
-    "credible sets": lambda f, v: v == len(f.trace.of("credible sets")[-1][2].sets),
+    "groups": lambda f, v: v == groups_of_several(f),
     "left out": lambda f, v: (v == "groups") == groups_left_out(f),
     "left out by": lambda f, v: (
         (v == "approximation")
@@ -404,8 +416,8 @@ def must_be_said(fitted: Fitted) -> list[tuple[str, Any]]:
         found.append(("folds", folds(fitted)))
     if trace.count("Whitening.fit"):
         found.append(("whitened", fitted.model.whiten))
-    if trace.of("credible sets") and trace.of("credible sets")[-1][2].sets:
-        found.append(("credible sets", len(trace.of("credible sets")[-1][2].sets)))
+    if groups_of_several(fitted):
+        found.append(("groups", groups_of_several(fitted)))
     if n_points(fitted) > 1:
         found.append(("against the rest", n_points(fitted)))
     if trace.count("result") and not trace.count("Whitening.fit") and priors(fitted) != {"Pruned"}:
@@ -415,7 +427,8 @@ def must_be_said(fitted: Fitted) -> list[tuple[str, Any]]:
 
 def _of_the_sparse_model(fitted: Fitted) -> list[tuple[str, Any]]:
     found: list[tuple[str, Any]] = [("learnt", name) for name in fitted.learnt] or [("learnt", None)]
-    mentioned = {*fitted.claimed("solver"), *fitted.claimed("did not settle"), *fitted.claimed("polished")}
+    kinds = ("solver", "did not settle", "polished", "unblended")
+    mentioned = {solver for kind in kinds for solver in fitted.claimed(kind)}
     assert {run.solver for run in fitted.trace.sparse()} <= mentioned
     if fitted.neighbours:
         found.append(("integrated", len(fitted.neighbours)))
@@ -480,6 +493,7 @@ def test_the_trace_would_notice():
         ("left out", "groups"),
         ("prior", "Laplace"),
         ("integrated", 5),
+        ("unblended", "GAMP"),
         ("columns", "as they are"),
         ("generative weight", 0.123),
     ):

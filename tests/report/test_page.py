@@ -344,7 +344,7 @@ def test_covariates_are_no_discoveries(monkeypatch, without_ink):
     assert rows[0] == ["kept in the model whatever the data say"]
     assert rows[1][:2] == ["gene 0", "kept"]
     assert "besides 1 covariate" in words(page)
-    assert "one of 2 that are twins matters, with probability" in words(page)
+    assert "one of a group of 2 matters, with probability" in words(page)
     assert [weight.shape for weight in drawn] == [(1, 39)]
 
 
@@ -459,7 +459,7 @@ def fabricated(n_classes: int):
         inclusion=np.linspace(0.99, 0.5, n),
         select=lambda fdr: np.ones(n, dtype=bool),
         fdr=0.1,
-        credible_sets=[everything],
+        groups=[everything],
         loo=LeaveOneOut(rng.dirichlet(np.ones(n_classes), n), 0.5, 1.0, Sentence("guessing", ())),
         mislabel_probability=np.full(n, 0.9),
         outcome=Outcome.CONVERGED,

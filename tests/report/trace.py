@@ -116,7 +116,7 @@ CALLS = {
     "groups left out": "foldless.tuning.portfolio.left_out_groups",
     "permutations": "foldless.estimators._base.p_value_of",
     "loss test": "foldless.estimators._base.p_value_of_losses",
-    "credible sets": "foldless.estimators.classifier.credible_sets",
+    "joint posterior": "foldless.estimators.classifier.joint_candidates",
     "penalised fit": "foldless.solvers.smlr.rate.fit",
     "alo": "foldless.estimators.smlr.by_leave_one_out",
     "cv": "foldless.estimators.smlr.by_folds",

@@ -278,7 +278,7 @@ def test_wrong_options_are_usage_errors(arguments):
 
 def test_a_target_is_needed(tmp_path):
     (tmp_path / "t.csv").write_text(text_of(small()), encoding="utf-8")
-    for command in ("fit", "check", "compare"):
+    for command in ("fit", "compare"):
         done = run(command, tmp_path / "t.csv")
         assert done.exit_code == 2
         assert "--target COLUMN" in done.stderr

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_matrix
 
 from foldless.operators import Dense, Sparse, Standardized
-from foldless.selection.credible_sets import (
+from foldless.selection.clusters import (
     LARGEST_CLUSTER,
     correlated_clusters,
     correlations,

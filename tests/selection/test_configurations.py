@@ -12,7 +12,7 @@ from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
 from foldless.priors import Blocks, Gaussian, Laplace, OverBackground, Ridged, SpikeAndSlab
-from foldless.selection.credible_sets import (
+from foldless.selection.clusters import (
     SpikesAndSlabs,
     all_configurations,
     spikes_and_slabs,
@@ -20,7 +20,7 @@ from foldless.selection.credible_sets import (
 from foldless.solvers.gaussian_layer import JointCavity
 
 # The package has a function of the same name.
-module = import_module("foldless.selection.credible_sets")
+module = import_module("foldless.selection.clusters")
 
 
 def linear_case(n_weights, seed, *, n_samples=25, slab_means=True):

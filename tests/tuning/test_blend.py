@@ -33,7 +33,7 @@ def blend_problem(X, labels, *, channel=None, prior=PRIOR, weight=None, intercep
 
 
 def means_of(table):
-    return class_means(table.standardized, table.codes, table.sample_weight, table.n_classes)
+    return class_means(table)
 
 
 def information(means):

@@ -24,7 +24,7 @@ from reference.planned import table_of
 
 def means_of(X, labels, weight=None):
     table = table_of(X, labels, weight)
-    return class_means(table.standardized, table.codes, table.sample_weight, table.n_classes)
+    return class_means(table)
 
 
 # How many

@@ -34,7 +34,7 @@ def squared_misses(runs: int, budget: Budget) -> np.ndarray:
         model.fit(X, y)
         assert model.plan_.sparse.integrate == (budget.integrate > 0)
         likely = model.inclusion_probability_ > 0.5
-        found.append((((model.coef_[0] - weights) / model.coef_std_[0]) ** 2)[likely])
+        found.append((((model.sparse_coef_[0] - weights) / model.sparse_coef_std_[0]) ** 2)[likely])
     return np.concatenate(found)
 
 

@@ -78,21 +78,21 @@ CASES: dict[str, tuple[Facts, tuple[Any, ...], tuple[Any, ...] | None, tuple[str
         ("independent", "GAMP", MEANS, True, True),
         None,
         (),
-        ("independent", "alone"),
+        ("independent", "left-out-answers", "alone"),
     ),
     "independent, larger": (
         facts(150, 5000),
         ("independent", "GAMP", MEANS, True, False),
         None,
         (),
-        ("independent", "alone"),
+        ("independent", "left-out-answers", "alone"),
     ),
     "independent, wide": (
         facts(300, 30_000),
         ("independent", "GAMP", MEANS, False, False),
         None,
         (),
-        ("independent", "alone"),
+        ("independent", "left-out-answers", "alone"),
     ),
     "independent, too large": (
         facts(*LARGE),
@@ -106,7 +106,7 @@ CASES: dict[str, tuple[Facts, tuple[Any, ...], tuple[Any, ...] | None, tuple[str
         ("independent words", "GAMP", MEANS, False, False),
         ("GAMP", RIDGES_BY_MESSAGES, True, ONE_BY_ONE),
         (),
-        ("independent", "mostly-zeros"),
+        ("independent", "mostly-zeros", "left-out-answers"),
     ),
     "correlated, wide": (
         facts(60, 2000, **CORRELATED),
@@ -260,7 +260,7 @@ CASES: dict[str, tuple[Facts, tuple[Any, ...], tuple[Any, ...] | None, tuple[str
         ("independent", "GAMP", MEANS, True, True),
         None,
         (),
-        ("independent", "alone"),
+        ("independent", "left-out-answers", "alone"),
     ),
     "nothing but covariates, correlated": (
         facts(60, 2, n_free=0, **CORRELATED),
@@ -311,7 +311,8 @@ def test_what_follows_from_the_path(name: str) -> None:
     wide = found.path == "exact" and given.n_features > given.total_weight
     background = BACKGROUND_OF_WORDS.score_variance if of_words else BACKGROUND_SCORE_VARIANCE * wide
     assert sparse.background == background
-    assert sparse.credible_sets == (found.path == "exact" and not many and not of_words)
+    of_few = many and sparse.candidates > 0
+    assert sparse.groups == (found.path == "exact" and not of_words and not of_few)
     # With more samples than features there is one start.
     assert sparse.judged_by_left_out == (found.path == "diagonal" and many and len(sparse.starts) > 1)
     if found.because("few-columns"):

@@ -107,7 +107,7 @@ def test_class_means_and_counts_are_those_of_the_data():
     X, y = shifted_classes()
     weight = np.where(np.arange(120) % 4 == 0, 2.0, 1.0)
     table = table_of(X, y + 1.0, weight)
-    means = class_means(table.standardized, table.codes, weight, 3)
+    means = class_means(table)
     Z = (X - table.standardized.center) / table.standardized.scale
     for k in range(3):
         inside = y == k

@@ -1,8 +1,8 @@
 """Correlated matrices, real and simulated, with labels of a few features that are known.
 
 A run of a design has 3, 6 or 12 true features, and scores of standard deviation 2 or 3; every six runs have
-each of these once. True effects are of one size with random signs in half of the runs, and normal in the
-other half, where some of them are too small for anyone to find.
+each of these once; runs of null designs have none. True effects are of one size with random signs in half
+of the runs, and normal in the other half, where some of them are too small for anyone to find.
 """
 
 from __future__ import annotations
@@ -73,18 +73,24 @@ SIMULATED: dict[str, Callable[[np.random.Generator, int, int], Array]] = {
     "counts": counts,
 }
 DESIGNS = (*REAL, *SIMULATED)
+# The same matrices with labels that have nothing to do with them.
+NULL = tuple(f"{name}, null" for name in (*REAL, "Toeplitz 0.9", "10 factors", "blocks 0.9"))
 
 
 def task(design: str, run: int, folder: Path | None, share: float = 1.0) -> Task:
     """One draw, the same for every method; without a folder real matrices are simulated by ten factors."""
     # A number of its own, so that a design added later changes no other.
     rng = np.random.default_rng([zlib.crc32(design.encode()), run])
+    design, null = design.removesuffix(", null"), design in NULL
     if design in REAL and folder is not None:
         X = real_matrix(design, folder)
     else:
         X = SIMULATED.get(design, ten_factors)(rng, max(int(share * N_SAMPLES), 50), int(share * N_FEATURES))
     # Not the standard deviation, which rounding leaves above zero for constant columns.
     X = X[:, np.ptp(X, axis=0) > 0]
+    if null:
+        y = rng.permutation(np.where(np.arange(X.shape[0]) < rng.uniform(0.3, 0.7) * X.shape[0], 1, -1))
+        return Task(X, y, np.zeros(X.shape[1], dtype=bool), 0.0, "none")
     n_active, score_sd = SETTINGS[run % len(SETTINGS)]
     # Both kinds occur among the first six runs, and every setting has both in twelve.
     effects = ("equal", "normal")[(run + run // len(SETTINGS)) % 2]

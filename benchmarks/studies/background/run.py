@@ -22,7 +22,7 @@ from benchmarks.studies import _common as common
 from benchmarks.studies._isolated import clocked
 from benchmarks.studies._real_data import add_data_option, data_folder
 from benchmarks.studies._resumable import Key, complete
-from benchmarks.studies.background.designs import DESIGNS, FILES, REAL, Task, task
+from benchmarks.studies.background.designs import DESIGNS, FILES, NULL, REAL, Task, task
 from benchmarks.studies.background.methods import FOLDLESS, METHODS, MOST_FOR_KNOCKOFFS, Found, missing
 from benchmarks.studies.background.plot import N_BINS, RATES, draw, report
 
@@ -48,6 +48,14 @@ COLUMNS = [
     "in_k_best",
     # The surest features, each with its score, and + if it is a true one.
     "best",
+    # Groups at the first rate, and in how many a feature is true; the sum of their probabilities, their
+    # sizes, and the true features in them; and whether there was something to find.
+    "groups",
+    "groups_right",
+    "groups_promised",
+    "group_sizes",
+    "in_groups",
+    "gain",
     "stopped",
 ]
 # Twenty runs of each number of true features and each strength.
@@ -60,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> Path:
     parser = common.options(__doc__ or "", trials=RUNS)
     add_data_option(parser, FILES)
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=[FOLDLESS])
-    parser.add_argument("--designs", nargs="+", choices=DESIGNS, default=DESIGNS, metavar="NAME")
+    parser.add_argument("--designs", nargs="+", choices=(*DESIGNS, *NULL), default=DESIGNS, metavar="NAME")
     parser.add_argument("--revision", help="name of the rows of foldless (default: the commit)")
     parser.add_argument("--again", action="store_true", help="measure anew what results.csv has already")
     args = parser.parse_args(argv)
@@ -68,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> Path:
         if needed := missing(method):
             parser.error(f"{method} needs {needed}")
     source = None
-    if not args.quick and set(args.designs) & set(REAL):
+    if not args.quick and {design.removesuffix(", null") for design in args.designs} & set(REAL):
         source = data_folder(args.data, FILES)
     folder = common.output_folder(args.out, STUDY, args.quick)
     revision = args.revision or common.commit()
@@ -135,9 +143,20 @@ def judged(found: Found, active: NDArray[np.bool_]) -> dict[str, Any]:
         row |= {f"selected_{rate:g}": int(kept.sum()), f"false_{rate:g}": int(np.sum(kept & ~active))}
     order = np.argsort(-found.score, kind="stable")
     best = order[:N_BEST]
+    if found.groups is not None:
+        true = [int(active[columns].sum()) for columns, _ in found.groups]
+        row |= {
+            "groups": len(true),
+            "groups_right": sum(count > 0 for count in true),
+            "groups_promised": sum(probability for _, probability in found.groups),
+            "group_sizes": " ".join(str(columns.size) for columns, _ in found.groups),
+            "in_groups": sum(true),
+            "gain": found.gain,
+        }
+    some = bool(active.any())
     return row | {
-        "average_precision": float(average_precision_score(active, found.score)),
-        "in_k_best": float(np.mean(active[order[: active.sum()]])),
+        "average_precision": float(average_precision_score(active, found.score)) if some else None,
+        "in_k_best": float(np.mean(active[order[: active.sum()]])) if some else None,
         "best": " ".join(f"{found.score[j]:.4g}{'+' if active[j] else ''}" for j in best),
     }
 
@@ -153,7 +172,8 @@ def tell(key: Key, row: dict[str, Any]) -> None:
     else:
         chosen = ", ".join(f"{row[f'selected_{r:g}']} ({row[f'false_{r:g}']} false)" for r in RATES)
         said = (
-            f"{row['n_active']:2d} true, selected {chosen}, best K {row['in_k_best']:.2f}, "
+            f"{row['n_active']:2d} true, selected {chosen}, groups {row.get('groups', 'none')} "
+            f"({row.get('groups_right', 0)} right; sizes {row.get('group_sizes', '')}), "
             f"{row['cpu_seconds']:.2f} s, {row['outcome']}"
         )
     print(f"{design:24s} run {run:>3s}  {method:20s} {said}", flush=True)

@@ -195,6 +195,27 @@ def unrelated(columns: Callable[[Rng, int, int], Array]) -> Callable[[Rng, int, 
     return draw
 
 
+def probit(rng: Rng, n: int, p: int) -> Drawn:
+    """Two hundred effects through another link, of columns that are correlated in blocks of ten."""
+    blocks = rng.standard_normal((n, p // 10 + 1)).repeat(10, axis=1)[:, :p]
+    X = np.sqrt(0.6) * blocks + np.sqrt(0.4) * rng.standard_normal((n, p))
+    which = rng.choice(p, 200, replace=p < 200)
+    score = X[:, which] @ rng.standard_normal(200)
+    return Drawn(X, (1.5 * score / score.std() + rng.standard_normal(n) > 0).astype(int))
+
+
+def dosages(rng: Rng, n: int, p: int) -> Array:
+    """0, 1 and 2, of two populations with frequencies of their own."""
+    frequency = np.clip(rng.uniform(0.1, 0.5, p) + 0.1 * rng.standard_normal((2, p)), 0.02, 0.98)
+    return rng.binomial(2, frequency[rng.integers(0, 2, n)]).astype(float)
+
+
+def measured_twice(rng: Rng, n: int, p: int) -> Array:
+    """Columns in pairs that are one measurement with different noise."""
+    once = rng.standard_normal((n, p // 2 + 1))
+    return np.hstack([once, once])[:, :p] + 0.5 * rng.standard_normal((n, p))
+
+
 DESIGNS = {
     "independent, logistic": Design(logistic(independent), right=True),
     "independent, class means": Design(class_means()),
@@ -230,7 +251,13 @@ DESIGNS = {
     "batches": Design(logistic(batches)),
     "unequal spread": Design(unequal_spread),
     "subtypes": Design(subtypes),
+    # Made last, and run once, when leave-one-out was as it is.
+    "probit of 200 in blocks": Design(probit),
+    "dosages of two populations": Design(logistic(dosages, n_effects=10, effect=1.0)),
+    "columns measured twice": Design(logistic(measured_twice, n_effects=3)),
+    "null, dosages": Design(unrelated(dosages), null=True),
 }
+BLIND = ("probit of 200 in blocks", "dosages of two populations", "columns measured twice", "null, dosages")
 
 
 def drawn(name: str, run: int, n_rows: int, n_columns: int) -> Drawn:

@@ -11,13 +11,12 @@ from foldless.cli import options
 from foldless.cli.terminal import exit_codes
 
 
+@options.reads_a_table(*options.ROLES)
 def compare(
     table: options.TableFile,
-    target: options.Target = None,
-    covariates: options.Covariates = None,
-    groups: options.Groups = None,
-    samples: options.Samples = None,
-    ignore: options.Ignore = None,
+    asked: options.Asked,
+    impute: options.Impute = options.NO_IMPUTATION,
+    log_cpm: options.LogCpm = False,
     model: options.Model = options.DEFAULT_MODEL,
     splits: Annotated[int, typer.Option(help="Parts that take turns as the test part.", min=2)] = 5,
     out: Annotated[
@@ -28,8 +27,6 @@ def compare(
     ] = None,
     seed: options.Seed = 0,
     threads: options.Threads = 1,
-    delimiter: options.Delimiter = None,
-    max_memory: options.MaxMemory = None,
     force: options.Force = False,
 ) -> None:
     """Compare with L1 and ridge logistic regression and a linear SVM, all on the same splits.
@@ -40,7 +37,7 @@ def compare(
     Example:
       foldless compare expression.csv --target tissue --splits 5
     """
-    options.check_target(table, target)
+    options.check_target(table, asked.roles.target)
     with exit_codes() as terminal:
         with terminal.status("Starting"):
             from threadpoolctl import threadpool_limits
@@ -52,11 +49,17 @@ def compare(
             from foldless.runs.printing import print_comparison
         folder = None if out is None else free_folder(out, results.COMPARISON_RESULTS, force=force)
         with terminal.status("Reading"):
-            asked = options.roles(target, covariates, groups, samples, ignore)
-            read = read_table(table, asked, delimiter=delimiter, budget=options.in_bytes(max_memory))
+            read = read_table(table, asked.roles, asked.reading, budget=asked.budget)
         with threadpool_limits(threads), terminal.status("Comparing") as status:
             scores = compare_table(
-                read, model=model.value, n_splits=splits, seed=seed, threads=threads, watch=status.update
+                read,
+                model=model.value,
+                n_splits=splits,
+                seed=seed,
+                threads=threads,
+                impute=impute.value,
+                log_cpm=log_cpm,
+                watch=status.update,
             )
         if folder is not None:
             results.write_comparison(folder, read, scores, {"seed": seed, "threads": threads})

@@ -13,13 +13,16 @@ from foldless.cli import options
 from foldless.cli.terminal import ExitCode, Progress, exit_codes
 
 
+@options.reads_a_table(*options.ROLES)
 def fit(
     table: options.LargeTableFile,
-    target: options.Target = None,
-    covariates: options.Covariates = None,
-    groups: options.Groups = None,
-    samples: options.Samples = None,
-    ignore: options.Ignore = None,
+    asked: options.Asked,
+    impute: options.Impute = options.NO_IMPUTATION,
+    log_cpm: options.LogCpm = False,
+    class_weight: Annotated[
+        str | None,
+        typer.Option(help="balanced, or LABEL=WEIGHT,LABEL=WEIGHT.", metavar="WEIGHTS", show_default=False),
+    ] = None,
     fdr: options.Fdr = 0.1,
     model: options.Model = options.DEFAULT_MODEL,
     out: Annotated[
@@ -55,8 +58,6 @@ def fit(
     ] = False,
     seed: options.Seed = 0,
     threads: options.Threads = 1,
-    delimiter: options.Delimiter = None,
-    max_memory: options.MaxMemory = None,
     dask: options.Dask = None,
     force: options.Force = False,
 ) -> None:
@@ -69,12 +70,13 @@ def fit(
 
     \b
     Example:
-      foldless fit expression.csv --target tissue --ignore batch --out results
+      foldless fit expression.csv --target tissue --covariates batch --out results
+      foldless fit expression.tsv --sample-sheet samples.csv --target "tissue type"
       foldless fit expression.csv --target tissue --panel 5,10,20
       foldless fit big.parquet --target tissue --dask tcp://scheduler:8786
     """
     if labels is None:
-        options.check_target(table, target)
+        options.check_target(table, asked.roles.target)
     if dask is not None:
         _check_for_cluster(learning_curve=learning_curve, panel=panel, labels=labels, stream=stream)
     sizes = options.panel_sizes(panel)
@@ -83,6 +85,7 @@ def fit(
             from threadpoolctl import threadpool_limits
 
             from foldless.runs import printing, results
+            from foldless.runs.check import look_before_fit
             from foldless.runs.cluster import connected, read_on_workers
             from foldless.runs.fit import check_curve_is_known, fit_table, learning_curve_of, with_panel
             from foldless.runs.output_paths import default_folder, free_folder
@@ -91,21 +94,36 @@ def fit(
         folder = free_folder(out or default_folder(table), names, force=force)
         start = time.perf_counter()
         with terminal.status("Reading"):
-            asked = options.roles(target, covariates, groups, samples, ignore)
-            budget = options.in_bytes(max_memory)
             if dask is not None:
                 until_done.enter_context(connected(dask))
-                read = read_on_workers(table, asked)
+                read = read_on_workers(table, asked.roles)
             else:
                 read = read_or_stream(
-                    table, asked, delimiter=delimiter, budget=budget, stream=stream, labels=labels
+                    table,
+                    asked.roles,
+                    asked.reading,
+                    budget=asked.budget,
+                    stream=stream,
+                    labels=labels,
+                    missing=impute is not options.NO_IMPUTATION,
                 )
             if learning_curve:
                 check_curve_is_known(read, model.value)
+            cautions = look_before_fit(read)
+        printing.print_cautions(terminal, cautions)
         read_seconds = time.perf_counter() - start
         with threadpool_limits(threads), terminal.status("Fitting") as status:
             run = fit_table(
-                read, model=model.value, fdr=fdr, seed=seed, checkpoint=checkpoint, watch=Progress(status)
+                read,
+                model=model.value,
+                fdr=fdr,
+                seed=seed,
+                class_weight=class_weight,
+                impute=impute.value,
+                log_cpm=log_cpm,
+                average=asked.reading.average,
+                checkpoint=checkpoint,
+                watch=Progress(status),
             )
             if sizes is not None:
                 status.update("Looking for a panel")
@@ -115,7 +133,7 @@ def fit(
             with terminal.status("Extrapolating"):
                 curve = learning_curve_of(run)
         with terminal.status("Writing"):
-            facts = {"seed": seed, "threads": threads, "read_seconds": read_seconds}
+            facts = {"seed": seed, "threads": threads, "read_seconds": read_seconds, "cautions": cautions}
             results.write_results(folder, run, facts, curve)
         printing.print_fit(terminal, run, folder)
         if not run.converged:

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from foldless.runs.models import DEFAULT, model_names
 
 if TYPE_CHECKING:
-    from foldless.io import Roles
+    from foldless.io import Reading, Roles
 
 GIGA = 1e9
 
 ModelName = Enum("ModelName", {name: name for name in model_names()})  # type: ignore[misc]
 DEFAULT_MODEL = ModelName(DEFAULT)
-READ = ".csv, .tsv (also .gz), .parquet, .h5ad, .svmlight, .npz"
+# Options that may be repeated, and that are there or not.
+MANY, FLAGS = ("covariates", "categories", "ignore"), ("average", "tidy_labels")
+Imputation = Enum("Imputation", {name: name for name in ("none", "median", "knn")})  # type: ignore[misc]
+NO_IMPUTATION = Imputation("none")
+READ = ".csv, .tsv (also .gz), .xlsx, .parquet, .h5ad, .svmlight, .npz"
 
 
 def _table(suffixes: str) -> Any:
-    return typer.Argument(metavar="TABLE", help=f"Samples in rows: {suffixes}.", show_default=False)
+    return typer.Argument(metavar="TABLE", help=f"A table: {suffixes}.", show_default=False)
 
 
 def _column(help: str) -> Any:
@@ -31,11 +37,12 @@ def _column(help: str) -> Any:
 TableFile = Annotated[Path, _table(READ)]
 LargeTableFile = Annotated[Path, _table(f"{READ}, .npy, .zarr")]
 ModelFile = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="A file made by `foldless fit`.", show_default=False)
+    Path, typer.Argument(metavar="MODEL", help="A file or folder made by `foldless fit`.", show_default=False)
 ]
 Target = Annotated[str | None, _column("The column with the class of each sample.")]
 Covariates = Annotated[
-    list[str] | None, _column("A column to keep whatever the data say (age, batch); may be repeated.")
+    list[str] | None,
+    _column("A column to keep whatever the data say (age, batch), of numbers or words; may be repeated."),
 ]
 Groups = Annotated[str | None, _column("Samples alike here (one patient, one run) are left out together.")]
 Samples = Annotated[str | None, _column("The column with names of samples, if it is not the first.")]
@@ -68,12 +75,18 @@ Dask = Annotated[
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite results that are there already.")]
-Delimiter = Annotated[
-    str | None, typer.Option(help="Between columns of text, if the suffix does not say it.", metavar="SIGN")
-]
 MaxMemory = Annotated[
     float | None,
     typer.Option(help="Gigabytes that may be used; most of what is free by default.", min=0, metavar="GB"),
+]
+Impute = Annotated[
+    Imputation,
+    typer.Option(
+        help="Fill in missing values, in new samples too: by the median of the feature, or similar samples."
+    ),
+]
+LogCpm = Annotated[
+    bool, typer.Option("--log-cpm", help="Turn counts into log2(1 + counts per million), in new samples too.")
 ]
 
 
@@ -89,37 +102,99 @@ def panel_sizes(panel: str | None) -> list[int] | str | None:
     return [int(part) for part in sizes]
 
 
-def roles(
-    target: str | None = None,
-    covariates: list[str] | None = None,
-    groups: str | None = None,
-    samples: str | None = None,
-    ignore: list[str] | None = None,
-) -> Roles:
-    from foldless.io import Roles
+def _said(help: str, metavar: str = "TEXT") -> Any:
+    return typer.Option(metavar=metavar, help=help, show_default=False)
 
-    return Roles(
-        target=target,
-        groups=groups,
-        samples=samples,
-        covariates=tuple(covariates or ()),
-        ignore=tuple(ignore or ()),
-    )
+
+# Options of every command that reads a table, by the names of what they become.
+ROLES: dict[str, Any] = {
+    "target": Target,
+    "covariates": Covariates,
+    "categories": Annotated[list[str] | None, _column("A covariate whose numbers are codes of categories.")],
+    "groups": Groups,
+    "samples": Samples,
+    "ignore": Ignore,
+}
+READING: dict[str, Any] = {
+    "sample_sheet": Annotated[
+        Path | None, _said("A table with what belongs to samples: classes, groups, covariates.", "FILE")
+    ],
+    "id": Annotated[str | None, _column("The column of the sample sheet with names of samples.")],
+    "transpose": Annotated[
+        bool | None,
+        typer.Option(
+            "--transpose/--no-transpose",
+            help="Samples are in columns; recognised by default.",
+            show_default=False,
+        ),
+    ],
+    "sheet": Annotated[str | None, _said("Of a spreadsheet; the first by default.", "NAME")],
+    "layer": Annotated[str | None, _said("Of an .h5ad, instead of X; raw for .raw.", "NAME")],
+    "average": Annotated[
+        bool, typer.Option("--average", help="Average features of one name instead of numbering them.")
+    ],
+    "tidy_labels": Annotated[
+        bool, typer.Option("--tidy-labels", help="Join labels that differ by case or spaces only.")
+    ],
+    "delimiter": Annotated[str | None, _said("Between columns of text; recognised by default.", "SIGN")],
+    "decimal": Annotated[str | None, _said("Of numbers in text; recognised by default.", "SIGN")],
+    "encoding": Annotated[str | None, _said("Of text; recognised by default.", "NAME")],
+}
+
+
+class Asked(NamedTuple):
+    """What is to be read, and how."""
+
+    roles: Roles
+    reading: Reading
+    budget: float | None
+
+
+def reads_a_table(*roles: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command options for how its table is read, and these of its roles; it gets them as `asked`."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = inspect.signature(command, eval_str=True).parameters
+        shared = {name: ROLES[name] for name in roles} | READING | {"max_memory": MaxMemory}
+
+        def run(**given: Any) -> None:
+            from foldless.io import Reading, Roles
+
+            purposes = {name: given.pop(name) for name in roles}
+            purposes |= {name: tuple(purposes[name] or ()) for name in MANY if name in purposes}
+            read = {name: given.pop(name) for name in READING}
+            gigabytes = given.pop("max_memory")
+            budget = None if gigabytes is None else GIGA * gigabytes
+            command(**given, asked=Asked(Roles(**purposes), Reading(**read), budget))
+
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        added = [
+            inspect.Parameter(name, keyword, default=False if name in FLAGS else None, annotation=kind)
+            for name, kind in shared.items()
+        ]
+        first = [p for p in own.values() if p.default is p.empty and p.name != "asked"]
+        rest = [p for p in own.values() if p.default is not p.empty]
+        parameters = [p.replace(kind=keyword) for p in (*first, *added, *rest)]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in parameters}
+        run.__name__, run.__doc__ = command.__name__, command.__doc__
+        return run
+
+    return decorate
 
 
 def check_target(table: Path, target: str | None) -> None:
-    """A column with classes must be named, but for formats that say themselves which it is."""
+    """A column with classes must be named, but for formats that have their own place for it."""
     says_itself = (".svmlight", ".libsvm", ".svmlight.gz", ".libsvm.gz", ".npz")
     if target is None and table.suffix.lower() == ".npy":
         raise typer.BadParameter(
             "a .npy file holds no classes: give them in a file of their own, --labels FILE."
         )
     if target is None and not table.name.lower().endswith(says_itself):
-        raise typer.BadParameter("name the column with the class of each sample: --target COLUMN.")
-
-
-def in_bytes(gigabytes: float | None) -> float | None:
-    return None if gigabytes is None else GIGA * gigabytes
+        raise typer.BadParameter(
+            "name the column with the class of each sample: --target COLUMN. `foldless check` lists "
+            "those that could be."
+        )
 
 
 def shown(path: Path) -> str:

@@ -11,29 +11,24 @@ from foldless.cli import options
 from foldless.cli.terminal import exit_codes
 
 
+@options.reads_a_table("target", "samples")
 def predict(
     model: options.ModelFile,
     table: options.LargeTableFile,
-    target: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN", help="The column with the true class, if it is known: errors are counted."
-        ),
-    ] = None,
-    samples: options.Samples = None,
+    asked: options.Asked,
     out: Annotated[
         Path | None,
         typer.Option(help="The file for predictions; named after the table by default.", dir_okay=False),
     ] = None,
-    delimiter: options.Delimiter = None,
-    max_memory: options.MaxMemory = None,
     force: options.Force = False,
 ) -> None:
     """Predict the classes of a table's samples; columns are found by their names.
 
+    With --target, the true classes as far as they are known, errors are counted.
+
     \b
     Example:
-      foldless predict results/model.safetensors new-samples.csv --out new.tsv
+      foldless predict results new-samples.csv --out new.tsv
     """
     with exit_codes() as terminal:
         with terminal.status("Starting"):
@@ -44,26 +39,21 @@ def predict(
         path = free_file(out or Path(f"{default_name(table)}-predictions.tsv"), force=force)
         with terminal.status("Reading"):
             loaded = foldless.load(model)
-            asked = options.roles(target, samples=samples)
-            budget = options.in_bytes(max_memory)
-            read = read_for(loaded, table, asked, delimiter=delimiter, budget=budget)
+            read = read_for(loaded, table, asked.roles, asked.reading, budget=asked.budget)
         with terminal.status("Predicting"):
             prediction = predict_table(loaded, read)
         prediction.write(path)
         print_prediction(terminal, prediction, path)
 
 
+@options.reads_a_table("target", "groups", "samples")
 def report(
     model: options.ModelFile,
     table: Annotated[
         Path, typer.Argument(metavar="TABLE", help="The table it was fitted to.", show_default=False)
     ],
-    target: options.Target = None,
-    groups: options.Groups = None,
-    samples: options.Samples = None,
+    asked: options.Asked,
     out: Annotated[Path, typer.Option(help="The file for the page.", dir_okay=False)] = Path("report.html"),
-    delimiter: options.Delimiter = None,
-    max_memory: options.MaxMemory = None,
     force: options.Force = False,
 ) -> None:
     """Write the report of a model again: one page that needs no network and runs no scripts.
@@ -81,9 +71,7 @@ def report(
         path = free_file(out, force=force)
         with terminal.status("Reading"):
             loaded = foldless.load(model)
-            asked = options.roles(target, groups=groups, samples=samples)
-            budget = options.in_bytes(max_memory)
-            read = read_for(loaded, table, asked, delimiter=delimiter, budget=budget)
+            read = read_for(loaded, table, asked.roles, asked.reading, budget=asked.budget)
         with terminal.status("Writing"):
             report_again(path, loaded, read)
         typer.echo(f"Report: {options.shown(path)}")

@@ -231,6 +231,13 @@ class Account:
             else:
                 text = f"Finishing it by {exact} was tried and did not settle."
                 yield said(text, ("did not settle", run.solver))
+        if self._for("unblended"):
+            text = (
+                "Weights and their probabilities are averaged with those of the likelihood alone, by "
+                f"{exact}, which counts by what left-out labels make of it, and in weights at least half; "
+                "classes are predicted by the blend."
+            )
+            yield said(text, ("unblended", "EP"))
         around = [run for run in self._for("integrate") if run.outcome.trustworthy]
         if around:
             text = (

@@ -67,7 +67,7 @@ class Saved:
 
 
 def load(path: str | Path) -> Any:
-    """The model that `model.save` wrote; predictions are the same to the last bit.
+    """The model that `model.save` wrote, or that is in a folder of `foldless fit`; predictions are the same.
 
     Files of earlier versions are read as well. Nothing in a file is executed. Damaged and foreign files raise
     `ValueError` with a remedy.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterable
 from html import escape
 from typing import Any, NamedTuple, Self
@@ -39,6 +40,10 @@ STORAGE = {"accept_sparse": ("csr", "csc"), "accept_large_sparse": True, "dtype"
 INTEGERS = (np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32)
 # Of one number made of a row, relative to the largest: closer ones are compared column by column.
 NEARLY_EQUAL = 1e-6
+# In log-odds: what single precision cannot tell from a tie, also after integration over wide posteriors.
+NEAR_TIE = 1e-5
+# Of the heaviest sample. Nothing is learnt from less, and nobody has seen more.
+SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-12, 1e6
 TILED_STORAGE = STORAGE | {"dtype": (np.float64, np.float32, *INTEGERS)}
 
 
@@ -52,8 +57,14 @@ class Classifier(Saved, Summarised, ClassifierMixin, BaseEstimator):
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of each sample."""
         decision = self.decision_function(X)
-        two = decision.ndim == 1
-        return self.classes_[(decision > 0).astype(np.intp) if two else np.argmax(decision, axis=1)]
+        if decision.ndim == 1:
+            decision = np.column_stack([np.zeros_like(decision), decision])
+        first, second = np.partition(decision, -2, axis=1)[:, -2:].T[::-1]
+        # Rounding may leave a tie in probabilities and none here, or the other way round.
+        near = first - second < NEAR_TIE
+        if near.any() and hasattr(self, "predict_proba"):
+            decision = np.where(near[:, np.newaxis], self.predict_proba(X), decision)
+        return self.classes_[np.argmax(decision, axis=1)]
 
     def _encoded(self, y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
         """The classes, two or more, and the position of every label among them."""
@@ -112,7 +123,7 @@ class ProbabilisticClassifier(Classifier):
             How often each sample counts: weight 2 is the same as the row twice.
         """
         self._check_parameters()
-        X, targets = validate_data(self, X, y, ensure_min_samples=2, **STORAGE)
+        X, targets = validated(self, X, y, ensure_min_samples=2, **STORAGE)
         self.classes_, code = self._encoded(targets)
         rows = operator_from(X)
         weights = sample_weights(targets, sample_weight, self.class_weight, self.classes_, rows)
@@ -131,7 +142,7 @@ class ProbabilisticClassifier(Classifier):
 
     def _new_data(self, X: Any) -> Any:
         check_is_fitted(self)
-        return validate_data(self, X, reset=False, **STORAGE)
+        return validated(self, X, reset=False, **STORAGE)
 
     def _publish_left_out(
         self,
@@ -198,10 +209,22 @@ class SelectingClassifier(SelectorMixin, ProbabilisticClassifier):
 # ------------------------------------------------------------------ from what a user passes to what is fitted
 
 
+def validated(estimator: BaseEstimator, X: Any, *y: Any, **how: Any) -> Any:
+    """scikit-learn's `validate_data`, and an error of our own where names do not tell features apart."""
+    names = list(getattr(X, "column_names", getattr(X, "columns", ())))  # of Arrow, of all others
+    if len(set(names)) < len(names):
+        name, times = Counter(names).most_common(1)[0]
+        raise ValueError(
+            f"X has {times} columns called {name!r}, and results go by the names of features. "
+            "Give every column a name of its own, or pass the values alone: X.to_numpy()."
+        )
+    return validate_data(estimator, X, *y, **how)
+
+
 def training_data(estimator: BaseEstimator, X: Any, y: ArrayLike) -> tuple[Storage, NDArray[Any]]:
     """The operator of a table to learn from, and its labels; the estimator takes note of the columns."""
     if not stays_elsewhere(X):
-        X, targets = validate_data(estimator, X, y, ensure_min_samples=2, **TILED_STORAGE)
+        X, targets = validated(estimator, X, y, ensure_min_samples=2, **TILED_STORAGE)
         return operator_from(X), targets
     operator = operator_from(X)
     # Labels may live elsewhere, too (a column of a Dask frame), but they are few.
@@ -222,7 +245,7 @@ def training_data(estimator: BaseEstimator, X: Any, y: ArrayLike) -> tuple[Stora
 def new_data(estimator: BaseEstimator, X: Any) -> Storage:
     """The operator of new samples, with the columns of the fit."""
     if not stays_elsewhere(X):
-        return operator_from(validate_data(estimator, X, reset=False, **TILED_STORAGE))
+        return operator_from(validated(estimator, X, reset=False, **TILED_STORAGE))
     operator = operator_from(X)
     expected = int(estimator.n_features_in_)
     if operator.shape[1] != expected:
@@ -268,6 +291,7 @@ def sample_weights(
     """
     weight = None if sample_weight is None else np.asarray(sample_weight)
     given = np.asarray(_check_sample_weight(weight, y, dtype=np.float64, ensure_non_negative=True))
+    _check_magnitude(given, "sample_weight")
     for label in classes:
         if not np.any(given[y == label] > 0):
             raise ValueError(
@@ -282,8 +306,20 @@ def sample_weights(
             f"class_weight={class_weight!r} gives a class a weight that is not positive and finite. "
             "Every class needs one above 0."
         )
+    counted = given * of_class
+    _check_magnitude(counted, "sample_weight times class_weight")
     # A class weight is no number of samples: errors are those of the samples that were given.
-    return _gathered(SampleWeights(given * of_class, given), y, rows)
+    return _gathered(SampleWeights(counted, given), y, rows)
+
+
+def _check_magnitude(weight: Array, what: str) -> None:
+    """Sums of squares of other weights overflow, or are lost in rounding."""
+    largest = float(weight.max())
+    if largest > LARGEST_WEIGHT or 0.0 < largest < SMALLEST_WEIGHT:
+        raise ValueError(
+            f"the largest {what} is {largest:g}, and a sample of weight w counts as w samples: it must lie "
+            f"between {SMALLEST_WEIGHT:g} and {LARGEST_WEIGHT:g}. Divide weights by their mean."
+        )
 
 
 def _gathered(weights: SampleWeights, y: NDArray[Any], rows: Storage | None) -> SampleWeights:

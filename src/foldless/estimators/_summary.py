@@ -19,7 +19,7 @@ from foldless.selection.marginal import q_values
 if TYPE_CHECKING:
     from foldless.evaluation import Worth
     from foldless.problem import History, Outcome
-    from foldless.selection import CredibleSet
+    from foldless.selection import Group
     from foldless.selection.marginal import ClassSums
     from foldless.tuning.plan import Plan
     from foldless.tuning.portfolio import ModelShare
@@ -99,7 +99,7 @@ class Summary:
     select: Callable[[float | None], NDArray[np.bool_]] | None = None  # at a false discovery rate
     fdr: float | None = None
     kept: Sequence[int] | NDArray[np.intp] = ()  # columns that stay whatever the data say
-    credible_sets: Sequence[CredibleSet] | None = None
+    groups: Sequence[Group] | None = None
     class_sums: ClassSums | None = None  # each feature by itself
     loo: LeaveOneOut | None = None
     mislabel_probability: Array | None = None

@@ -18,11 +18,11 @@ from scipy.special import expit, log_expit
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_scalar
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from foldless.beliefs import Array
 from foldless.estimators._kernel_basis import Kernel, kernel_matrix
-from foldless.estimators._scikit_learn import Classifier
+from foldless.estimators._scikit_learn import Classifier, validated
 from foldless.estimators._summary import AS_THEY_ARE, STANDARDISED, KernelBasis, Summary, basics, said
 from foldless.estimators.smlr import SMLRClassifier
 from foldless.kernels import one_blas_thread
@@ -70,7 +70,7 @@ class _Binary(Classifier):
     """Labels of two classes as -1 and +1."""
 
     def _checked(self, X: Any, y: ArrayLike) -> tuple[Array, Array]:
-        X, targets = validate_data(self, X, y, ensure_min_samples=2, dtype=np.float64)
+        X, targets = validated(self, X, y, ensure_min_samples=2, dtype=np.float64)
         check_classification_targets(targets)
         self.classes_, code = np.unique(targets, return_inverse=True)
         if self.classes_.size != 2:
@@ -127,7 +127,7 @@ class OneBitCS(_Binary):
     def decision_function(self, X: Any) -> Array:
         """Measurements of the estimate."""
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=np.float64)
+        X = validated(self, X, reset=False, dtype=np.float64)
         return X @ self.coef_[0] + self.intercept_[0]
 
 
@@ -247,7 +247,7 @@ class RVMClassifier(_Binary):
     def decision_function(self, X: Any) -> Array:
         """Log-odds of ``classes_[1]`` at the mode of the weights."""
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=np.float64)
+        X = validated(self, X, reset=False, dtype=np.float64)
         if self.kernel is not None:
             if self.n_kept_ == 0:
                 return np.full(X.shape[0], self.intercept_[0])

@@ -5,13 +5,16 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import partial
+from functools import cached_property, partial
+from numbers import Real
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import clone
+from sklearn.utils import check_scalar
+from sklearn.utils.validation import check_is_fitted
 
 from foldless.channels import FlippedLabels, Logistic, Multinomial
 from foldless.estimators._base import (
@@ -23,16 +26,20 @@ from foldless.estimators._base import (
 from foldless.estimators._resuming import warmly
 from foldless.estimators._scikit_learn import SampleWeights, sample_weights, training_data
 from foldless.estimators._summary import Summary
-from foldless.priors import SupportsInclusion
+from foldless.kernels import one_blas_thread
+from foldless.priors import OverBackground, SupportsInclusion
 from foldless.registry import registered
-from foldless.selection import CredibleSet, credible_sets
+from foldless.selection import Group
+from foldless.selection.clusters import Candidates, joint_candidates, refined_inclusion
+from foldless.selection.groups import COVERAGE, PURITY, JointPosterior, single_features
 from foldless.selection.marginal import ClassSums, class_sums
 from foldless.solvers import GAMP
-from foldless.tuning.fit import Choices
+from foldless.solvers.ep import EPState
+from foldless.tuning.fit import Choices, Fit
 from foldless.tuning.path import Result, fit_table
-from foldless.tuning.plan import Plan, plan
+from foldless.tuning.plan import CHANCE, Plan, plan
 from foldless.tuning.portfolio import weights_of
-from foldless.tuning.record import GROUPS_NOT_LEFT_OUT, Flag, Recorder
+from foldless.tuning.record import GROUPS_NOT_LEFT_OUT, MAY_BE_CHANCE, Flag, Recorder
 from foldless.tuning.table import Layout, Survey, Table, survey
 
 FELL_BACK_ON_PANEL = Flag(
@@ -112,12 +119,22 @@ class SparseClassifier(MessagePassingClassifier):
         of ``X @ coef_.T + intercept_`` is as near to `predict_proba` as a scale can make it.
     sparse_coef_, sparse_coef_std_ : arrays of shape (1, n_features)
         Posterior means and standard deviations of the weights of the sparse model, the one that
-        `inclusion_probability_` is of: mean ± 1.645 standard deviations is an interval of 90 %.
+        `inclusion_probability_` is of: mean ± 1.645 standard deviations is an interval of 90 %. They are
+        log-odds on average over other features, where a dense background stands for these, too.
+    flip_rate_, mislabel_probability_ : float and array of shape (n_samples,)
+        Of two classes: the share of labels that are wrong, and the probability of each. Where models are
+        averaged, by the one of them that predicts left-out labels best beside a share of wrong ones;
+        ``channel_.flip_prob`` is what the sparse model alone assumes.
     models_ : list of ModelShare
         Code, name, weight in predictions and left-out log loss of every model tried, the weightiest first.
-    credible_sets_ : list of CredibleSet
-        Features that resemble each other, at least one of which is in with a stated probability: "one of
-        these 4 features, probability 0.97". Empty if columns are independent; of two classes only.
+    groups_ : tuple of Group
+        Disjoint groups of features, at least one of which has an effect of its own, with a stated
+        ``probability``: "one of these 14 features, probability 0.96". A group has ``features`` (positions,
+        the ``leader`` first), the ``inclusion`` probability of each, and ``purity``, the smallest
+        correlation between two of them. At most the share `fdr` is expected to be false; `get_groups` has
+        those at another rate. They are found when they are first asked for, from what the fit has kept.
+    credible_sets_ : list of Group
+        Groups with a probability of at least 0.95 whose members are correlated by at least 0.5.
     fallback_features_ : array
         Positions of the panel that was fallen back on, if one was.
     solver_ : str
@@ -130,7 +147,7 @@ class SparseClassifier(MessagePassingClassifier):
     -----
     Other attributes are those of `GAMPClassifier`. Of D > 2 classes, `coef_`, `sparse_coef_` and their
     deviations are (D, n_features), `intercept_` is (D,) and `loo_proba_` (n_samples, D); labels are taken to
-    be right, and there is neither `mislabel_probability_` nor `credible_sets_`.
+    be right, and there is no `mislabel_probability_`.
 
     Examples
     --------
@@ -150,6 +167,8 @@ class SparseClassifier(MessagePassingClassifier):
     n_jobs: int | None = None
     checkpoint: str | Path | None = None
 
+    # What groups are found with; large, and not needed for them afterwards.
+    _not_saved = frozenset({"_joint"})
     _empty_advice = "Pass fallback='panel', which takes a few that would do, or a larger fdr."
 
     def fit(
@@ -215,27 +234,91 @@ class SparseClassifier(MessagePassingClassifier):
         return warmly(self, table, recorder, fit) if self.warm_start else fit()
 
     def _summary(self) -> Summary:
-        return replace(super()._summary(), credible_sets=vars(self).get("credible_sets_"))
+        return replace(super()._summary(), groups=getattr(self, "groups_", None))
 
     def _publish(self, result: Result, weights: SampleWeights) -> None:
         super()._publish(result, weights)
-        own, dtype = weights_of(result.sparse.solution, result.sparse.table), self.coef_.dtype
-        self.sparse_coef_ = (own.mean.T / self._scale).astype(dtype)
-        self.sparse_coef_std_ = (np.sqrt(own.var.T) / self._scale).astype(dtype)
-        self.__dict__.pop("credible_sets_", None)  # of an earlier fit
-        if self.classes_.size > 2:
-            return
-        self.credible_sets_: list[CredibleSet] = []
+        if self.p_value_ > CHANCE:
+            self.flags_.append(MAY_BE_CHANCE)
+        own, dtype = weights_of(result.sparse.selecting, result.sparse.table), self.coef_.dtype
+        unit = over_what_background_leaves(result.sparse) / self._scale
+        self.sparse_coef_ = (own.mean.T * unit).astype(dtype)
+        self.sparse_coef_std_ = (np.sqrt(own.var.T) * unit).astype(dtype)
+        for name in ("_joint", "groups_", "credible_sets_"):  # of an earlier fit
+            self.__dict__.pop(name, None)
+        self._joint: Candidates | None = None
         solution, table = result.sparse.solution, result.sparse.table
-        posterior, prior = solution.posterior, solution.problem.prior
-        if not (result.plan.sparse.credible_sets and solution.outcome.trustworthy):
+        posterior, prior, sparse = solution.posterior, solution.problem.prior, result.plan.sparse
+        if not (sparse.groups and solution.outcome.trustworthy and isinstance(solution.state, EPState)):
             return
-        # The joint posterior of twins also corrects the probability of each of them.
         assert isinstance(prior, SupportsInclusion)
         inclusion = prior.inclusion_probability(posterior.cavity_mean, posterior.cavity_var)
-        state = solution.state
-        tiles = state.all_tiles(solution.problem)
-        found = credible_sets(solution.problem, state.all_sites, inclusion, tiles=tiles)
-        self.credible_sets_ = list(found.sets)
-        refined = np.where(table.free, found.inclusion[: table.free.size], self.inclusion_probability_)
-        self.inclusion_probability_ = refined.astype(table.standardized.dtype)
+        sites, tiles = solution.state.all_sites, solution.state.all_tiles(solution.problem)
+        if inclusion.ndim == 1:
+            # The joint posterior of twins also corrects the probability of each of them.
+            inclusion, _ = refined_inclusion(solution.problem, sites, inclusion, tiles)
+            refined = np.where(table.free, inclusion[: table.free.size], self.inclusion_probability_)
+            self.inclusion_probability_ = refined.astype(table.standardized.dtype)
+        else:
+            inclusion = inclusion[:, 0]  # of a row
+        self._joint = joint_candidates(solution.problem, sites, inclusion, tiles)
+
+    def get_groups(self, fdr: float | None = None) -> tuple[Group, ...]:
+        """Groups of features at least one of which has an effect of its own: "one of these 14, .96".
+
+        Single features are those of `get_support`. Of all others, the smallest groups that can be told from
+        nothing are found, each with a probability of at least 1 - fdr; no feature is in two. So the expected
+        share of false ones is at most `fdr`. Only single features are reported where the fit has no exact
+        covariances, or where `p_value_` does not show that features have anything to do with the classes.
+
+        Parameters
+        ----------
+        fdr : float, optional
+            The expected share of groups without an effect; the constructor's if not given.
+        """
+        check_is_fitted(self)
+        rate = self.fdr if fdr is None else check_scalar(fdr, "fdr", Real, min_val=0.0, max_val=1.0)
+        if "_joint" not in vars(self):
+            if rate == self.fdr and "groups_" in vars(self):
+                return self.groups_
+            raise ValueError(
+                f"This model was loaded, and files have the groups at fdr={self.fdr:g} (`groups_`), if any. "
+                "For those at another rate, fit it again."
+            )
+        selected = np.flatnonzero(self._selected(rate))
+        singles = single_features(self.inclusion_probability_, selected)
+        if self._joint is None or self.p_value_ > CHANCE:
+            return tuple(singles)
+        if not isinstance(self._joint, JointPosterior):
+            self._joint = JointPosterior.of(self._joint)  # which keeps its draws
+        with one_blas_thread():
+            return (*singles, *self._joint.groups(1.0 - rate, singles))
+
+    @cached_property
+    def groups_(self) -> tuple[Group, ...]:
+        return self.get_groups()
+
+    @cached_property
+    def credible_sets_(self) -> list[Group]:
+        found = self.get_groups(1.0 - COVERAGE)
+        return [each for each in found if each.probability >= COVERAGE and each.purity >= PURITY]
+
+    def save(self, path: str | Path) -> Path:
+        if "_joint" in vars(self):
+            _ = self.groups_, self.credible_sets_  # which are found when they are first asked for
+        return super().save(path)
+
+    save.__doc__ = MessagePassingClassifier.save.__doc__
+
+
+def over_what_background_leaves(fit: Fit) -> float:
+    """The factor from log-odds given the background to log-odds on average over it.
+
+    Beside scores of variance V that are not known, log-odds of a label move by about 1 / √(1 + π V / 8) of
+    what they do where these are: it is how far averaging a logistic function flattens it.
+    """
+    if not isinstance(fit.prior, OverBackground):
+        return 1.0
+    free, variance = fit.table.free, np.asarray(fit.prior.variance)
+    of_scores = variance * free.sum() if variance.ndim == 0 else variance[: free.size][free].sum()
+    return float(1.0 / np.sqrt(1.0 + np.pi / 8.0 * of_scores))

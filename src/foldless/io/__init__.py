@@ -2,6 +2,6 @@
 
 from foldless.io.files import replacing
 from foldless.io.names import printable
-from foldless.io.table import BadTable, OverBudget, Roles, Table
+from foldless.io.table import BadTable, OverBudget, Reading, Roles, Table
 
-__all__ = ["BadTable", "OverBudget", "Roles", "Table", "printable", "replacing"]
+__all__ = ["BadTable", "OverBudget", "Reading", "Roles", "Table", "printable", "replacing"]

@@ -25,6 +25,8 @@ from foldless.io.names import printable
 # The format that is written. It is raised when the same document would mean something else; files of earlier
 # formats are read by `estimators._saving.CHANGES`. The policy is docs/model-files.md.
 FORMAT = 1
+# As `foldless fit` calls it.
+MODEL = "model.safetensors"
 DOCUMENT = "document"
 METADATA = "foldless"
 CHECKSUM = "sha256"
@@ -62,9 +64,13 @@ def write_archive(path: Path, archive: Archive) -> None:
 
 
 def read_archive(path: Path, *, with_arrays: bool = True) -> Archive:
-    """Read and check everything that can be checked without knowing what the document means."""
+    """Read and check everything that can be checked without knowing what the document means.
+
+    Of a folder of results, its model.
+    """
     from safetensors import SafetensorError, safe_open
 
+    path = path / MODEL if path.is_dir() else path
     if not path.is_file():
         raise FileNotFoundError(2, os.strerror(2), str(path))
     damaged = "Copy it again, or fit and save the model again."

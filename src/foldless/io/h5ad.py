@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,73 +23,91 @@ from foldless.io.extras import needs
 from foldless.io.matrix import table_of
 from foldless.io.names import printable
 from foldless.io.rows import ReadRows, RowSource
-from foldless.io.table import BadTable, Roles, Table, check_present, readable_as
+from foldless.io.table import BadTable, Reading, Roles, Table, check_present, readable_as, texts_of
 
 HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 REMEDY = "Write it again with adata.write_h5ad."
 BY_COLUMNS = "csc_matrix"
 # What is read: layers, embeddings and notes can be larger than all of it.
 PARTS = ("X", "obs", "var")
+RAW = "raw"
 
 
-def read_h5ad(path: Path, roles: Roles, *, budget: float) -> Table:
-    """Read X; --target, --groups and --covariates name columns of obs, --ignore names genes."""
+def read_h5ad(path: Path, roles: Roles, reading: Reading, *, budget: float) -> Table:
+    """Read X or another layer; --target, --groups and --covariates name columns of obs, --ignore genes."""
     with needs("anndata", "anndata", "to read .h5ad files"):
         import anndata
-    _check_claims(path, budget)
+    _check_claims(path, budget, reading.layer)
     with readable_as(path, "AnnData", REMEDY), opened_hdf5(path) as file:
-        parts = {name: _element(file[name]) for name in PARTS}
-        return table_of_anndata(path, anndata.AnnData(**parts), roles)
+        matrix, var = _places(path, file, reading.layer)
+        parts = {"X": _element(file[matrix]), "obs": _element(file["obs"]), "var": _element(file[var])}
+        table = table_of_anndata(path, anndata.AnnData(**parts), roles, replace(reading, layer=None))
+    steps = () if reading.layer is None else (f"Values are those of {printable(matrix)!r}.",)
+    return replace(table, steps=(*table.steps, *steps))
 
 
-def table_of_anndata(path: Path, adata: Any, roles: Roles, X: Any = None) -> Table:
-    """The table in an AnnData object, with another matrix than its X if one is given."""
-    if X is None:
+def _places(path: Path, file: Any, layer: str | None) -> tuple[str, str]:
+    """Where the matrix is, and what belongs to its columns; "raw" is a layer, or what AnnData calls so."""
+    if layer is None:
+        return "X", "var"
+    layers = list(file.get("layers", ()))
+    check_present(path, [layer], [*layers, *([RAW] if RAW in file else [])], "layer", "--layer")
+    if layer in layers:
+        return f"layers/{layer}", "var"
+    return f"{RAW}/X", f"{RAW}/var"
+
+
+def table_of_anndata(path: Path, adata: Any, roles: Roles, reading: Reading) -> Table:
+    """The table in an AnnData object: its X, `reading.layer`, or, if that is "raw" and no layer, its .raw."""
+    layer, var_names = reading.layer, adata.var_names
+    if layer is None:
         X = adata.X
+    elif layer == RAW and layer not in adata.layers and adata.raw is not None:
+        X, var_names = adata.raw.X, adata.raw.var_names
+    else:
+        there = [*adata.layers, *([RAW] if adata.raw is not None else [])]
+        check_present(path, [layer], there, "layer", "--layer")
+        X = adata.layers[layer]
     if X is None:
-        raise BadTable(path, "there is no matrix X.", "Put one there: adata.X = adata.layers[NAME].")
+        raise BadTable(path, "there is no matrix X.", "Name another: --layer NAME, or --layer raw.")
     obs = adata.obs
     of_obs = [n for n in (roles.target, roles.groups, roles.samples) if n is not None]
     check_present(path, of_obs, obs.columns, "column of obs", "--target, --groups or --samples")
     # A model's covariates may stand in obs as well; a gene of the same name goes first.
-    wanted = dict.fromkeys((*roles.covariates, *(roles.features or ())))
-    genes = set(adata.var_names)
+    wanted = dict.fromkeys((*roles.covariates, *roles.categories, *(roles.features or ())))
+    genes = set(var_names)
     beside = [name for name in wanted if name in obs.columns and name not in genes]
-    covariates = [(name, _numbers(path, obs[name], name)) for name in beside]
+    words = {n: texts_of(obs[n]) for n in beside if n in roles.categories or obs[n].dtype.kind not in "fiub"}
     samples = adata.obs_names if roles.samples is None else obs[roles.samples]
     return table_of(
         path,
         X if hasattr(X, "indptr") else np.asarray(X),
         roles,
-        feature_names=[str(name) for name in adata.var_names],
+        feature_names=[str(name) for name in var_names],
         sample_names=[str(name) for name in samples],
         target=None if roles.target is None else obs[roles.target].to_numpy(),
         target_name=roles.target,
         groups=None if roles.groups is None else obs[roles.groups].to_numpy(),
-        covariates=covariates,
+        covariates=[
+            (n, obs[n].to_numpy(dtype=np.float64, na_value=np.nan)) for n in beside if n not in words
+        ],
+        words=words,
+        average=reading.average,
     )
 
 
-def _numbers(path: Path, column: Any, name: str) -> NDArray[Any]:
-    try:
-        return np.asarray(column, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise BadTable(
-            path,
-            f"the covariate {printable(name)!r} is not made of numbers.",
-            "Write its values as numbers, 0 and 1 for instance.",
-        ) from None
-
-
-def _check_claims(path: Path, budget: float) -> None:
+def _check_claims(path: Path, budget: float, layer: str | None) -> None:
     """What X says of its size, before anything is read: a small file can claim to unpack into anything."""
     with open(path, "rb") as stream:
         if stream.read(len(HDF5_SIGNATURE)) != HDF5_SIGNATURE:
             raise BadTable(path, "this is no HDF5 file, or a damaged one.", REMEDY)
     with readable_as(path, "HDF5", REMEDY), opened_hdf5(path) as file:
         check_is_anndata(path, file)
-        sizes = [_size(file[name]) for name in PARTS]
-        for name in PARTS:
+        matrix, var = _places(path, file, layer)
+        _check_within(path, file, matrix.partition("/")[0])
+        parts = ("obs", matrix, var)
+        sizes = [_size(file[name]) for name in parts]
+        for name in parts:
             if hasattr(file[name], "visititems"):
                 file[name].visititems(lambda _, item: sizes.append(_size(item)))
     check_size(path, sum(sizes), budget, "arrays")

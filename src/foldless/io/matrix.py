@@ -17,7 +17,6 @@ from foldless.io.table import (
     Roles,
     Table,
     assembled,
-    check_finite,
     check_present,
     class_labels,
     numbered,
@@ -40,6 +39,8 @@ def table_of(
     target_name: str | None = None,
     groups: NDArray[Any] | None = None,
     covariates: Sequence[tuple[str, NDArray[Any]]] = (),
+    words: dict[str, NDArray[Any]] | None = None,
+    average: bool = False,
 ) -> Table:
     """Check and assemble; `covariates` are columns that the file keeps beside its matrix."""
     n_samples, n_features = X.shape
@@ -70,10 +71,20 @@ def table_of(
     if sp.issparse(X):
         X = X.tocsr()
         X.sum_duplicates()
-    check_finite(path, X, names, "sample")
     target = None if target is None else as_labels(path, target, str(target_name))
     groups = None if groups is None else as_texts(path, groups, str(roles.groups))
-    table = assembled(path, X, roles, names, sample_names, target, groups, target_name=target_name)
+    table = assembled(
+        path,
+        X,
+        roles,
+        names,
+        sample_names,
+        target,
+        groups,
+        target_name=target_name,
+        words=words,
+        average=average,
+    )
     return table if roles.features is None else table.aligned(roles.features)
 
 

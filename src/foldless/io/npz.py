@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from foldless.io.budget import check_size, check_width
 from foldless.io.matrix import table_of
-from foldless.io.table import BadTable, Roles, Table, check_present, listed, readable_as
+from foldless.io.table import BadTable, Reading, Roles, Table, check_present, listed, readable_as
 
 SPARSE = {"data", "indices", "indptr", "shape"}
 DEFAULT_TARGET = "y"
@@ -24,7 +24,7 @@ FEATURE_NAMES, SAMPLE_NAMES = "feature_names", "sample_names"
 REMEDY = "Write it again with numpy.savez."
 
 
-def read_npz(path: Path, roles: Roles, *, budget: float) -> Table:
+def read_npz(path: Path, roles: Roles, reading: Reading, *, budget: float) -> Table:
     """Read X, or data, indices, indptr and shape; --target, --groups and --samples name other arrays."""
     shapes = _checked_shapes(path, budget)
     wanted = [name for name in (roles.target, roles.groups, roles.samples) if name is not None]
@@ -56,6 +56,7 @@ def read_npz(path: Path, roles: Roles, *, budget: float) -> Table:
         target=one.get("target"),
         target_name=target,
         groups=one.get("groups"),
+        average=reading.average,
     )
 
 

@@ -19,7 +19,7 @@ from foldless.io.budget import check_size
 from foldless.io.extras import needs
 from foldless.io.names import printable
 from foldless.io.rows import ReadRows, RowSource
-from foldless.io.table import BadTable, Roles, Table, assembled, check_finite, layout_of, readable_as
+from foldless.io.table import BadTable, Reading, Roles, Table, assembled, layout_of, readable_as, texts_of
 
 # What pandas calls a row index without a name.
 INDEX = "__index_level_0__"
@@ -31,17 +31,25 @@ LARGEST_TEXT, LARGEST_LIST = 100_000_000, 10_000_000
 LONGEST_VALUE = 10_000
 
 
-def read_parquet(path: Path, roles: Roles, *, budget: float) -> Table:
-    source = ParquetRows(path, roles, budget)
+def read_parquet(path: Path, roles: Roles, reading: Reading, *, budget: float) -> Table:
+    source = ParquetRows(path, roles, budget, in_memory=True)
     n_rows, features = source.shape[0], source.column_names
     X = np.empty(source.shape, dtype=source.dtype)
     with source.opened() as read:
         for start in range(0, n_rows, ROWS_AT_ONCE):
             rows = slice(start, min(start + ROWS_AT_ONCE, n_rows))
             read(rows, X[rows].reshape(-1).view(np.uint8))
-    check_finite(path, X, features)
-    names, named_by = source.row_names, source.names_column
-    return assembled(path, X, roles, features, names, source.labels, source.groups, named_by=named_by)
+    return assembled(
+        path,
+        X,
+        roles,
+        features,
+        source.row_names,
+        source.labels,
+        source.groups,
+        named_by=source.names_column,
+        words=source.words,
+    )
 
 
 class ParquetRows(RowSource):
@@ -50,8 +58,10 @@ class ParquetRows(RowSource):
     column_names: list[str]
     row_names: list[str] | None = None
 
-    def __init__(self, path: Path, roles: Roles, budget: float = np.inf) -> None:
-        self.path = path
+    def __init__(self, path: Path, roles: Roles, budget: float = np.inf, *, in_memory: bool = False) -> None:
+        """In memory values may be missing, and covariates may be words."""
+        self.path, self._missing = path, in_memory
+        self.words: dict[str, NDArray[Any]] = {}
         with readable_as(path, "Parquet", REMEDY), opened_parquet(path) as file:
             schema, n_rows = file.schema_arrow, int(file.metadata.num_rows)
             header = list(schema.names)
@@ -60,6 +70,13 @@ class ParquetRows(RowSource):
                     path, f"the table is empty: {n_rows} x {len(header)}.", "Is the file complete?"
                 )
             layout = layout_of(path, header, roles, samples=_samples_position(schema, roles))
+            if in_memory:
+                beside = [*roles.categories, *roles.covariates]
+                words = [
+                    name for name in beside if name in roles.categories or _is_text(schema.field(name).type)
+                ]
+                self.words = {name: texts_of(_values(file, name)) for name in words}
+                layout = replace(layout, features=[j for j in layout.features if header[j] not in self.words])
             self.note_matrix(
                 (n_rows, len(layout.features)),
                 np.result_type(*(_dtype_of(path, schema.field(j)) for j in layout.features)),
@@ -127,7 +144,7 @@ class ParquetRows(RowSource):
 
     def _unpack(self, batch: Any, block: NDArray[Any], start: int) -> None:
         for place, name in enumerate(self.column_names):
-            block[:, place] = _numbers_of(self.path, batch.column(name), name, start)
+            block[:, place] = _numbers_of(self.path, batch.column(name), name, start, missing=self._missing)
 
 
 def opened_parquet(path: Path, repeated: Sequence[str] = ()) -> Any:
@@ -193,8 +210,8 @@ def _dtype_of(path: Path, field: Any) -> np.dtype[Any]:
     return np.dtype(np.float32 if small else np.float64)
 
 
-def _numbers_of(path: Path, column: Any, name: str, start: int) -> NDArray[Any]:
-    if column.null_count:
+def _numbers_of(path: Path, column: Any, name: str, start: int, *, missing: bool) -> NDArray[Any]:
+    if column.null_count and not missing:
         first = next(i for i in range(len(column)) if not column[i].is_valid)
         raise BadTable(
             path,

@@ -6,42 +6,50 @@ from importlib import import_module
 from pathlib import Path
 
 from foldless.io.budget import default_budget
-from foldless.io.table import BadTable, Roles, Table
+from foldless.io.spreadsheet import SPREADSHEETS
+from foldless.io.table import BadTable, Reading, Roles, Table
 
 TEXT = ("csv", "tsv", "tab", "txt")
-FORMATS = (*TEXT, "parquet", "h5ad", "svmlight", "libsvm", "npz")
+FORMATS = (*TEXT, *SPREADSHEETS, "parquet", "h5ad", "svmlight", "libsvm", "npz")
 SUFFIXES = (*TEXT, *(f"{suffix}.gz" for suffix in TEXT), *FORMATS[len(TEXT) :])
 
 
 def read_table(
     path: Path,
     roles: Roles | None = None,
+    reading: Reading | None = None,
     *,
-    delimiter: str | None = None,
     budget: float | None = None,
 ) -> Table:
-    """Read a table of samples in rows.
+    """Read a table, samples in rows or, in text and spreadsheets, in columns.
 
     Parameters
     ----------
-    path : the file; .csv, .tsv, .txt (also .gz), .parquet, .h5ad, .svmlight or .libsvm (also .gz), .npz
+    path : the file; .csv, .tsv, .txt, .svmlight or .libsvm (also .gz), .xlsx, .parquet, .h5ad, .npz
     roles : which column is the target, which are covariates, and so on
-    delimiter : of text, if the suffix does not say it
+    reading : delimiter, encoding, sample sheet, and so on, where they are not recognised
     budget : bytes that the table may take; most of the free memory by default
     """
-    roles = Roles() if roles is None else roles
+    reading = Reading() if reading is None else reading
+    table = _read(path, Roles() if roles is None else roles, reading, budget)
+    return table.tidied() if reading.tidy_labels else table
+
+
+def _read(path: Path, roles: Roles, reading: Reading, budget: float | None) -> Table:
     budget = default_budget() if budget is None else budget
     path.stat()  # an error that names the file if there is none
     if path.is_dir():
         raise BadTable(path, "this is a folder.", "Name a file in it.")
     name = path.name.lower()
     kind = name.removesuffix(".gz").rpartition(".")[2]
-    if delimiter is not None and kind not in FORMATS:
+    if reading.delimiter is not None and kind not in FORMATS:
         kind = "txt"
-    if kind in TEXT:
+    if kind in (*TEXT, *SPREADSHEETS):
         from foldless.io.text import read_text
 
-        return read_text(path, roles, budget=budget, delimiter=delimiter)
+        return read_text(path, roles, reading, budget=budget)
+    if reading.sample_sheet is not None:
+        raise BadTable(path, "a sample sheet is for text and spreadsheets.", "Do without --sample-sheet.")
     if kind in ("svmlight", "libsvm"):
         from foldless.io.svmlight import read_svmlight
 
@@ -49,7 +57,7 @@ def read_table(
     # These are compressed in themselves.
     if kind in ("parquet", "h5ad", "npz") and not name.endswith(".gz"):
         reader = import_module(f"foldless.io.{kind}")
-        table: Table = getattr(reader, f"read_{kind}")(path, roles, budget=budget)
+        table: Table = getattr(reader, f"read_{kind}")(path, roles, reading, budget=budget)
         return table
     raise BadTable(
         path,

@@ -6,13 +6,14 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from foldless.io.files import sha256_of
@@ -57,23 +58,50 @@ class Roles:
     groups: str | None = None
     samples: str | None = None
     covariates: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()  # covariates whose numbers are codes
     ignore: tuple[str, ...] = ()
     # What a model needs, in its order: nothing else of the table is then read as a feature.
     features: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         given = [name for name in (self.target, self.groups, self.samples) if name is not None]
-        twice = [n for n, count in Counter([*given, *self.covariates, *self.ignore]).items() if count > 1]
+        given += [*self.covariates, *self.categories, *self.ignore]
+        twice = [n for n, count in Counter(given).items() if count > 1]
         if twice:
             raise ValueError(
                 f"The column {printable(twice[0])!r} is named for two purposes. Give each column one: "
-                "target, groups, samples, covariates or ignore."
+                "target, groups, samples, covariates, categories or ignore."
             )
 
     @property
     def named(self) -> tuple[str | None, ...]:
         """Columns that cannot name rows without being asked to, since they are for something else."""
-        return (self.target, self.groups, *self.covariates, *self.ignore, *(self.features or ()))
+        others = (*self.covariates, *self.categories, *self.ignore, *(self.features or ()))
+        return (self.target, self.groups, *others)
+
+    @property
+    def purposes(self) -> dict[str, str]:
+        """The option that names each column."""
+        one = {self.target: "--target", self.groups: "--groups", self.samples: "--samples"}
+        many = {"--covariates": self.covariates, "--categories": self.categories, "--ignore": self.ignore}
+        found = {name: option for name, option in one.items() if name is not None}
+        return found | {name: option for option, names in many.items() for name in names}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a file is to be read, where it does not show, or is to be overruled."""
+
+    delimiter: str | None = None
+    decimal: str | None = None
+    encoding: str | None = None
+    transpose: bool | None = None  # samples are in columns
+    sheet: str | None = None  # of a spreadsheet
+    sample_sheet: Path | None = None
+    id: str | None = None  # its column with names of samples
+    layer: str | None = None  # of an .h5ad, instead of X; "raw" for .raw
+    average: bool = False  # features of one name, instead of telling them apart
+    tidy_labels: bool = False  # join those that differ by case or spaces only
 
 
 @dataclass(frozen=True)
@@ -99,6 +127,11 @@ class Table:
     groups: NDArray[Any] | None = None
     covariates: tuple[str, ...] = ()
     steps: tuple[str, ...] = ()
+    words: dict[str, NDArray[Any]] = field(default_factory=dict)  # covariates that are no numbers
+    renamed: dict[str, str] = field(default_factory=dict)  # features by the name the file has for them
+    # What could be the target of a table that has none yet: values, and how often each occurs.
+    candidates: dict[str, dict[str, int]] = field(default_factory=dict)
+    unused: tuple[str, ...] = ()  # its columns of words, which have no purpose yet
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -141,11 +174,23 @@ class Table:
         if n_classes > 2 and n_classes > LARGEST_SHARE_OF_CLASSES * n_samples:
             raise BadTable(
                 self.path,
-                f"the target {printable(self.target_name)!r} has {n_classes} different values in {n_samples} "
-                "rows: a measurement or an identifier, not a class.",
+                f"the target {printable(self.target_name)!r} has {n_classes} different values in "
+                f"{n_samples} rows: a measurement or an identifier, not a class.",
                 "Name another column with --target, or cut the measurement into classes first.",
             )
         return self.target
+
+    def tidied(self) -> Table:
+        """Labels that differ by case or spaces only as one, in the spelling that most have."""
+        if self.target is None or self.target.dtype.kind != "U":
+            return self
+        spelt = Counter(" ".join(label.split()) for label in self.target)
+        best: dict[str, str] = {}
+        for label, _ in spelt.most_common():
+            best.setdefault(label.casefold(), label)
+        return replace(
+            self, target=np.array([best[" ".join(each.split()).casefold()] for each in self.target])
+        )
 
     def class_counts(self) -> dict[str, int]:
         """How many samples each class has."""
@@ -170,14 +215,8 @@ def layout_of(path: Path, header: Sequence[str], roles: Roles, *, samples: int |
     """Where everything is, given the names of columns; `samples` is where the file itself has names."""
     check_unique(path, header, "column", "Rename one of them: names say which feature is meant.")
     where = {name: j for j, name in enumerate(header)}
-    for purpose, names in (
-        ("--target", [roles.target]),
-        ("--groups", [roles.groups]),
-        ("--samples", [roles.samples]),
-        ("--covariates", roles.covariates),
-        ("--ignore", roles.ignore),
-    ):
-        check_present(path, [n for n in names if n is not None], where, "column", purpose)
+    for name, purpose in roles.purposes.items():
+        check_present(path, [name], where, "column", purpose)
     target = None if roles.target is None else where[roles.target]
     groups = None if roles.groups is None else where[roles.groups]
     samples = where[roles.samples] if roles.samples is not None else samples
@@ -202,12 +241,12 @@ def layout_of(path: Path, header: Sequence[str], roles: Roles, *, samples: int |
 def steps_of(roles: Roles, samples: str | None = None) -> list[str]:
     """Sentences for what the roles do to a table."""
     steps = []
-    if samples is not None:
+    if samples:
         steps.append(f"Samples are named by the column {printable(samples)!r}.")
     if roles.groups is not None:
         steps.append(f"Samples of one {printable(roles.groups)!r} are left out together.")
-    if roles.covariates:
-        steps.append(f"Always kept as covariates: {listed(roles.covariates)}.")
+    if roles.covariates or roles.categories:
+        steps.append(f"Always kept as covariates: {listed([*roles.covariates, *roles.categories])}.")
     if roles.ignore:
         steps.append(f"Ignored: {listed(roles.ignore)}.")
     return steps
@@ -225,16 +264,83 @@ def assembled(
     target_name: str | None = None,
     named_by: str | None = None,
     steps: Iterable[str] = (),
+    words: dict[str, NDArray[Any]] | None = None,
+    average: bool = False,
+    originals: Sequence[str] | None = None,
 ) -> Table:
-    """What was read, as a table; what has no names is numbered. The column `named_by` names samples."""
-    features = numbered(X.shape[1]) if feature_names is None else list(feature_names)
-    check_unique(path, features, "feature", "Rename one of them: names say which feature is meant.")
-    check_present(path, roles.covariates, features, "feature", "--covariates")
-    samples = numbered(X.shape[0]) if sample_names is None else list(sample_names)
-    check_unique(path, samples, "sample", "Make names of samples unique, or name another column: --samples.")
-    steps = (*steps_of(roles, named_by), *steps)
+    """What was read, as a table; what has no names is numbered. The column `named_by` names samples.
+
+    Features of one name are told apart by numbers, or averaged; `originals` has names from before that.
+    """
+    found = [*steps_of(roles, named_by), *steps]
+    given = numbered(X.shape[1]) if feature_names is None else list(feature_names)
+    features, renamed = unique_names(given)
+    if originals is not None:
+        renamed = {new: old for new, old in zip(given, originals, strict=True) if new != old}
+    twice = [name for name, old in renamed.items() if old]
+    if twice and average:
+        shared = [renamed.get(name) or name for name in features]
+        features = list(dict.fromkeys(shared))
+        X = _averaged(X, shared, features)
+        found.append(f"{len(twice)} more columns of names that others have were averaged with them.")
+        renamed = {name: old for name, old in renamed.items() if not old}
+    elif twice:
+        found.append(
+            f"{len(twice)} names of features occur more than once and were numbered, such as "
+            f"{printable(twice[0])!r}; run.json has all of them. To average features of one name: "
+            "--average."
+        )
+    if len(twice) < len(renamed):
+        blank = [name for name, old in renamed.items() if not old]
+        found.append(f"{len(blank)} features without a name are called {listed(blank)}.")
+    check_present(path, roles.covariates, [*features, *(words or ())], "feature", "--covariates")
+    samples, again = unique_names(
+        numbered(X.shape[0]) if sample_names is None else list(sample_names), "sample"
+    )
+    if again:
+        found.append(
+            f"{len(again)} names of samples occur more than once, or are empty, and were numbered, such as "
+            f"{printable(next(iter(again)))!r}. Samples of one patient are left out together with --groups."
+        )
     target_name = roles.target if target_name is None else target_name
-    return Table(path, X, features, samples, target, target_name, groups, roles.covariates, steps)
+    covariates = tuple(name for name in roles.covariates if name not in (words or ()))
+    return Table(
+        path,
+        X,
+        features,
+        samples,
+        target,
+        target_name,
+        groups,
+        covariates,
+        tuple(found),
+        words or {},
+        renamed,
+    )
+
+
+def unique_names(names: Sequence[str], thing: str = "column") -> tuple[list[str], dict[str, str]]:
+    """Names of which none is empty or occurs twice, and of those that are new the old ones."""
+    taken, seen = set(names), set()
+    unique, renamed = [], {}
+    for j, name in enumerate(names):
+        new = name or f"{thing} {j + 1}"
+        number = 2
+        while new in seen or (new != name and new in taken):
+            new, number = f"{name or thing}.{number}", number + 1
+        if new != name:
+            renamed[new] = name
+        seen.add(new)
+        unique.append(new)
+    return unique, renamed
+
+
+def _averaged(X: Any, names: Sequence[str], features: Sequence[str]) -> Any:
+    """Columns of one name as their mean."""
+    where = {name: k for k, name in enumerate(features)}
+    code = np.array([where[name] for name in names])
+    share = (1.0 / np.bincount(code)[code]).astype(X.dtype)
+    return X @ sp.csr_array((share, (np.arange(code.size), code)), shape=(code.size, len(features)))
 
 
 def class_labels(values: Iterable[str]) -> NDArray[Any]:
@@ -248,6 +354,11 @@ def class_labels(values: Iterable[str]) -> NDArray[Any]:
     if all(str(n) == t for n, t in zip(numbers, texts, strict=True)) and max(map(abs, numbers)) < 2**53:
         return np.array(numbers, dtype=np.int64)
     return np.array(texts, dtype=object).astype(str)
+
+
+def texts_of(column: Any) -> NDArray[Any]:
+    """As they are written; "" where there is nothing."""
+    return np.array(["" if value != value or value is None else str(value) for value in column], dtype=object)
 
 
 def numbered(n: int) -> list[str]:
@@ -276,14 +387,14 @@ def check_present(path: Path, wanted: Sequence[str], known: Iterable[str], thing
     raise BadTable(path, f"there is no {thing} {printable(missing[0])!r}{more}, named as {purpose}.", hint)
 
 
-def check_finite(path: Path, X: Any, feature_names: Sequence[str], row_name: str = "row") -> None:
-    """Missing and infinite values are refused where they are."""
+def check_finite(path: Path, X: Any, feature_names: Sequence[str], *, missing: bool = False) -> None:
+    """Infinite values are refused where they are, and missing ones unless they may be `missing`."""
     values = X.data if hasattr(X, "indptr") else X
     # The sum of finite numbers may overflow, but it never is NaN or infinite otherwise: one cheap pass.
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(np.sum(values, dtype=np.float64)):
             return
-    bad = ~np.isfinite(values)
+    bad = np.isinf(values) if missing else ~np.isfinite(values)
     if not bad.any():
         return
     if hasattr(X, "indptr"):
@@ -296,9 +407,12 @@ def check_finite(path: Path, X: Any, feature_names: Sequence[str], row_name: str
     what = "is missing" if np.isnan(value) else "is infinite"
     raise BadTable(
         path,
-        f"{row_name} {row + 1}, column {printable(feature_names[column])!r}: the value {what} "
+        f"sample {row + 1}, column {printable(feature_names[column])!r}: the value {what} "
         f"({int(bad.sum())} such values in all).",
-        "Fill in missing values first, or leave the column out with --ignore.",
+        "Have missing values filled in, in new samples too: fit with --impute median, or knn; or leave "
+        "the column out with --ignore."
+        if np.isnan(value)
+        else "Correct it, or leave the column out with --ignore.",
     )
 
 

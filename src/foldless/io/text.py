@@ -1,4 +1,4 @@
-"""Tables of text: CSV and TSV, plain or compressed, read row by row so that an error can say where."""
+"""Tables of text, plain or compressed: read by pandas, and row by row where an error has to say where."""
 
 from __future__ import annotations
 
@@ -6,196 +6,208 @@ import csv
 import gzip
 import io
 import zlib
-from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from operator import itemgetter
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import Any, TextIO
 
 import numpy as np
 
 from foldless.io.budget import check_size
+from foldless.io.dialect import DELIMITERS, LATIN, Dialect, Opened, dialect_of, encoding_of
+from foldless.io.layout import Columns, table_of_columns, turned
 from foldless.io.names import printable
-from foldless.io.table import BadTable, Layout, Roles, Table, assembled, check_unique, class_labels, layout_of
+from foldless.io.sheet import SampleSheet, sheet_of_series_matrix
+from foldless.io.spreadsheet import SPREADSHEETS, text_of_spreadsheet
+from foldless.io.table import BadTable, Reading, Roles, Table, texts_of
 
-DELIMITERS = {"csv": ",", "tsv": "\t", "tab": "\t", "txt": "\t"}
-NAMES_OF_DELIMITERS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars", " ": "spaces"}
-MISSING = {"", "na", "n/a", "nan", "null", "none", "?", ".", "-", "#n/a", "inf", "-inf", "+inf"}
+# Spellings of what is not there.
+MISSING = {"", "na", "n/a", "nan", "null", "none", "?", ".", "-", "#n/a"}
+NA_VALUES = sorted({spelt for text in MISSING for spelt in (text, text.upper(), text.title(), "NaN")})
+# Numbers that are read at a time.
+CHUNK = 4_000_000
 # What other kinds of files begin with, and what to do about them.
 OTHER_KINDS = {
-    b"PK\x03\x04": "It is a spreadsheet or a zip file: save it as CSV.",
-    b"\xd0\xcf\x11\xe0": "It is an old spreadsheet: save it as CSV.",
+    b"PK\x03\x04": "It is a spreadsheet or a zip file: give it the suffix .xlsx, or save it as CSV.",
+    b"\xd0\xcf\x11\xe0": "It is an old spreadsheet: give it the suffix .xls, or save it as CSV.",
     b"PAR1": "It is a Parquet file: give it the suffix .parquet.",
     b"\x89HDF": "It is an HDF5 file: give it the suffix .h5ad if it holds AnnData.",
     b"\x93NUMPY": "It is a NumPy array: save it with numpy.savez, as .npz.",
-    b"\xff\xfe": "It is UTF-16 text: save it as UTF-8.",
-    b"\xfe\xff": "It is UTF-16 text: save it as UTF-8.",
 }
 
 
-def read_text(path: Path, roles: Roles, *, budget: float, delimiter: str | None = None) -> Table:
+def read_text(path: Path, roles: Roles, reading: Reading, *, budget: float) -> Table:
     """Read a table with a header; columns that are not named for something else must hold numbers."""
-    delimiter = delimiter or DELIMITERS[path.name.lower().removesuffix(".gz").rpartition(".")[2]]
-    with _told(path), _opened(path) as stream:
-        rows = csv.reader(stream, delimiter=delimiter, strict=True)
-        header = _header(path, rows, delimiter)
-        return _Body(path, header, roles, rows, budget, delimiter).table()
+    with _told(path):
+        text = _text_of(path, reading, budget)
+        sheet = None if reading.sample_sheet is None else read_sheet(reading.sample_sheet)
+        if sheet is None and text.dialect.skipped:
+            with text.opened() as stream:
+                sheet = sheet_of_series_matrix(path, stream)
+        columns = text.columns(roles, reading, sheet)
+        return table_of_columns(path, columns, roles, reading, sheet, text.dialect.notes, text.find_fault)
 
 
-class _Body:
-    """The rows below a header, and what has been read of them."""
+def read_sheet(path: Path) -> SampleSheet:
+    """A sample sheet, all of it as texts."""
+    with _told(path):
+        text = _text_of(path, Reading(), np.inf)
+        frame = text.frame(range(len(text.header)))
+        return SampleSheet(path, {name: texts_of(frame[j]).tolist() for j, name in enumerate(text.header)})
 
-    def __init__(
-        self, path: Path, header: list[str], roles: Roles, rows: Any, budget: float, delimiter: str
-    ) -> None:
-        self.path, self.header, self.roles, self.rows = path, header, roles, rows
-        self.budget, self.delimiter = budget, delimiter
-        self.numbers = array("d")
-        self.targets: list[str] = []
-        self.groups: list[str] = []
-        self.samples: list[str] = []
-        self.lines: list[int] = []  # of each row
 
-    def table(self) -> Table:
-        first = next(self._rows(), None)
-        if first is None:
-            raise BadTable(self.path, "there is a header and nothing below it.", "Is the file complete?")
-        names = 0 if self._first_column_names_samples(first) else None
-        if self.roles.target is not None and self.roles.target not in self.header:
-            self._check_not_turned(first)
-        layout = layout_of(self.path, self.header, self.roles, samples=names)
-        features_of = _picker(layout.features)
-        self._take(first, layout, features_of)
-        for fields in self._rows():
-            self._take(fields, layout, features_of)
-        if layout.samples is not None:
-            self._check_sample_names(layout.samples)
-        n_rows = len(self.lines)
-        X = np.frombuffer(self.numbers, dtype=np.float64).reshape(n_rows, len(layout.features))
-        return assembled(
-            self.path,
-            X,
-            self.roles,
-            [self.header[j] for j in layout.features],
-            self.samples or None,
-            class_labels(self.targets) if layout.target is not None else None,
-            np.array(self.groups) if layout.groups is not None else None,
-            named_by=None if layout.samples is None else self.header[layout.samples],
-        )
+def _text_of(path: Path, reading: Reading, budget: float) -> _Text:
+    kind = path.name.lower().removesuffix(".gz").rpartition(".")[2]
+    opened: Opened
+    notes: tuple[str, ...] = ()
+    if kind in SPREADSHEETS:
+        content = text_of_spreadsheet(path, reading.sheet)
+        opened = partial(io.StringIO, content)
+    else:
+        encoding = reading.encoding or _encoding(path)
+        opened = partial(_opened, path, encoding)
+        notes = () if encoding.startswith("utf-8") else (f"The text is in {_spoken(encoding)}.",)
+    dialect = dialect_of(path, opened, reading, DELIMITERS.get(kind, "\t"))
+    return _Text(path, opened, replace(dialect, notes=(*notes, *dialect.notes)), budget)
 
-    def _rows(self) -> Iterator[list[str]]:
-        """Rows that are not empty, each of the header's width."""
-        for fields in self.rows:
-            if not fields:
-                continue
-            if len(fields) != len(self.header):
-                what = "more" if len(fields) > len(self.header) else "fewer"
-                raise BadTable(
-                    self.path,
-                    f"line {self.rows.line_num} has {len(fields)} fields, {what} than the "
-                    f"{len(self.header)} of the header.",
-                    "The file may be cut off there, or a name contains "
-                    f"{NAMES_OF_DELIMITERS.get(self.delimiter, 'the delimiter')}: put it in quotes.",
-                )
-            yield fields
 
-    def _take(self, fields: list[str], layout: Layout, features_of: Callable[[Any], Sequence[str]]) -> None:
-        chosen = features_of(fields)
-        try:
-            row = np.fromiter(map(float, chosen), np.float64, len(chosen))
-        except ValueError:
-            self._complain(fields, layout)
-        # float() reads 1_000 as a Python program would.
-        if "_" in "".join(chosen) or not np.isfinite(row).all():
-            self._complain(fields, layout)
-        self.numbers.frombytes(row.tobytes())
-        self.lines.append(self.rows.line_num)
-        check_size(self.path, 8.0 * len(self.numbers), self.budget, f"the first {len(self.lines)} rows")
-        for position, values, purpose in (
-            (layout.target, self.targets, "label"),
-            (layout.groups, self.groups, "group"),
-            (layout.samples, self.samples, ""),
-        ):
-            if position is None:
-                continue
-            value = fields[position]
-            if purpose and value.strip().lower() in MISSING:
-                raise BadTable(
-                    self.path,
-                    f"line {self.rows.line_num} has no {purpose} in column "
-                    f"{printable(self.header[position])!r} (it says {printable(value)!r}).",
-                    "Fill it in, or remove the row.",
-                )
-            values.append(value)  # to the letter
+class _Text:
+    """The rows below a header."""
 
-    def _complain(self, fields: list[str], layout: Layout) -> NoReturn:
-        """Say which field is no finite number."""
-        for j in layout.features:
-            text = fields[j].strip()
-            where = f"line {self.rows.line_num}, column {printable(self.header[j])!r}"
-            if text.lower() in MISSING:
-                raise BadTable(
-                    self.path,
-                    f"{where}: the value is missing ({printable(fields[j])!r}).",
-                    "Fill in missing values first, or leave the column out with --ignore.",
-                )
-            if not _is_number(text):
-                raise BadTable(self.path, f"{where}: {printable(fields[j])!r} is not a number.", _cure(text))
-        raise AssertionError("a field that is no number was promised")
+    def __init__(self, path: Path, opened: Opened, dialect: Dialect, budget: float) -> None:
+        self.path, self.opened, self.dialect, self.budget = path, opened, dialect, budget
+        with opened() as stream:
+            self.header = _header(path, dialect, stream)
 
-    def _first_column_names_samples(self, first: list[str]) -> bool:
-        """Columns without a header name rows, as R and pandas write them; so does a first column of text."""
-        name, roles = self.header[0], self.roles
-        if name in roles.named or roles.samples is not None:
-            return False
-        text = first[0].strip()
-        return not name.strip() or not (_is_number(text) or text.lower() in MISSING)
+    def columns(self, roles: Roles, reading: Reading, sheet: SampleSheet | None) -> Columns:
+        """All columns, samples in rows."""
+        if self._is_turned(roles, reading, sheet):
+            known = None if sheet is None else sheet.known(self.header, reading.id)
+            as_text = partial(self.frame, range(len(self.header)))
+            return turned(Columns(self.header, self.frame([0])), as_text, self.dialect.decimal, known)
+        # Texts stay as they are written, also those that look like numbers.
+        named = {roles.target, roles.groups, roles.samples, *roles.categories}
+        texts = [j for j, name in enumerate(self.header) if name in named]
+        if sheet is not None or not self.header[0].strip():
+            texts.append(0)
+        return Columns(self.header, self.frame(texts))
 
-    def _check_sample_names(self, position: int) -> None:
-        seen: dict[str, int] = {}
-        for name, line in zip(self.samples, self.lines, strict=True):
-            if name in seen:
-                column = printable(self.header[position])
-                raise BadTable(
-                    self.path,
-                    f"lines {seen[name]} and {line} have the same name {printable(name)!r} in column "
-                    f"{column!r}, which is taken for the names of samples.",
-                    f"Make names unique, or, if they are none, leave the column out: --ignore {column}; or "
-                    "write its text as numbers.",
-                )
-            seen[name] = line
-
-    def _check_not_turned(self, first: list[str]) -> None:
+    def _is_turned(self, roles: Roles, reading: Reading, sheet: SampleSheet | None) -> bool:
         """Genes in rows and samples in columns is how much of biology keeps its tables."""
-        names = {first[0]} | {fields[0] for fields in self._rows()}
-        if self.roles.target in names:
+        if reading.transpose is not None:
+            return reading.transpose
+        if sheet is not None:
+            return sheet.n_known(self.header, reading.id) > sheet.n_known(self._first_column(), reading.id)
+        known = {roles.target, *(roles.features or ())} - {None}
+        return bool(known) and known.isdisjoint(self.header) and not known.isdisjoint(self._first_column())
+
+    def _first_column(self) -> list[str]:
+        return [str(name) for name in self.frame([0], only=[0])[0]]
+
+    def frame(self, texts: Sequence[int] | range, only: list[int] | None = None) -> Any:
+        """A data frame by positions; columns in `texts` as texts, others as numbers if all are."""
+        import pandas as pd
+
+        width = len(self.header) + self.dialect.trailing
+        found, n_rows = [], 0
+        with self.opened() as stream:
+            self._skip_header(stream)
+            try:
+                chunks = pd.read_csv(
+                    stream,
+                    sep=self.dialect.delimiter,
+                    skipinitialspace=self.dialect.delimiter == " ",
+                    header=None,
+                    usecols=only,
+                    index_col=False,
+                    dtype=dict.fromkeys(texts, str),
+                    keep_default_na=False,
+                    na_values=NA_VALUES,
+                    decimal=self.dialect.decimal,
+                    thousands=self.dialect.thousands,
+                    float_precision="round_trip",
+                    low_memory=False,
+                    chunksize=max(CHUNK // width, 1),
+                )
+                for chunk in chunks:
+                    n_rows += len(chunk)
+                    check_size(self.path, 8.0 * n_rows * width, self.budget, f"the first {n_rows} rows")
+                    found.append(chunk)
+            except pd.errors.EmptyDataError:
+                pass
+            except (pd.errors.ParserError, OverflowError) as error:
+                self.find_fault([], str(error))
+        if not n_rows:
+            raise BadTable(self.path, "there is a header and nothing below it.", "Is the file complete?")
+        frame = pd.concat(found, ignore_index=True) if len(found) > 1 else found[0]
+        if only is None:
+            frame = self._checked(frame, width)
+        return frame
+
+    def _checked(self, frame: Any, width: int) -> Any:
+        """Without what a table ends in, and with no row cut short."""
+        if str(frame.iloc[-1, 0]).startswith("!series_matrix_table_end"):
+            frame = frame.iloc[:-1].infer_objects()
+        if frame.shape[1] != width or (frame[width - 1].isna().any() and not self.dialect.trailing):
+            self.find_fault([])
+        return frame.iloc[:, : len(self.header)]
+
+    def _skip_header(self, stream: TextIO) -> Any:
+        for _ in range(self.dialect.skipped):
+            stream.readline()
+        rows = self.dialect.rows(stream)
+        next((fields for fields in rows if any(fields)), None)
+        return rows
+
+    def find_fault(self, numbers: Sequence[int], otherwise: str = "") -> None:
+        """Raise an error that names the first line that is no row, or lacks a number in these columns."""
+        with self.opened() as stream:
+            rows = self._skip_header(stream)
+            width = len(self.header)
+            for fields in rows:
+                line = self.dialect.skipped + rows.line_num
+                if not fields or fields[0].startswith("!series_matrix_table_end"):
+                    continue
+                if len(fields) not in (width, width + self.dialect.trailing):
+                    what = "more" if len(fields) > width else "fewer"
+                    raise BadTable(
+                        self.path,
+                        f"line {line} has {len(fields)} fields, {what} than the {width} of the header.",
+                        "The file may be cut off there, or a name contains the delimiter: put it in quotes.",
+                    )
+                for j in numbers:
+                    self._check_number(fields[j], line, j)
+        if otherwise:
             raise BadTable(
                 self.path,
-                f"{printable(self.roles.target)!r} is the name of a row, not of a column.",
-                "The table is turned on its side: samples must be in rows. Transpose it.",
+                f"not a table that can be read: {printable(otherwise, longest=200)}.",
+                "Is the file complete, and quoted as it should be?",
             )
 
+    def _check_number(self, field: str, line: int, j: int) -> None:
+        text = field.strip()
+        if self.dialect.decimal == ",":
+            text = text.replace(",", ".")
+        elif self.dialect.thousands:
+            text = text.replace(",", "")
+        if text.lower() not in MISSING and not _is_number(text):
+            where = f"line {line}, column {printable(self.header[j])!r}"
+            raise BadTable(self.path, f"{where}: {printable(field)!r} is not a number.", _cure(text))
 
-def _header(path: Path, rows: Any, delimiter: str) -> list[str]:
-    header: list[str] | None = next((fields for fields in rows if fields), None)
+
+def _header(path: Path, dialect: Dialect, stream: TextIO) -> list[str]:
+    for _ in range(dialect.skipped):
+        stream.readline()
+    header: list[str] | None = next((f for f in dialect.rows(stream) if any(f)), None)
     if header is None:
         raise BadTable(path, "the file is empty.", "Is it the right one, and complete?")
+    header = ["", *header] if dialect.names_rows else header
     if len(header) == 1:
-        others = [d for d in (",", "\t", ";", "|") if d != delimiter and d in header[0]]
-        if others:
-            shown = {"\t": r"$'\t'"}.get(others[0], f"'{others[0]}'")
-            raise BadTable(
-                path,
-                f"there is one column only, if columns are separated by "
-                f"{NAMES_OF_DELIMITERS.get(delimiter, repr(delimiter))}; the header seems to use "
-                f"{NAMES_OF_DELIMITERS[others[0]]}.",
-                f"Say so: --delimiter {shown}.",
-            )
         raise BadTable(
             path, "there is one column only.", "A label and a feature at least are needed. See --delimiter."
         )
-    check_unique(path, header, "column", "Rename one of them: names say which feature is meant.")
     if all(_is_number(name) for name in header):
         raise BadTable(
             path,
@@ -203,16 +215,6 @@ def _header(path: Path, rows: Any, delimiter: str) -> list[str]:
             "Put a line with names above it.",
         )
     return header
-
-
-def _picker(positions: list[int]) -> Callable[[Any], Sequence[str]]:
-    """Fields at these positions, as a sequence."""
-    if len(positions) == 1:
-        only = positions[0]
-        return lambda fields: (fields[only],)
-    if positions == list(range(positions[0], positions[-1] + 1)):
-        return itemgetter(slice(positions[0], positions[-1] + 1))
-    return itemgetter(*positions)
 
 
 def _is_number(text: str) -> bool:
@@ -224,14 +226,34 @@ def _is_number(text: str) -> bool:
 
 def _cure(text: str) -> str:
     if _is_number(text.replace(",", ".")):
-        return "Write decimals with a point, not a comma."
+        return "Write decimals alike: with a point everywhere, or with a comma everywhere."
     if _is_number(text.rstrip("%")):
         return "Write numbers without units and signs."
     return "Features must be numbers: correct it, or leave the column out with --ignore."
 
 
+def _encoding(path: Path) -> str:
+    """From the first bytes; those of a whole file if they tell nothing (all are ASCII)."""
+    with _bytes(path) as binary:
+        found = encoding_of(binary.peek(1 << 16)[: 1 << 16] if hasattr(binary, "peek") else b"")
+    if found != "utf-8":
+        return found
+    try:
+        with _opened(path, found) as stream:
+            while stream.read(1 << 22):
+                pass
+    except UnicodeDecodeError:
+        return LATIN
+    return found
+
+
+def _spoken(encoding: str) -> str:
+    return {LATIN: "Latin-1 (Windows)"}.get(encoding, encoding.upper())
+
+
 @contextmanager
-def _opened(path: Path) -> Iterator[TextIO]:
+def _bytes(path: Path) -> Iterator[Any]:
+    """The content of a file, unpacked if it is compressed, and text as far as can be seen."""
     with open(path, "rb") as raw:
         start = raw.peek(8)[:8]
         compressed = start.startswith(b"\x1f\x8b")
@@ -246,8 +268,15 @@ def _opened(path: Path) -> Iterator[TextIO]:
         for magic, advice in OTHER_KINDS.items():
             if start.startswith(magic):
                 raise BadTable(path, "this is no table of text.", advice)
+        yield binary
+
+
+@contextmanager
+def _opened(path: Path, encoding: str) -> Iterator[TextIO]:
+    with _bytes(path) as binary:
         # newline="" leaves line ends inside quotes to the csv module.
-        yield io.TextIOWrapper(binary, encoding="utf-8-sig", newline="")
+        known = "utf-8-sig" if encoding == "utf-8" else encoding
+        yield io.TextIOWrapper(binary, encoding=known, newline="")
 
 
 @contextmanager
@@ -255,12 +284,16 @@ def _told(path: Path) -> Iterator[None]:
     """What the libraries below complain of, in our words."""
     try:
         yield
-    except UnicodeDecodeError:
+    except UnicodeDecodeError as error:
         raise BadTable(
             path,
-            f"line {_first_undecodable_line(path)} is not UTF-8 text.",
-            "Save it as UTF-8; if it is Latin-1: iconv -f latin1 -t utf-8 FILE > NEW.",
+            f"this is not {_spoken(error.encoding)} text ({error.reason}).",
+            "Name its encoding: --encoding latin-1, for instance; or save it as UTF-8.",
         ) from None
+    except LookupError as error:
+        if isinstance(error, KeyError | IndexError):
+            raise
+        raise BadTable(path, f"{error}.", "Known are utf-8, utf-16, latin-1 and Python's others.") from None
     except csv.Error as error:
         problem = "a quote is opened and not closed" if "unexpected end" in str(error) else str(error)
         raise BadTable(
@@ -272,14 +305,3 @@ def _told(path: Path) -> Iterator[None]:
         raise BadTable(
             path, f"the compressed file is damaged or cut off ({error}).", "Copy or download it again."
         ) from None
-
-
-def _first_undecodable_line(path: Path) -> int:
-    with open(path, "rb") as raw:
-        binary: Any = gzip.GzipFile(fileobj=raw) if raw.peek(2)[:2] == b"\x1f\x8b" else raw
-        for number, line in enumerate(binary, start=1):
-            try:
-                line.decode("utf-8")
-            except UnicodeDecodeError:
-                return number
-    return number

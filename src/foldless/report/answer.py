@@ -137,13 +137,13 @@ def _expected_false(subject: Subject) -> str:
 
 
 def _best_set(subject: Subject) -> str:
-    sets = [s for s in subject.summary.credible_sets or () if s.columns.size > 1]
+    sets = [s for s in subject.summary.groups or () if s.columns.size > 1]
     if not sets:
         return ""
     if len(sets) > 1:
-        return f"but {counted(len(sets))} groups of twins each contain one that matters"
+        return f"but {counted(len(sets))} groups each contain one that matters"
     size, sure = sets[0].columns.size, probability(float(sets[0].probability))
-    return f"but one of {counted(int(size))} that are twins matters, with probability {sure}"
+    return f"but one of a group of {counted(int(size))} matters, with probability {sure}"
 
 
 # ------------------------------------------------------------------------------------- how sure?

@@ -96,9 +96,9 @@ def _towards(subject: Subject, line: int, weight: float) -> str:
 
 
 def _twins(subject: Subject) -> dict[int, str]:
-    """For each column of a credible set of several, the others."""
+    """For each feature of a group of several, the others."""
     found = {}
-    for each in subject.summary.credible_sets or ():
+    for each in subject.summary.groups or ():
         columns = [int(j) for j in each.columns]
         for j in columns:
             others = [subject.feature(k) for k in columns if k != j]

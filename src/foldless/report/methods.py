@@ -73,12 +73,13 @@ def _features(subject: Subject) -> Iterator[Sentence]:
             f"Besides, {plural(subject.kept.size, 'covariate')} stayed in the model whatever the data say.",
             (("kept", subject.kept.size),),
         )
-    sets = subject.summary.credible_sets
-    if sets:
+    groups = [group for group in subject.summary.groups or () if group.columns.size > 1]
+    if groups:
         yield Sentence(
-            f"Correlated features were grouped into {plural(len(sets), 'credible set')}, each of which "
-            "contains a feature that matters with the stated probability (Wang et al. 2020).",
-            (("credible sets", len(sets)),),
+            f"Besides, {plural(len(groups), 'group')} of features that the data cannot tell apart were found "
+            "in the joint posterior, at the same rate: at least one feature of each has an effect of its own "
+            "with the stated probability (Spector and Janson 2022).",
+            (("groups", len(groups)),),
         )
 
 

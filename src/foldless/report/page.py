@@ -115,16 +115,16 @@ def rendered(subject: Subject) -> str:
 
 def missing(subject: Subject) -> list[str]:
     """What is not on the page, and why."""
-    name, sets, said = subject.summary.name, subject.summary.credible_sets, []
+    name, sets, said = subject.summary.name, subject.summary.groups, []
     if subject.inclusion is None:
         said.append(f"Inclusion probabilities: {name} has none; its features are in or out.")
     if subject.weights.std is None:
         said.append(f"Intervals: {name} gives weights without a posterior.")
     if sets is None:
-        said.append(f"Twins: {name} does not look for features that could stand in for each other.")
-    elif not sets:
+        said.append(f"Groups: {name} does not look for features of which one has an effect.")
+    elif not any(group.columns.size > 1 for group in sets):
         said.append(
-            "Twins: no two features are so alike that one could stand in for the other, or none is sure."
+            "Groups: there is no group of several features of which it is sure enough that one has an effect."
         )
     if subject.loo_proba is None:
         said.append(f"Leave-one-out figures: {name} gives none; use cross-validation.")

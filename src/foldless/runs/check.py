@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from foldless.estimators import SparseClassifier
 from foldless.estimators._account import planned
+from foldless.estimators._preparation import Preparation, missing_share
 from foldless.io.budget import default_budget, free_memory, in_words
-from foldless.io.names import printable
-from foldless.io.table import OverBudget, Table, check_finite, listed
-from foldless.operators import RowBlocks
+from foldless.io.table import BadTable, OverBudget, Reading, Roles, Table, check_finite
+from foldless.operators import RowBlocks, stays_elsewhere
+from foldless.runs.guards import cautions
 from foldless.tuning.plan import Budget, exact_cost
 
-FEW_SAMPLES_OF_A_CLASS = 5
 # Peaks of fits beyond the table itself, measured from 62 x 2 000 to 500 x 30 000 and put into units of what
 # they consist of: tiles of a fixed size; vectors of features, of each model that is averaged; covariances.
 FIXED_BYTES = 95e6
@@ -36,16 +37,93 @@ class Findings:
     needed: float  # bytes at the peak of a fit, the table included
     plan: tuple[str, ...]  # what the default model would do, and why
     problems: tuple[str, ...]
+    command: str  # what to type next
 
 
-def check_table(table: Table, *, budget: float | None = None) -> Findings:
+def check_table(
+    table: Table,
+    roles: Roles,
+    reading: Reading,
+    *,
+    impute: str = "none",
+    log_cpm: bool = False,
+    budget: float | None = None,
+) -> Findings:
     """Look at everything that a fit would stumble over; what makes it impossible is an error."""
-    check_finite(table.path, table.X, table.feature_names)
-    table.labels()
+    check_finite(table.path, table.X, table.feature_names, missing=True)
     needed = check_memory(table, budget)
-    kept = table.covariate_positions or None
-    plan = SparseClassifier(always_keep=kept).plan(table.X, table.labels(), groups=table.groups)
-    return Findings(table, needed, planned(plan), tuple(_problems(table)))
+    more = ["--log-cpm"] if log_cpm else []
+    if missing_share(table.X):
+        # What is missing does not stop a look.
+        impute = "median" if impute == "none" else impute
+    more += ["--impute", impute] if impute != "none" else []
+    if table.target is None:
+        return Findings(table, needed, (), (), fit_command(table.path, _guessed(table, roles), reading, more))
+    problems = look_before_fit(table)
+    _, prepared = Preparation.fit(table, impute=impute, log_cpm=log_cpm)
+    kept = prepared.covariate_positions or None
+    plan = SparseClassifier(always_keep=kept).plan(prepared.X, prepared.labels(), groups=table.groups)
+    command = fit_command(table.path, roles, reading, more)
+    return Findings(prepared, needed, planned(plan), tuple(problems), command)
+
+
+def _guessed(table: Table, roles: Roles) -> Roles:
+    """A purpose for each column of words: the likeliest is the target, what has few levels a covariate."""
+    target, *others = [*table.candidates, *([] if table.candidates else ["COLUMN"])]
+    words = [name for name in others if name in table.unused]
+    return replace(
+        roles,
+        target=target,
+        covariates=(*roles.covariates, *words),
+        ignore=(*roles.ignore, *(name for name in table.unused if name not in table.candidates)),
+    )
+
+
+def look_before_fit(table: Table) -> list[str]:
+    """What to tell before a fit; an error if it cannot come to anything."""
+    if stays_elsewhere(table.X):
+        return []
+    check_not_constant(table)
+    return cautions(table)
+
+
+def check_not_constant(table: Table) -> None:
+    """A table in which nothing varies cannot tell classes apart."""
+    X = table.X
+    varies = (
+        (X.nnz and np.ptp(X.data) > 0) or 0 < X.nnz < np.prod(X.shape)
+        if sp.issparse(X)
+        else np.any(X[:1] != X)
+    )
+    if not varies:
+        raise BadTable(
+            table.path, "no feature varies: all samples have the same values.", "Is it the right file?"
+        )
+
+
+def fit_command(path: Path, roles: Roles, reading: Reading, more: Iterable[str] = ()) -> str:
+    """The command that fits a table so read."""
+    words = ["foldless", "fit", str(path)]
+    if reading.sample_sheet is not None:
+        words += ["--sample-sheet", str(reading.sample_sheet)]
+    for option, value in (
+        ("--id", reading.id),
+        ("--sheet", reading.sheet),
+        ("--delimiter", reading.delimiter),
+        ("--decimal", reading.decimal),
+        ("--encoding", reading.encoding),
+        ("--layer", reading.layer),
+        *((option, name) for name, option in roles.purposes.items()),
+    ):
+        words += [] if value is None else [option, value]
+    given = {
+        "--transpose": reading.transpose,
+        "--no-transpose": reading.transpose is False,
+        "--average": reading.average,
+    }
+    given["--tidy-labels"] = reading.tidy_labels
+    words += [option for option, is_given in given.items() if is_given]
+    return shlex.join([*words, *more])
 
 
 def check_memory(table: Table, budget: float | None = None) -> float:
@@ -76,65 +154,3 @@ def _stored(X: Any) -> int:
     if isinstance(X, RowBlocks):
         return BLOCKS_IN_MEMORY * X.block_bytes
     return int(X.data.nbytes + X.indices.nbytes if sp.issparse(X) else X.nbytes)
-
-
-def _problems(table: Table) -> list[str]:
-    found = []
-    rare = [label for label, count in table.class_counts().items() if count < FEW_SAMPLES_OF_A_CLASS]
-    if rare:
-        found.append(f"Classes with fewer than {FEW_SAMPLES_OF_A_CLASS} samples: {listed(rare)}.")
-    constant = _constant(table)
-    if constant.size:
-        names = [table.feature_names[j] for j in constant]
-        found.append(f"{constant.size} features never vary and will not be used: {listed(names)}.")
-    twins = _equal_columns(table)
-    if twins:
-        first, second = twins[0]
-        found.append(
-            f"{len(twins)} features repeat another to the last digit, such as "
-            f"{printable(table.feature_names[second])!r} and {printable(table.feature_names[first])!r}: what "
-            "is found is shared among them."
-        )
-    if table.groups is None:
-        repeated = _equal_rows(table)
-        if repeated:
-            found.append(
-                f"{repeated} samples repeat another to the last digit. If they are measurements of the same "
-                "thing, name what they have in common with --groups, or errors look too small."
-            )
-    elif np.unique(table.groups).size > 0.9 * table.groups.size:
-        found.append("Nearly every sample has a group of its own: is --groups the right column?")
-    return found
-
-
-def _constant(table: Table) -> NDArray[np.intp]:
-    X = table.X
-    if sp.issparse(X):
-        return np.flatnonzero(X.max(axis=0).toarray().ravel() == X.min(axis=0).toarray().ravel())
-    return np.flatnonzero(np.all(X[:1] == X, axis=0))
-
-
-def _equal_columns(table: Table) -> list[tuple[int, int]]:
-    """Pairs of a column and a later one with the same content; constant ones are told of already."""
-    columns = table.X.tocsc() if sp.issparse(table.X) else table.X.T
-    constant = set(_constant(table).tolist())
-    seen: dict[bytes, int] = {}
-    pairs = []
-    for j in range(table.shape[1]):
-        if j not in constant and (first := seen.setdefault(_digest(columns, j), j)) != j:
-            pairs.append((first, j))
-    return pairs
-
-
-def _equal_rows(table: Table) -> int:
-    return table.shape[0] - len({_digest(table.X, i) for i in range(table.shape[0])})
-
-
-def _digest(lines: Any, i: int) -> bytes:
-    """A row of an array, or a row or column of a sparse matrix, in sixteen bytes."""
-    if sp.issparse(lines):
-        part = slice(lines.indptr[i], lines.indptr[i + 1])
-        content = lines.indices[part].tobytes() + lines.data[part].tobytes()
-    else:
-        content = np.ascontiguousarray(lines[i]).tobytes()
-    return hashlib.blake2b(content, digest_size=16).digest()

@@ -23,7 +23,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
-from foldless.io.table import BadTable, Table, check_finite
+from foldless.estimators._preparation import Preparation
+from foldless.io.table import BadTable, Table
 from foldless.runs.fit import fit_table
 from foldless.runs.models import DEFAULT
 
@@ -54,11 +55,16 @@ def compare_table(
     n_splits: int = N_SPLITS,
     seed: int = 0,
     threads: int = 1,
+    impute: str = "none",
+    log_cpm: bool = False,
     watch: Watch | None = None,
 ) -> list[Score]:
-    """Error, log loss, features used and seconds of every method on every split."""
+    """Error, log loss, features used and seconds of every method on every split.
+
+    Missing values are filled in for all methods alike, from all samples.
+    """
     labels = table.labels()
-    check_finite(table.path, table.X, table.feature_names)
+    _, table = Preparation.fit(table, impute=impute, log_cpm=log_cpm)
     splits = list(_splits(table, labels, n_splits, seed))
     methods = _methods(table, model, seed, threads)
     scores = []

@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from foldless.estimators._preparation import Preparation
 from foldless.estimators._summary import Summary, summary_of
 from foldless.estimators.panel import PanelClassifier
 from foldless.estimators.planning import learning_curve
 from foldless.io import printable
 from foldless.io.journal import BadJournal
-from foldless.io.table import BadTable, Table, check_finite
+from foldless.io.table import BadTable, Table, check_present
 from foldless.operators import stays_elsewhere
 from foldless.problem import Iteration
 from foldless.runs.models import DEFAULT, model_named
@@ -57,22 +58,32 @@ def fit_table(
     model: str = DEFAULT,
     fdr: float = 0.1,
     seed: int = 0,
+    class_weight: str | None = None,
+    impute: str = "none",
+    log_cpm: bool = False,
+    average: bool = False,
     checkpoint: Path | None = None,
     watch: Watch | None = None,
 ) -> Run:
     """Fit the model of that name; covariates are always kept, groups are left out together.
 
-    With a checkpoint, a fit that was ended before its time is resumed.
+    What is done to the table before is kept with the model. With a checkpoint, a fit that was ended before
+    its time is resumed.
     """
     labels = table.labels()
+    preparation = None
     if not stays_elsewhere(table.X):
-        check_finite(table.path, table.X, table.feature_names)
+        preparation, table = Preparation.fit(table, impute=impute, log_cpm=log_cpm, average=average)
+    elif impute != "none" or log_cpm:
+        problem = "rows stay where they are, and --impute and --log-cpm need them in memory."
+        raise BadTable(table.path, problem, "Prepare the file first.")
     estimator = model_named(
         model,
         fdr=fdr,
         random_state=seed,
         always_keep=table.covariate_positions or None,
         checkpoint=checkpoint,
+        class_weight=_class_weight(table, class_weight),
     )
     _check_wanted(table, estimator, model, checkpoint)
     options = {} if table.groups is None else {"groups": table.groups}
@@ -92,8 +103,27 @@ def fit_table(
     seconds = time.perf_counter() - start
     # A sparse table cannot be given as a data frame, but its names are the model's all the same.
     estimator.feature_names_in_ = np.array(table.feature_names, dtype=object)
+    if preparation is not None:
+        estimator.preparation_ = preparation
     notes = [str(warning.message) for warning in caught if _is_news(warning.category)]
     return Run(table, estimator, seconds, tuple(dict.fromkeys(notes)))
+
+
+def _class_weight(table: Table, asked: str | None) -> dict[Any, float] | str | None:
+    """'balanced', or weights of classes as in tumour=5,normal=1."""
+    if asked is None or asked == "balanced":
+        return asked
+    known = {str(label): label for label in np.unique(table.labels())}
+    found = {}
+    for part in asked.split(","):
+        label, _, weight = part.rpartition("=")
+        check_present(table.path, [label], known, "class", "--class-weight")
+        try:
+            found[known[label]] = float(weight)
+        except ValueError:
+            problem = f"--class-weight {printable(part)!r} has no number."
+            raise BadTable(table.path, problem, "Write balanced, or LABEL=WEIGHT,LABEL=WEIGHT.") from None
+    return dict.fromkeys(known.values(), 1.0) | found
 
 
 def with_panel(run: Run, sizes: list[int] | str) -> Run:
@@ -104,6 +134,8 @@ def with_panel(run: Run, sizes: list[int] | str) -> Run:
         panel.fit(table.X, table.labels(), groups=table.groups)
     panel.feature_names_in_ = np.array(table.feature_names, dtype=object)
     panel.feature_names_ = panel.feature_names_in_[panel.features_]
+    if "preparation_" in vars(run.model):
+        panel.preparation_ = run.model.preparation_
     return replace(run, panel=panel, seconds=run.seconds + time.perf_counter() - start)
 
 

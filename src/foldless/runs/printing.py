@@ -77,28 +77,46 @@ def print_prediction(console: Console, prediction: Prediction, path: Path) -> No
     console.print(f"{_plural(prediction.table.shape[0], 'sample')}: {shares}.", style="bold")
     if prediction.error is not None:
         console.print(f"Predicted otherwise than the table says: {100 * prediction.error:.1f} %.")
+    if unknown := prediction.unknown_labels:
+        shown = ", ".join(
+            f"{printable(label) or 'none'} ({n})" for label, n in list(unknown.items())[:N_SHOWN]
+        )
+        console.print(f"Labels that the model does not know, not compared: {shown}.")
+    print_cautions(console, prediction.cautions)
     for step in prediction.table.steps:
         console.print(step)
     console.print(Text(f"Predictions: {printable(path, longest=4096)}"), soft_wrap=True)
 
 
 def print_findings(console: Console, findings: Findings) -> None:
-    n_samples, n_features = findings.table.shape
-    kind = "sparse" if hasattr(findings.table.X, "indptr") else str(findings.table.X.dtype)
+    table = findings.table
+    n_samples, n_features = table.shape
+    kind = "sparse" if hasattr(table.X, "indptr") else str(table.X.dtype)
     console.print(f"{n_samples} samples, {counted(n_features)} features ({kind}).", style="bold")
-    counts = findings.table.class_counts()
-    console.print(f"Classes: {', '.join(f'{printable(label)} ({n})' for label, n in counts.items())}.")
-    for step in findings.table.steps:
+    for step in table.steps:
         console.print(step)
-    console.print(
-        f"A fit needs up to {in_words(findings.needed)} of memory; {in_words(free_memory())} are free."
-    )
-    console.print("What SparseClassifier, the default, would do:")
-    for sentence in findings.plan:
-        console.print(f"  {sentence}")
-    for problem in findings.problems:
-        console.print(f"Note: {problem}")
-    console.print("Nothing stands in the way of a fit." if not findings.problems else "A fit is possible.")
+    if table.target is None:
+        for name, counts in list(table.candidates.items())[:N_SHOWN]:
+            values = ", ".join(f"{printable(label)} ({n})" for label, n in list(counts.items())[:N_SHOWN])
+            console.print(f"Could be the target: {printable(name)!r}: {values}.")
+        console.print("Name the column with the class of each sample, for instance:")
+    else:
+        counts = table.class_counts()
+        console.print(f"Classes: {', '.join(f'{printable(label)} ({n})' for label, n in counts.items())}.")
+        console.print(
+            f"A fit needs up to {in_words(findings.needed)} of memory; {in_words(free_memory())} are free."
+        )
+        console.print("What SparseClassifier, the default, would do:")
+        for sentence in findings.plan:
+            console.print(f"  {sentence}")
+        print_cautions(console, findings.problems)
+        console.print("A fit is possible:" if findings.problems else "Nothing stands in the way of a fit:")
+    console.print(Text(f"  {printable(findings.command, longest=4096)}"), soft_wrap=True)
+
+
+def print_cautions(console: Console, cautions: Sequence[str]) -> None:
+    for caution in cautions:
+        console.print(f"Note: {caution}")
 
 
 def print_model(console: Console, metadata: dict[str, Any], model: Any) -> None:

@@ -20,6 +20,7 @@ from foldless.estimators._base import MessagePassingClassifier
 from foldless.estimators._feature_table import feature_table
 from foldless.estimators._summary import Summary, summary_of
 from foldless.estimators.panel import PanelClassifier
+from foldless.io.archive import MODEL
 from foldless.io.files import sha256_of, write_whole
 from foldless.io.table import BadTable, Table
 from foldless.io.tsv import write_tsv
@@ -33,7 +34,7 @@ from foldless.theory.learning_curve import LearningCurve
 if TYPE_CHECKING:
     import pandas as pd
 
-MODEL, FEATURES, PREDICTIONS = "model.safetensors", "features.tsv", "predictions.tsv"
+FEATURES, PREDICTIONS = "features.tsv", "predictions.tsv"
 REPORT, RECORD = "report.html", "run.json"
 RESULTS = (MODEL, FEATURES, PREDICTIONS, REPORT, RECORD)
 PANEL, MEMBERS, SIZES, PICTURE = "panel.safetensors", "panel.tsv", "panel_sizes.tsv", "panel.png"
@@ -182,9 +183,9 @@ def feature_columns(
     if summary.selects:
         verdict = {int(j): "yes" for j in summary.selected()} | {int(j): "kept" for j in summary.kept}
         columns.append(("selected", [verdict.get(int(j), "no") for j in order]))
-    if summary.credible_sets is not None:
+    if summary.groups is not None:
         member = np.zeros(size.size, dtype=int)
-        for number, found in enumerate(summary.credible_sets, start=1):
+        for number, found in enumerate(summary.groups, start=1):
             member[found.columns] = number
         columns.append(("credible_set", [int(member[j]) or None for j in order]))
     if of_itself is not None:
@@ -276,6 +277,7 @@ def record_of(table: Table, facts: Mapping[str, Any]) -> dict[str, Any]:
             "features": table.shape[1],
             "target": table.target_name,
             "steps": list(table.steps),
+            "renamed": dict(table.renamed),
         },
     }
 

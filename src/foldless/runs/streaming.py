@@ -8,7 +8,16 @@ from pathlib import Path
 from foldless.io.matrix import read_labels
 from foldless.io.read import read_table
 from foldless.io.rows import SUFFIXES, row_source
-from foldless.io.table import BadTable, OverBudget, Roles, Table, assembled, check_present
+from foldless.io.table import (
+    BadTable,
+    OverBudget,
+    Reading,
+    Roles,
+    Table,
+    assembled,
+    check_finite,
+    check_present,
+)
 from foldless.operators import RowBlocks
 from foldless.runs.check import check_memory
 
@@ -21,13 +30,17 @@ STEP = "Rows stayed on disk and were read in blocks in every pass."
 def read_or_stream(
     path: Path,
     roles: Roles,
+    reading: Reading | None = None,
     *,
-    delimiter: str | None = None,
     budget: float | None = None,
     stream: bool = False,
     labels: Path | None = None,
+    missing: bool = False,
 ) -> Table:
-    """A table to be fitted to, in memory if it fits and on disk if it does not, or if that is asked for."""
+    """A table to be fitted to, in memory if it fits and on disk if it does not, or if that is asked for.
+
+    Values may be `missing` if they are going to be filled in.
+    """
     can_stream = path.suffix.lower() in STREAMED
     if stream and not can_stream:
         raise BadTable(
@@ -39,8 +52,10 @@ def read_or_stream(
         raise BadTable(path, "--labels is for a matrix that has none beside it.", "Name a column: --target.")
     if not (stream or labels is not None or path.suffix.lower() in ALWAYS_STREAMED):
         try:
-            table = read_table(path, roles, delimiter=delimiter, budget=budget)
-            table.labels()  # what is wrong with the data is said before what is too large
+            table = read_table(path, roles, reading, budget=budget)
+            # What is wrong with the data is said before what is too large.
+            table.labels()
+            check_finite(path, table.X, table.feature_names, missing=missing)
             check_memory(table, budget)
             return table
         except OverBudget:

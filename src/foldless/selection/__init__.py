@@ -1,6 +1,9 @@
-"""Selection that says how sure it is: single features at a rate of false ones, and credible sets of twins."""
+"""Selection that says how sure it is: single features at a rate of false ones, and groups of features."""
 
-from foldless.selection.credible_sets import CredibleSet, CredibleSets, credible_sets
 from foldless.selection.fdr import select
+from foldless.selection.groups import CredibleSets, Group, credible_sets
 
-__all__ = ["CredibleSet", "CredibleSets", "credible_sets", "select"]
+# Sets of twins were there before groups at any resolution.
+CredibleSet = Group
+
+__all__ = ["CredibleSet", "CredibleSets", "Group", "credible_sets", "select"]

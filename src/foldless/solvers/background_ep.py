@@ -61,9 +61,9 @@ LEAST_INCLUSION, SHARE_OF_DIAGONAL = 0.05, 0.5
 # would overshoot, and these with them. They end once held weights together move by less than this share of
 # their variance.
 LOOK_EVERY = 3
-MOVED_LITTLE = 0.005
+MOVED_LITTLE = 0.002
 # At a look, held weights that together would move by this share of the variance of all stay as they are.
-LEFT_ALONE = 0.001
+LEFT_ALONE = 0.0005
 TINY = float(np.finfo(np.float64).tiny)
 # So many at a time: two hundred wide effects at once would leave labels nothing to say.
 MOST_ADDED = 64
@@ -136,6 +136,7 @@ class BackgroundState(EPState):
     # The problem of the active features alone.
     reduced: Problem
     complete: bool  # all that should be active are
+    moved: float = INCOMPLETE  # by which share held weights moved last, if none became active
 
     def problem_of(self, problem: Problem) -> Problem:
         return self.reduced
@@ -152,7 +153,7 @@ class BackgroundState(EPState):
 
     @property
     def change(self) -> float:
-        return self.pace.change if self.complete else max(self.pace.change, INCOMPLETE)
+        return self.pace.change if self.complete else max(self.pace.change, self.moved)
 
 
 @registered("solver/background-ep")
@@ -165,7 +166,7 @@ class BackgroundEP(EP):
     # diagonal, a sweep, which for rare words is nearly all of it.
     exact_looks: bool = False
     # Labels of a log-concave channel need no damping under a fixed field.
-    damping: Damping = field(default_factory=lambda: AdaptiveDamping(smallest=0.3))
+    damping: Damping = field(default_factory=lambda: AdaptiveDamping(smallest=0.2))
 
     def init(self, problem: Problem) -> BackgroundState:
         n_weights = problem.operator.shape[1]
@@ -302,6 +303,7 @@ class BackgroundEP(EP):
             shift=shift,
             held_log_factor=float(np.sum(factors[is_held])),
             complete=state.complete and moved < MOVED_LITTLE,
+            moved=moved if state.complete else INCOMPLETE,
             proposed=None,
             secants=Secants(),
         )

@@ -150,9 +150,6 @@ class EP(MessagePassing[EPState]):
     """
 
     damping: Damping = field(default_factory=lambda: AdaptiveDamping(first=0.85, smallest=0.3))
-    # Products with X in single precision. Over a background all but a few weights have priors that are
-    # stronger than labels, and rounding moves scores by far less than the tolerance.
-    single: bool = False
 
     def init(self, problem: Problem) -> EPState:
         n_samples, n_weights = problem.operator.shape
@@ -169,7 +166,7 @@ class EP(MessagePassing[EPState]):
             problem,
             sites,
             Gaussian.of_scores([gaussian] * int(np.prod(shape))),
-            tiles=self._tiles(problem),
+            tiles=Tiles(problem.operator),
             iteration=0,
             pace=self._first_pace((n_samples, *shape)),
             log_evidence=-np.inf,
@@ -204,7 +201,7 @@ class EP(MessagePassing[EPState]):
         (`Secants`); otherwise, and where that leaves no posterior or a vague one, a step of the way.
         """
         if state.tiles.operator is not problem.operator:
-            state = replace(state, tiles=self._tiles(problem))
+            state = replace(state, tiles=Tiles(problem.operator))
         wanted, log_evidence = wanted_sites(problem, state)
         now, present = state.gaussian, state.sites.as_vector()
         # Rows without weight are not there.
@@ -262,9 +259,6 @@ class EP(MessagePassing[EPState]):
     def for_new_data(self, problem: Problem, state: EPState) -> EPState:
         # Sites answer to the data they were made for; others start afresh.
         return self.init(problem)
-
-    def _tiles(self, problem: Problem) -> Tiles:
-        return Tiles(problem.operator, np.dtype(np.float32) if self.single else None)
 
     def _first_pace(self, shape: tuple[int, ...]) -> Pace:
         return Pace.first(self.damping, shape, largest=1.0 if len(shape) == 1 else LABEL_STEP)

@@ -26,11 +26,12 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, lapack, solve_triangular
+from scipy.linalg import cho_solve, lapack, solve_triangular
 
 from foldless.beliefs import Array, Response
 from foldless.channels.base import Channel
 from foldless.solvers.message_passing import SETTLED_SCORE
+from foldless.solvers.multinomial_ridge import ridge_factor
 
 # Averages of models need no more digits than the leave-one-out loss that weighs them.
 TOLERANCE = 1e-3
@@ -222,16 +223,7 @@ def ridge_ep(
 
 def _posterior(basis: Array, precision: Array, shift: Array) -> tuple[Array, Array, Array]:
     """Mean weights, L, and the variances of scores."""
-    # Of one array with itself only a triangle is computed.
-    scaled = basis * np.sqrt(precision).astype(basis.dtype)[:, np.newaxis]
-    inner = scaled.T @ scaled
-    inner.flat[:: inner.shape[0] + 1] += 1.0
-    try:
-        lower, _ = cho_factor(inner, lower=True, overwrite_a=True, check_finite=False)
-    except LinAlgError:
-        if basis.dtype == np.float64:
-            raise
-        return _posterior(basis.astype(np.float64), precision, shift)
+    lower, _ = ridge_factor(basis, precision)
     weights = cho_solve((lower, True), basis.T @ shift.astype(basis.dtype), check_finite=False)
     half = solve_triangular(lower, basis.T, lower=True, check_finite=False)
     return weights.astype(np.float64), lower, np.einsum("rm,rm->m", half, half, dtype=np.float64)

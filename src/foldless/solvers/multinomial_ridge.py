@@ -119,7 +119,7 @@ class _Metric:
     def __init__(self, basis: Array, share: Array, sample_weight: Array) -> None:
         self.basis, self.weight = basis, sample_weight[:, np.newaxis, np.newaxis].astype(basis.dtype)
         mean_curvature = sample_weight * np.sum(share * (1.0 - share), axis=1) / max(share.shape[1] - 1, 1)
-        self.factor = _factor(basis, mean_curvature)
+        self.factor = ridge_factor(basis, mean_curvature)
         self.iterations = 0  # that the last solution took
 
     def solve(
@@ -171,7 +171,7 @@ class _Metric:
         return np.asarray(step, dtype=np.float64)
 
 
-def _factor(basis: Array, curvature: Array) -> tuple[Array, bool]:
+def ridge_factor(basis: Array, curvature: Array) -> tuple[Array, bool]:
     """The Cholesky factor of I + Bᵀ diag(curvature) B, in single precision if that is enough."""
     # Of one array with itself only a triangle is computed.
     scaled = basis * np.sqrt(curvature).astype(basis.dtype)[:, np.newaxis]
@@ -182,7 +182,7 @@ def _factor(basis: Array, curvature: Array) -> tuple[Array, bool]:
     except LinAlgError:
         if basis.dtype == np.float64:
             raise
-        return _factor(basis.astype(np.float64), curvature)
+        return ridge_factor(basis.astype(np.float64), curvature)
 
 
 def leave_one_out(
@@ -214,7 +214,7 @@ def leave_one_out_along_own(
     for k in np.unique(own):
         rows, curvature = np.flatnonzero(own == k), sample_weight * share[:, k] * (1.0 - share[:, k])
         used = _notable(curvature)
-        lower, _ = _factor(single[used], larger * curvature[used])
+        lower, _ = ridge_factor(single[used], larger * curvature[used])
         half = solve_triangular(lower, single[rows].T, lower=True, check_finite=False)
         spread[rows] = larger * np.einsum("rm,rm->m", half, half)
         # What was left out with the negligible need not be taken out again.

@@ -44,7 +44,6 @@ from foldless.channels import (
     Pinned,
 )
 from foldless.channels.flipped_labels import with_flip_prob
-from foldless.operators import Operator
 from foldless.priors import (
     PRIORS,
     ElasticNet,
@@ -59,7 +58,7 @@ from foldless.priors import (
 from foldless.problem import Outcome, Problem, Solution
 from foldless.solvers.base import State
 from foldless.tuning.em import EM
-from foldless.tuning.table import blocks_of, with_prior
+from foldless.tuning.table import Table, blocks_of, with_prior
 
 # A starting slab weaker than this share of the noise in all class means cannot be told from none.
 LEAST_SIGNAL_SHARE = 0.05
@@ -111,23 +110,13 @@ class ClassMeans:
         return float(np.clip(signal / (mean_var**2 * n_active), *SLAB_VARIANCE_RANGE))
 
 
-def class_means(
-    standardized: Operator, codes: NDArray[np.intp], sample_weight: Array, n_classes: int
-) -> ClassMeans:
-    """Class means from one sweep over columns of mean zero and unit variance."""
-    class_weight: Array = np.bincount(codes, weights=sample_weight, minlength=n_classes).astype(np.float64)
-    total = float(class_weight.sum())
-    if n_classes == 2:
-        information = float(np.prod(class_weight)) / total
-        label_mean = float(class_weight[1] - class_weight[0]) / total
-        contrast = standardized.adjoint(sample_weight * (2.0 * codes - 1.0 - label_mean) / 2) / information
-        between = information / total * contrast**2
-    else:
-        indicator = np.eye(n_classes)[codes] * sample_weight[:, np.newaxis]
-        contrast = standardized.adjoint(indicator) / class_weight
-        between = contrast**2 @ (class_weight / total)
+def class_means(table: Table) -> ClassMeans:
+    """Those of a table, as contrasts."""
+    means, weight, total = table.class_means, table.class_weight, float(table.class_weight.sum())
+    contrast = means[:, 1] - means[:, 0] if table.n_classes == 2 else means
     # The total variance is one: within the classes plus between them.
-    return ClassMeans(contrast, np.clip(1.0 - between, 1.0 / total, 1.0), class_weight)
+    within = np.clip(1.0 - np.square(means) @ (weight / total), 1.0 / total, 1.0)
+    return ClassMeans(contrast, within, weight)
 
 
 def starting_count(n_features: int, n_samples: float, n_classes: int = 2) -> int:
@@ -185,7 +174,7 @@ AMPLE = 4.0
 
 def can_blend(channel: Channel) -> bool:
     """Whether a channel has a generative counterpart: logistic ones do, also under label noise."""
-    inner = _innermost(channel)
+    inner = innermost(channel)
     if isinstance(inner, Multinomial):
         return inner.estimator == "gumbel"
     return isinstance(inner, Logistic) and inner.integral == "exponential-sums"
@@ -200,7 +189,7 @@ def blended(problem: Problem, weight: float, means: ClassMeans) -> Problem:
         ridge = weight * np.multiply.outer(means.within_var, means.class_weight)
         channel: Channel = BlendedMultinomial(problem.channel, weight)
         return with_prior(problem, Ridged(base, ridge)).but(channel=channel)
-    logistic = _innermost(problem.channel)
+    logistic = innermost(problem.channel)
     if not isinstance(logistic, Logistic):
         raise ValueError(
             f"A generative weight above 0 needs a logistic channel, alone or in FlippedLabels; got "
@@ -216,7 +205,7 @@ def unblended(problem: Problem) -> Problem:
     base = blocks_of(problem).base
     if isinstance(base, Ridged):
         problem = with_prior(problem, base.base)
-    blend = _innermost(problem.channel)
+    blend = innermost(problem.channel)
     if isinstance(blend, Blended | BlendedMultinomial):
         problem = problem.but(channel=_with_innermost(problem.channel, blend.base))
     return problem
@@ -345,7 +334,7 @@ def _with_ridge(problem: Problem, means: ClassMeans, flipped: Array | float) -> 
     label_mean = float(np.clip(weight @ (labels * (1 - 2 * flipped)) / weight.sum(), -1.0, 1.0))
     spread = (1 - flipped) * (labels - label_mean) ** 2 + flipped * (labels + label_mean) ** 2
     information = float(weight @ spread) / 4
-    blend = _innermost(problem.channel)
+    blend = innermost(problem.channel)
     assert isinstance(blend, Blended)
     channel = _with_innermost(problem.channel, replace(blend, label_mean=label_mean))
     ridge = blend.generative_weight * information * blend.base.scale**2 * means.within_var
@@ -364,8 +353,8 @@ def _noise_of(channel: Channel) -> float:
     return inner.flip_prob if isinstance(inner, FlippedLabels) else 0.0
 
 
-def _innermost(channel: Channel) -> Channel:
-    return _innermost(channel.base) if isinstance(channel, FlippedLabels | Pinned) else channel
+def innermost(channel: Channel) -> Channel:
+    return innermost(channel.base) if isinstance(channel, FlippedLabels | Pinned) else channel
 
 
 def _with_innermost(channel: Channel, changed: Channel) -> Channel:

@@ -77,8 +77,9 @@ class Fit:
     generative_weight: float = 0.0
     candidates: tuple[Candidate, ...] = ()
     max_sum: bool = False
-    # Of the features, where it is not that of the solution alone.
+    # Of the features, where it is not that of the solution alone; and means and variances of weights.
     inclusion: Array | None = None
+    moments: tuple[Array, Array] | None = None
 
     @classmethod
     def of(cls, solution: Solution, table: Table, generative_weight: float = 0.0, **more: Any) -> Fit:
@@ -92,6 +93,14 @@ class Fit:
     @property
     def outcome(self) -> Outcome:
         return self.solution.outcome
+
+    @property
+    def selecting(self) -> Solution:
+        """With the moments of weights that go with the inclusion probabilities."""
+        if self.moments is None:
+            return self.solution
+        mean, var = self.moments
+        return replace(self.solution, posterior=replace(self.solution.posterior, mean=mean, var=var))
 
     def problem_with(self, data: Problem) -> Problem:
         """The problem as tuned, with data from another one."""
@@ -156,7 +165,7 @@ def fit_some_rows(rows: NDArray[np.intp], table: Table, choices: Choices, record
 
 def _starting_problem(table: Table, choices: Choices) -> tuple[Problem, ClassMeans]:
     problem = assembled(table, choices.channel)
-    means = class_means(table.standardized, table.codes, table.sample_weight, table.n_classes)
+    means = class_means(table)
     prior = choices.prior
     if isinstance(prior, str):
         prior = starting_prior(prior, means.of_columns(np.flatnonzero(table.free)))

@@ -28,8 +28,8 @@ from foldless.tuning.record import Recorder
 from foldless.tuning.table import blocks_of, with_prior
 
 # The slab's variance, as a multiple of the one found: steps of about a standard deviation of what ten weights
-# show of its logarithm.
-VARIANCE_FACTORS = (1.0, 2.0, 0.5)
+# show of its logarithm. EM sees large weights better than small ones, and errs upwards.
+VARIANCE_FACTORS = (1.0, 2.0, 0.5, 0.25)
 # Differences between neighbours are judged, not their last digits.
 STOPPING = Stopping(tol=5e-3, max_iter=100, patience=40)
 
@@ -75,12 +75,14 @@ def integrated(found: Fit, hyper: HyperPrior, recorder: Recorder) -> Fit:
         found,
         solution=whole,
         channel=problem.channel,
-        inclusion=np.asarray(weight @ np.array([_inclusion(s, found) for s in solutions])),
+        inclusion=np.asarray(
+            weight @ np.array([replace(found, solution=s).inclusion_probability() for s in solutions])
+        ),
     )
 
 
 def _neighbours(problem: Problem) -> Iterator[Problem]:
-    """The other parameters, nearest first; the last three without wrong labels."""
+    """The other parameters, nearest first; the last ones without wrong labels."""
     base, slab = _spike_and_slab(problem)
     channels = [problem.channel]
     if isinstance(problem.channel, FlippedLabels):
@@ -104,15 +106,11 @@ def _spike_and_slab(problem: Problem) -> tuple[SpikeAndSlab, Gaussian]:
     return base, base.slab
 
 
-def _inclusion(solution: Solution, found: Fit) -> Array:
-    return replace(found, solution=solution).inclusion_probability()
-
-
 def _mixture(solutions: list[Solution], log_weight: Array) -> Posterior:
     """Moments within the solutions and between them; cavities are those of the first."""
     weight = np.exp(log_weight)
     posteriors = [s.posterior for s in solutions]
-    mean, var = _moments(
+    mean, var = mixture_moments(
         weight[:, np.newaxis],
         np.array([p.mean for p in posteriors]),
         np.array([p.var for p in posteriors]),
@@ -122,7 +120,7 @@ def _mixture(solutions: list[Solution], log_weight: Array) -> Posterior:
         - solutions[0].problem.sample_weight * np.array([s.loo_log_densities() for s in solutions]),
         axis=0,
     )
-    loo_mean, loo_var = _moments(
+    loo_mean, loo_var = mixture_moments(
         without,
         np.array([p.loo_mean for p in posteriors]),
         np.array([p.loo_var for p in posteriors]),
@@ -130,6 +128,6 @@ def _mixture(solutions: list[Solution], log_weight: Array) -> Posterior:
     return replace(posteriors[0], mean=mean, var=var, loo_mean=loo_mean, loo_var=loo_var)
 
 
-def _moments(weight: Array, mean: Array, var: Array) -> tuple[Array, Array]:
+def mixture_moments(weight: Array, mean: Array, var: Array) -> tuple[Array, Array]:
     whole = np.sum(weight * mean, axis=0)
     return whole, np.sum(weight * (var + (mean - whole) ** 2), axis=0)

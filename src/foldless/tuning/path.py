@@ -23,12 +23,13 @@ from foldless.tuning.models.sparse import (
     finished,
     fit_sample,
     fit_sparse,
+    fit_words,
     patient,
 )
-from foldless.tuning.models.words import fit_words
 from foldless.tuning.plan import (
     CLEAR_STANDARD_ERRORS,
     FIRST_RIDGE,
+    MOST_WEIGHT,
     WORTH_IT,
     DensePlan,
     Plan,
@@ -101,7 +102,8 @@ def fit_table(
         flags.append(FELL_BACK_ON_BACKGROUND if fallback.background else FELL_BACK)
     if plan.path != "requested" and sparse.outcome in (Outcome.STALLED, Outcome.DIVERGED):
         flags.append(UNSETTLED)
-    if portfolio.dense_lead > CLEAR_STANDARD_ERRORS:
+    share = sum(model.weight for model in portfolio.models if model.code == SPARSE)
+    if portfolio.dense_lead > CLEAR_STANDARD_ERRORS and share < MOST_WEIGHT:
         flags.append(NOT_SPARSE)
     return Result(sparse, portfolio, plan, record, tuple(flags), fits)
 
@@ -120,7 +122,7 @@ def fit_part(table: Table, plan: Plan, choices: Choices) -> Average:
         # Rows without weight would be predicted at once, and the caller is about to predict all.
         counted = replace(table, sample_weight=np.maximum(table.sample_weight, np.finfo(float).tiny))
         return stacked([class_frequencies(table), *models], counted).average
-    plain = replace(plan.sparse, polish=False, integrate=False, credible_sets=False)
+    plain = replace(plan.sparse, polish=False, integrate=False, groups=False)
     quick = replace(
         choices, stopping=replace(choices.stopping, tol=max(choices.stopping.tol, PART_TOLERANCE))
     )
@@ -226,11 +228,11 @@ class _Path:
             model = of_solution(SPARSE, SPARSE, selects.solution, self.table)
             # Who chose prior and likelihood wants the posterior of these.
             return selects, alone(model, self.table, as_log_odds=self.plan.path != "requested")
-        return selects, _averaged(fits, dense, self.table)
+        return selects, _averaged(fits, dense, self.table, self.plan.sparse.left_out_edges)
 
 
-def _averaged(fits: SparseFits, dense: list[Model], table: Table) -> Portfolio:
+def _averaged(fits: SparseFits, dense: list[Model], table: Table, left_out_edges: int = 0) -> Portfolio:
     models = [class_frequencies(table), *dense]
     if fits.judged.outcome.may_be_judged or not dense:
-        models.append(fits.model(table))
+        models.append(fits.model(table, left_out_edges))
     return stacked(models, table)

@@ -66,6 +66,11 @@ INFORMED_VARIANCE = 1000.0
 WORTH_IT = 0.1
 # Dense models that predict better than the sparse one by more than this are a reason for care.
 CLEAR_STANDARD_ERRORS = 2.0
+# Not where the sparse one has most of the weight in the average all the same.
+MOST_WEIGHT = 0.5
+# Above this p value what was found may be chance, and so may weights and probabilities of features: a prior
+# that expects ten effects finds likely places for them in any labels. No groups are reported then.
+CHANCE = 0.05
 # A loss on other samples beyond the leave-one-out loss by more than this is more than chance.
 HONEST_STANDARD_ERRORS = 3.0
 
@@ -123,6 +128,8 @@ class Budget:
     # Up to here all features are visited in every iteration, and by informed ridges; a tenth of a second.
     every_feature: float = 5e8
     all_columns: float = 5e8  # of a sparse model where samples outnumber features: 20 milliseconds
+    # Pairs of samples and columns that answer when a sample is left out of message passing: 30 milliseconds.
+    left_out_edges: int = 500_000
     polish: float = 2e8  # message passing finished with exact covariances: ten milliseconds
     integrate: float = 5e7  # the fit repeated at neighbours of its parameters: three
     tune_many: float = 2e8  # EM of several classes: about a second in all
@@ -170,9 +177,11 @@ class SparsePlan:
     # Whether other rows must agree with the leave-one-out of those before all are fitted from them.
     sample_checked: bool = False
     screened: bool = False  # most weights are visited only now and then
+    # Pairs of samples and columns that answer when a sample is left out; 0: cavities as they are.
+    left_out_edges: int = 0
     polish: bool = False
     integrate: bool = False
-    credible_sets: bool = False
+    groups: bool = False  # of features, from the joint posterior: where there are exact covariances of all
     fallback: SparsePlan | None = None  # where this one does not settle
 
 
@@ -414,6 +423,20 @@ class _Planning:
         self._because("many-rows", f"A search needs no more than {rows} of {self.facts.n_samples} rows.")
         return rows
 
+    @property
+    def _left_out_edges(self) -> int:
+        """Very many samples hardly answer to the absence of one."""
+        facts, most = self.facts, self.budget.left_out_edges
+        few = facts.n_samples**2 <= most
+        if self.many or self.groups or not few or facts.n_features >= self.budget.screened:
+            return 0
+        self._because(
+            "left-out-answers",
+            "A blend with class means is settled again without each sample, with parameters as they are: "
+            "that is its leave-one-out.",
+        )
+        return most
+
     def _independent_sparse(self) -> SparsePlan:
         polish = not self.many and self.cost <= self.budget.polish
         words_of_many = self.many and self.words
@@ -425,6 +448,7 @@ class _Planning:
             search_rows=self._search_rows,
             sample_checked=self.words,
             screened=not self.many and self.facts.n_features >= self.budget.screened,
+            left_out_edges=self._left_out_edges,
             polish=polish,
             integrate=polish and self.cost <= self.budget.integrate,
             fallback=self._over_background() if self._may_fall_back else None,
@@ -444,7 +468,7 @@ class _Planning:
             background=BACKGROUND_SCORE_VARIANCE,
             tolerance=TOLERANCE_OF_MANY if self.many else TOLERANCE,
             patience=PATIENCE,
-            credible_sets=not self.many,
+            groups=True,
         )
 
     def _exact_sparse(self) -> SparsePlan:
@@ -470,7 +494,7 @@ class _Planning:
             em_iterations=em,
             tolerance=TOLERANCE_OF_MANY if self.many else TOLERANCE,
             patience=PATIENCE,
-            credible_sets=not self.many,
+            groups=True,
             fallback=self._over_background() if self._may_fall_back else message_passing,
         )
 
@@ -498,7 +522,13 @@ class _Planning:
         )
         if self.many:
             self.flags.append("few-columns")
-        return replace(self._exact_sparse(), candidates=candidates, neighbours=neighbours, em_iterations=0)
+        return replace(
+            self._exact_sparse(),
+            candidates=candidates,
+            neighbours=neighbours,
+            em_iterations=0,
+            groups=not self.many,
+        )
 
     def _diagonal_sparse(self) -> SparsePlan:
         starts: tuple[str, ...] = ("class means", "plain parameters")
@@ -520,6 +550,7 @@ class _Planning:
             search_rows=self._search_rows,
             sample_checked=True,
             screened=not self.many and self.facts.n_features >= self.budget.screened,
+            left_out_edges=self._left_out_edges,
         )
 
     def _exact_dense(self) -> DensePlan:

@@ -21,15 +21,16 @@ a scale is then found in the same way.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
-from scipy.special import log_softmax
+from scipy.special import log_softmax, softmax
 
 from foldless.beliefs import Array
 from foldless.channels import Channel, FlippedLabels, Logistic, Multinomial
+from foldless.channels.flipped_labels import FLIP_PRIOR_FLIPPED, FLIP_PRIOR_RIGHT
 from foldless.operators import Operator
 from foldless.problem import Solution
 from foldless.registry import registered
@@ -44,11 +45,16 @@ LEAST_VARIANCE = 1e-6
 # Models of less weight than this add nothing to the others.
 LEAST_WEIGHT = 0.01
 # What the models have in common counts like this many further samples, which all predict alike: with few
-# samples, the best of many models is best by chance.
+# samples, the best of many models is best by chance. Models have equal shares of them, certainties of a model
+# equal shares of its own.
 PSEUDO_SAMPLES = 3.0
+# Without a sample stacking is not left with less than this share of its curvature along what it predicts.
+LEAST_STAYS = 0.25
 # Newton's method takes a dozen steps, until nothing is left to gain in log likelihood.
 MAX_ITER = 100
 TOLERANCE = 1e-10
+# Shares of wrong labels that are tried beside models; at half of them labels would say nothing.
+FLIP_RATES = (0.001, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45)
 # No step goes further than this share of the way to where a weight would be zero.
 LARGEST_SHARE = 0.95
 
@@ -224,6 +230,7 @@ class Portfolio:
     loo_log_proba: Array  # (samples, classes)
     models: tuple[ModelShare, ...]  # all that were tried, the weightiest first
     mislabel_probability: Array | None  # (samples,); None where no model allows for wrong labels
+    flip_rate: float | None  # likewise, the share of labels that are wrong
     # By how many standard errors the best dense model predicts left-out labels better than the sparse one.
     dense_lead: float = 0.0
 
@@ -253,7 +260,11 @@ def alone(model: Model, table: Table, *, as_log_odds: bool = False) -> Portfolio
     scale = scale_of(model.left_out.mean, log_proba, table.share) if as_log_odds else 1.0
     part = Part(model.code, 1.0, model.channel, 1.0, model.weights(), scale=scale)
     share = ModelShare(model.code, model.name, 1.0, loss)
-    return Portfolio(Average((part,)), log_proba, (share,), _mislabelled([(model, 1.0, 1.0)], table, [model]))
+    wrong, rate, channel = None, None, model.channel
+    if isinstance(channel, FlippedLabels):
+        mean, var = model.left_out.mean[:, 0], np.maximum(_variance(model, 1.0)[:, 0], LEAST_VARIANCE)
+        wrong, rate = channel.mislabel_probability(mean, var, table.labels), float(channel.flip_prob)
+    return Portfolio(Average((part,)), log_proba, (share,), wrong, rate)
 
 
 def stacked(models: Sequence[Model], table: Table) -> Portfolio:
@@ -262,8 +273,11 @@ def stacked(models: Sequence[Model], table: Table) -> Portfolio:
     tried = [(m, k) for m in models for k in (CERTAINTIES if m.left_out.var is not None else (0.0,))]
     log_proba = _tempered(tried)
     density = table.log_density(log_proba)
-    weights = stacking_weights(density, table.sample_weight)
-    without = jackknifed(weights, density, table.left_out)
+    of_model = {m.name: [n for n, (other, _) in enumerate(tried) if other is m] for m in models}
+    prior = np.array([PSEUDO_SAMPLES / (len(models) * len(of_model[m.name])) for m, _ in tried])
+    weights = stacking_weights(density, table.sample_weight, prior)
+    guess = (table.class_weight / table.class_weight.sum())[table.codes]
+    without = jackknifed(weights, density, table.left_out, prior, guess)
     weights, without = _of_some_account(weights), _of_some_account(without)
     kept = np.flatnonzero(weights)
     kept_weights = weights[kept]
@@ -290,7 +304,6 @@ def stacked(models: Sequence[Model], table: Table) -> Portfolio:
         parts.append(Part(model.code, float(weight), model.channel, certainty, own, spread, k * of_all))
 
     losses = -(density @ table.share)
-    of_model = {m.name: [n for n, (other, _) in enumerate(tried) if other is m] for m in models}
     share = dict.fromkeys(of_model, 0.0)
     for n, weight in zip(kept, kept_weights, strict=True):
         share[tried[n][0].name] += float(weight)
@@ -301,12 +314,11 @@ def stacked(models: Sequence[Model], table: Table) -> Portfolio:
     if unused.any():
         # Samples of weight zero are predicted as any new sample.
         left_out = np.where(unused[:, np.newaxis], average.log_proba(table.standardized), left_out)
-    chosen = [(*tried[n], float(weight)) for n, weight in zip(kept, kept_weights, strict=True)]
     return Portfolio(
         average,
         left_out,
         tuple(sorted(shares, key=lambda s: -s.weight)),
-        _mislabelled(chosen, table, models),
+        *_mislabelled(tried, table),
         _dense_lead(tried, density, table),
     )
 
@@ -365,22 +377,31 @@ def _variance(model: Model, certainty: float) -> Array:
     return certainty * model.left_out.var
 
 
-def _mislabelled(
-    chosen: Sequence[tuple[Model, float, float]], table: Table, tried: Sequence[Model]
-) -> Array | None:
-    """The probability of each label being wrong, under models with their certainties and weights.
+def _mislabelled(tried: Sequence[tuple[Model, float]], table: Table) -> tuple[Array | None, float | None]:
+    """The probability of each label being wrong, and the share of labels that are.
 
-    None where no model that was tried allows for wrong labels; zero where those that do have no weight.
+    A mixture that is fitted to labels of which some are wrong becomes timid, and then needs no wrong labels.
+    So these are judged apart: at every flip rate f a label has the probability (1 - f) p + f (1 - p), with p
+    that of the model and certainty which predicts left-out labels best with it, and rates count by that and
+    their prior. None where no model that was tried allows for wrong labels.
     """
-    if not any(isinstance(model.channel, FlippedLabels) for model in tried):
-        return None
-    found = np.zeros(table.shape[0])
-    for model, certainty, weight in chosen:
-        if isinstance(model.channel, FlippedLabels):
-            var = np.maximum(_variance(model, certainty)[:, 0], LEAST_VARIANCE)
-            of_labels = model.channel.mislabel_probability(model.left_out.mean[:, 0], var, table.labels)
-            found += weight * of_labels
-    return found
+    if not any(isinstance(model.channel, FlippedLabels) for model, _ in tried):
+        return None, None
+    right = [
+        (replace(m, channel=m.channel.base) if isinstance(m.channel, FlippedLabels) else m, k)
+        for m, k in tried
+    ]
+    proba = np.exp(table.log_density(_tempered(right)))
+    weight, log_posterior, found = table.sample_weight, [], []
+    for f in FLIP_RATES:
+        seen = (1.0 - f) * proba + f * (1.0 - proba)
+        fits = np.log(np.maximum(seen, np.finfo(float).tiny)) @ weight
+        best = int(fits.argmax())
+        prior = (FLIP_PRIOR_FLIPPED - 1.0) * np.log(f) + (FLIP_PRIOR_RIGHT - 1.0) * np.log1p(-f)
+        log_posterior.append(float(fits[best]) + prior)
+        found.append(f * (1.0 - proba[best]) / np.maximum(seen[best], np.finfo(float).tiny))
+    posterior = softmax(log_posterior)
+    return np.asarray(posterior @ np.array(found)), float(posterior @ np.array(FLIP_RATES))
 
 
 def _dense_lead(tried: Sequence[tuple[Model, float]], density: Array, table: Table) -> float:
@@ -402,10 +423,10 @@ def _dense_lead(tried: Sequence[tuple[Model, float]], density: Array, table: Tab
     return mean / max(standard_error, float(np.finfo(float).tiny))
 
 
-def stacking_weights(log_density: Array, sample_weight: Array) -> Array:
+def stacking_weights(log_density: Array, sample_weight: Array, prior: Array) -> Array:
     """Mixture weights w that maximise  Σ_m weight_m log Σ_c w_c p_c(m)  and a Dirichlet log prior.
 
-    log_density is (models, samples): log p_c(m), of left-out labels. With α_c log w_c of the prior and
+    log_density is (models, samples): log p_c(m), of left-out labels. With α_c log w_c of the prior, and
     T = Σ weight + Σ α,
 
         Σ_m weight_m log Σ_c w_c p_c(m) + Σ_c α_c log w_c - T Σ_c w_c
@@ -414,10 +435,8 @@ def stacking_weights(log_density: Array, sample_weight: Array) -> Array:
     prior keeps. It is concave, and Newton's method climbs it from equal weights, the same every time. EM
     would crawl: models that predict nearly alike are what there is to weigh.
     """
-    n_models = log_density.shape[0]
-    prior = np.full(n_models, PSEUDO_SAMPLES / n_models)
     density = np.exp(log_density - log_density.max(axis=0))
-    total = float(sample_weight.sum()) + PSEUDO_SAMPLES
+    total = float(sample_weight.sum() + prior.sum())
 
     def loss(weights: Array) -> float:
         likelihood = float(sample_weight @ np.log(weights @ density))
@@ -433,36 +452,43 @@ def stacking_weights(log_density: Array, sample_weight: Array) -> Array:
         shrinks = step < 0
         return LARGEST_SHARE * float(np.min(-weights[shrinks] / step[shrinks], initial=np.inf))
 
-    start = np.full(n_models, 1.0 / n_models)
+    start = np.full(prior.size, 1.0 / prior.size)
     found = damped_newton(loss, expand, start, tolerance=TOLERANCE, max_iter=MAX_ITER, room=room)
     return np.asarray(found.at / found.at.sum())
 
 
-def jackknifed(weights: Array, log_density: Array, left_out: LeftOut) -> Array:
+def jackknifed(weights: Array, log_density: Array, left_out: LeftOut, prior: Array, guess: Array) -> Array:
     """Stacking weights without each sample, or group, in turn: (models, samples), like the densities.
 
-    An average whose weights were fitted to a left-out density is not judged by it fairly. Groups are few, and
-    weights are found again without each. From the weights of all samples, one Newton step leads to those
-    without sample m: with q_c = w_c p_c(m) / Σ w p(m), the loss has there, in units of w, the slope and the
-    curvature
+    An average whose weights were fitted to a left-out density is not judged by it fairly. From the weights of
+    all samples, one Newton step leads to those without sample m: with q_c = w_c p_c(m) / Σ w p(m), the loss
+    has there, in units of w, the slope and the curvature
 
-        weight_m (q - w),    diag α + Σ weight q qᵀ - weight_m q qᵀ,
+        lost_m (q - w),    diag α + Σ weight q qᵀ - lost_m q qᵀ,
 
-    and a step of u is taken as a factor exp(u), so that weights stay positive.
+    and a step of u is taken as a factor exp(u), so that weights stay positive. Groups are few, and weights
+    are found again without each.
+
+    What is lost is more than the sample's own density: it was among the others when each of them was left
+    out, and to predict m from k is to predict k from m. Where nothing is learnt, with slopes 1 - p of log
+    densities like those of class frequencies, the `guess`, that is as much again. Both ends of a pair have
+    such a slope, so that it is the square of their mean share otherwise.
     """
     weight, group = left_out.weight, left_out.group
+    slopes = weight @ (1.0 - weights @ np.exp(log_density)), weight @ (1.0 - guess)
+    times = 1.0 + min(float(slopes[0] / max(slopes[1], LEAST_VARIANCE)), 1.0) ** 2
     if group is not None:
         every = np.arange(int(group.max()) + 1)[:, np.newaxis]
-        without = [stacking_weights(log_density[:, own], weight[own]) for own in group != every]
-        return np.asarray(np.array(without)[group].T)
+        without = [stacking_weights(log_density[:, rest], weight[rest], prior) for rest in group != every]
+        steps = times * np.log(np.array(without) / weights)
+        return np.asarray(softmax(np.log(weights) + steps, axis=1)[group].T)
     density = np.exp(log_density - log_density.max(axis=0))
     share = weights[:, np.newaxis] * density / (weights @ density)
     curvature = (share * weight) @ share.T
-    curvature[np.diag_indices_from(curvature)] += PSEUDO_SAMPLES / weights.size
-    factor = cho_factor(curvature)
-    step, own = (cho_solve(factor, part) for part in (weight * (share - weights[:, np.newaxis]), share))
-    stays = 1.0 - weight * np.einsum("cm,cm->m", share, own)
+    curvature[np.diag_indices_from(curvature)] += prior
+    factor, lost = cho_factor(curvature), times * weight
+    step, along_own = (cho_solve(factor, part) for part in (lost * (share - weights[:, np.newaxis]), share))
+    stays = 1.0 - lost * np.einsum("cm,cm->m", share, along_own)
     along = np.einsum("cm,cm->m", share, step)
-    step += own * (weight * along / np.maximum(stays, np.finfo(float).eps))
-    found = weights[:, np.newaxis] * np.exp(-step)
-    return np.asarray(found / found.sum(axis=0))
+    step += along_own * (lost * along / np.maximum(stays, LEAST_STAYS))
+    return np.asarray(softmax(np.log(weights)[:, np.newaxis] - step, axis=0))

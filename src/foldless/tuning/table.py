@@ -185,6 +185,12 @@ class Table:
         return np.asarray(self.sample_weight @ self.indicator)
 
     @cached_property
+    def class_means(self) -> Array:
+        """(features, classes), about the mean of all, by one pass; zero where a class has no weight."""
+        sums = self.standardized.adjoint(self.sample_weight[:, np.newaxis] * self.indicator)
+        return np.divide(sums, self.class_weight, out=np.zeros(sums.shape), where=self.class_weight > 0)
+
+    @cached_property
     def share(self) -> Array:
         """The share of each sample in all."""
         return self.sample_weight / self.sample_weight.sum()
@@ -312,8 +318,7 @@ def survey(table: Table) -> Survey:
     n_samples, total = int(np.count_nonzero(weight)), float(weight.sum())
     nonzero_weight = x.nonzero_weight(weight)
     nonzero_fraction = nonzero_weight / total
-    sums = x.adjoint(weight[:, np.newaxis] * table.indicator)
-    means = np.divide(sums, table.class_weight, out=np.zeros(sums.shape), where=table.class_weight > 0)
+    means = table.class_means
     # Of all there is 1, in units of the standard deviation.
     within = np.maximum(1.0 - np.square(means) @ (table.class_weight / total), 0.0)
     within_var = np.where(x.constant, 0.0, within)

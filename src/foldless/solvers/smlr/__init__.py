@@ -1,6 +1,6 @@
 """Sparse multinomial logistic regression [Krishnapuram, Carin, Figueiredo, Hartemink 2005]."""
 
-from foldless.solvers.smlr.likelihood import Labels
+from foldless.solvers.smlr.objective import L1, PENALTIES, Labels, NoPenalty, Penalty, Ridge, RowGroups
 from foldless.solvers.smlr.path import (
     ALGORITHMS,
     Columns,
@@ -13,7 +13,6 @@ from foldless.solvers.smlr.path import (
     path,
     plainest,
 )
-from foldless.solvers.smlr.penalties import L1, PENALTIES, NoPenalty, Penalty, Ridge, RowGroups
 
 __all__ = [
     "ALGORITHMS",

@@ -23,7 +23,7 @@ from scipy.linalg import cho_factor, cho_solve
 from foldless.beliefs import Array
 from foldless.solvers.smlr.component_wise import component_wise
 from foldless.solvers.smlr.design import Design, Watch
-from foldless.solvers.smlr.likelihood import AtScores
+from foldless.solvers.smlr.objective import AtScores
 
 LONGER = 1.1
 # Block updates creep towards zeros; once an update gains less than this share of the objective, the

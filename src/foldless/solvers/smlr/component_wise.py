@@ -18,7 +18,7 @@ import numpy as np
 
 from foldless.beliefs import Array
 from foldless.solvers.smlr.design import Design, Watch
-from foldless.solvers.smlr.penalties import L1, RowGroups
+from foldless.solvers.smlr.objective import L1, RowGroups
 
 # A weight that is zero is visited in sweep t with this frequency to the power t; the paper has a
 # "probability that decreases geometrically" and does not print it. The floor keeps everyone in reach.

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foldless.beliefs import Array
-from foldless.solvers.smlr.likelihood import AtScores, Labels
-from foldless.solvers.smlr.penalties import Penalty
+from foldless.solvers.smlr.objective import AtScores, Labels, Penalty
 
 # Called with the objective after every step.
 Watch = Callable[[float], None]

@@ -17,8 +17,7 @@ from foldless.kernels import fastest
 from foldless.kernels.smlr import FIRST_RIDGE, LARGEST_RIDGE, MORE_RIDGE, follow_signs, solve_definite
 from foldless.solvers.smlr.component_wise import component_wise
 from foldless.solvers.smlr.design import Design, Watch
-from foldless.solvers.smlr.likelihood import AtScores
-from foldless.solvers.smlr.penalties import L1, RowGroups
+from foldless.solvers.smlr.objective import L1, AtScores, RowGroups
 from foldless.solvers.solve import backtracked
 
 # With more columns than this the blocked factorisations of LAPACK are faster than compiled loops.

@@ -35,8 +35,8 @@ from scipy.linalg import cho_factor, cho_solve
 
 from foldless.beliefs import Array
 from foldless.kernels import compiled, fastest
-from foldless.solvers.smlr.likelihood import Labels
 from foldless.solvers.smlr.newton import WIDEST_IN_LOOPS, add_penalty_curvature
+from foldless.solvers.smlr.objective import L1, Labels, Penalty
 from foldless.solvers.smlr.path import (
     Columns,
     Regression,
@@ -47,7 +47,6 @@ from foldless.solvers.smlr.path import (
     fit,
     plainest,
 )
-from foldless.solvers.smlr.penalties import L1, Penalty
 
 # With more samples than this, one of them changes few zeros, and steps one by one would be slow.
 MOST_STEPS = 2000
@@ -271,5 +270,5 @@ def scored(log_proba: Array, code: NDArray[np.intp], label_weight: Array) -> Lea
     others[every, code] = -np.inf
     share = label_weight / label_weight.sum()
     wrong = ~(own > others.max(axis=1))
-    error = float(share @ wrong) if np.all(np.isfinite(own)) else float("nan")
+    error = min(float(share @ wrong), 1.0) if np.all(np.isfinite(own)) else float("nan")
     return LeaveOneOut(log_proba, -float(share @ own), error)

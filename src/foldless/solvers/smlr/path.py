@@ -22,9 +22,8 @@ from foldless.problem import Outcome
 from foldless.solvers.smlr.block import block
 from foldless.solvers.smlr.component_wise import component_wise
 from foldless.solvers.smlr.design import Design, Watch, duality_gap
-from foldless.solvers.smlr.likelihood import AtScores, Labels
 from foldless.solvers.smlr.newton import newton
-from foldless.solvers.smlr.penalties import L1, NoPenalty, Penalty, RowGroups
+from foldless.solvers.smlr.objective import L1, AtScores, Labels, NoPenalty, Penalty, RowGroups
 
 Algorithm = Callable[[Design, Array, float, int, Watch], tuple[Array, int]]
 ALGORITHMS: dict[str, Algorithm] = {"auto": newton, "block": block, "component-wise": component_wise}

@@ -60,8 +60,8 @@ LEAST_SCORE_VARIANCE = 1e-6
 LARGEST_RESIDUAL, MOST_STEPS = 0.1, 6
 # Also of single precision.
 LEAST = float(np.finfo(np.float32).tiny)
-# What a left-out sample changes is solved for to a tenth: single precision is enough, in pieces that stay in
-# a processor's cache from one operation to the next.
+# What a left-out sample changes is found in pieces that stay in a processor's cache from one operation to the
+# next.
 PIECE_BYTES = 1 << 18
 
 
@@ -372,16 +372,17 @@ class _Changed:
         kernels, recipes = self.kernels, [self.recipes[n] for n in models]
         out = -np.stack([own @ kernels.whole[r.exponent] for own, r in zip(values, recipes, strict=True)])
         kinds, n_samples = values.shape[1:3]
-        single = values.astype(np.float32).reshape(-1, kinds * n_samples, n_samples)
-        sums = values.sum(axis=3, keepdims=True, dtype=np.float32)
         for _, tile in self.columns:
+            # In the precision of the caller's data.
+            rows = values.astype(tile.dtype, copy=False).reshape(-1, kinds * n_samples, n_samples)
+            sums = values.sum(axis=3, keepdims=True).astype(tile.dtype)
             for piece in _pieces(tile):
                 left = self.contrasts.without_groups(piece)
                 for n, recipe in enumerate(recipes):
                     power, middle = left.to_the_power(recipe.exponent)
-                    variance = power / kernels.left_total[recipe.exponent].astype(np.float32)
+                    variance = power / kernels.left_total[recipe.exponent].astype(tile.dtype)
                     # D' (Xᵀ v - c' 1ᵀ v), of all kinds at once.
-                    slopes = (single[n] @ piece).reshape(kinds, -1, piece.shape[1])
+                    slopes = (rows[n] @ piece).reshape(kinds, -1, piece.shape[1])
                     slopes -= middle * sums[n]
                     slopes *= variance
                     out[n] += (slopes.reshape(-1, piece.shape[1]) @ piece.T).reshape(out[n].shape)
@@ -418,11 +419,11 @@ def _by_groups(
     return mean, var
 
 
-def _pieces(tile: Array) -> Iterator[NDArray[np.float32]]:
-    """A tile in single precision, a few columns at a time."""
-    width = max(PIECE_BYTES // (4 * tile.shape[0]), 1)
+def _pieces(tile: Array) -> Iterator[Array]:
+    """A tile, a few columns at a time."""
+    width = max(PIECE_BYTES // (tile.itemsize * tile.shape[0]), 1)
     for start in range(0, tile.shape[1], width):
-        yield tile[:, start : start + width].astype(np.float32)
+        yield np.ascontiguousarray(tile[:, start : start + width])
 
 
 class ClassContrast(NamedTuple):

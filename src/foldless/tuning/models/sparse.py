@@ -6,6 +6,12 @@ are hardly informed, EM between iterations can run away or never settle. There t
 plain parameters; EM starts from there, for a while; the model settles at what it found; and the evidence
 decides between the two. Tuned parameters have seen every label, and cavities take no account of that: it is
 the plain model whose leave-one-out is honest, and which stands in an average.
+
+**Correlated words** have a ridge per occurrence, and few effects with that ridge as their background. Most
+words are rare, and go with others by topic. A sparse model with a point at zero has to blame topics on single
+words, and circles among them. Over a background it leaves them what they share: w_j = b_j + g_j, with g_j of
+one size per occurrence. The background alone is a ridge regression, and what labels can see of it is a matrix
+of samples by samples, one product over the non-zeros (`solvers.background_ep`). Both models share it.
 """
 
 from __future__ import annotations
@@ -14,23 +20,37 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy.special import expit
 
-from foldless.priors import PRIORS, Gaussian, OverBackground, Prior
+from foldless.beliefs import Array
+from foldless.priors import PRIORS, Gaussian, OverBackground, Prior, SpikeAndSlab
 from foldless.problem import History, Outcome, Solution
 from foldless.solvers import EP, GAMP, BackgroundEP, Stopping
 from foldless.solvers.base import Solver
 from foldless.solvers.few_columns import solve_few
+from foldless.tuning.class_means import unblended
 from foldless.tuning.em import EM, tunable_names
 from foldless.tuning.fit import SPARSE, Choices, Fit, fit_some_rows, fit_tuned
-from foldless.tuning.integration import integrated
-from foldless.tuning.plan import EXPECTED_ACTIVE, HONEST_STANDARD_ERRORS, PLAIN_SLAB_VARIANCE, SparsePlan
-from foldless.tuning.portfolio import Model, of_solution, weights_of
+from foldless.tuning.integration import integrated, mixture_moments
+from foldless.tuning.left_out import answered
+from foldless.tuning.plan import (
+    EXPECTED_ACTIVE,
+    HONEST_STANDARD_ERRORS,
+    PATIENCE,
+    PLAIN_SLAB_VARIANCE,
+    RIDGE_MAX_ITER,
+    DensePlan,
+    SparsePlan,
+)
+from foldless.tuning.portfolio import Model, channel_of, of_solution, weights_of
 from foldless.tuning.record import Recorder
-from foldless.tuning.table import Parts, Table, assembled
+from foldless.tuning.table import Parts, Table, assembled, blocks_of, with_prior
 
 # EM moves every so many iterations of exact covariances.
 EM_PERIOD = 2
 POLISH_STOPPING = Stopping(tol=1e-3, max_iter=100, patience=40)
+# Moves of labels over a background alone shrink to a third each time: what is left is a hundredth of scores.
+RIDGE_STOPPING = Stopping(tol=0.03, max_iter=RIDGE_MAX_ITER, patience=PATIENCE)
 PLAIN, CLASS_MEANS = "plain parameters", "class means"
 
 
@@ -52,8 +72,8 @@ class SparseFits:
     def outcome(self) -> Outcome:
         return self.selects.outcome
 
-    def model(self, table: Table) -> Model:
-        return of_solution(SPARSE, SPARSE, self.judged, table)
+    def model(self, table: Table, left_out_edges: int = 0) -> Model:
+        return of_solution(SPARSE, SPARSE, answered(self.judged, left_out_edges), table)
 
     def without_data(self) -> SparseFits:
         """Messages and parameters, but no samples."""
@@ -154,7 +174,7 @@ def _from_plain_parameters(
     exact = sparse.solver != "GAMP"
     solver: Solver[Any]
     if exact:
-        solver = EP(single=sparse.background > 0) if sparse.solver == "EP" else BackgroundEP(exact_looks=True)
+        solver = EP() if sparse.solver == "EP" else BackgroundEP(exact_looks=True)
     else:
         solver = GAMP(variances=sparse.variances)  # type: ignore[arg-type]
     problem = assembled(table, choices.channel, plain_prior(table, choices, sparse.background))
@@ -214,6 +234,45 @@ def plain_prior(table: Table, choices: Choices, background: float) -> Prior:
     return OverBackground(sparse, background / n_free) if background else sparse
 
 
+def fit_words(
+    table: Table,
+    sparse: SparsePlan,
+    dense: DensePlan,
+    unit: Array,
+    choices: Choices,
+    recorder: Recorder,
+    warm: SparseFits | None = None,
+) -> tuple[SparseFits, list[Model]]:
+    """The sparse model over its background, and the background alone, if it settles."""
+    (recipe,) = dense.recipes
+    problem = assembled(table, channel_of(recipe))
+    variance = np.ones(problem.operator.shape[1])
+    variance[: unit.size] = unit**2
+    variance *= sparse.background / max(table.n_free, 1)
+    problem = with_prior(problem, OverBackground(plain_prior(table, choices, 0.0), variance))
+    alone = BackgroundEP(effects=False)
+    ridge = recorder.solve(
+        problem, alone, model="ridge", purpose="fit", stopping=RIDGE_STOPPING, detail=recipe.name
+    )
+    if ridge.outcome is Outcome.INTERRUPTED:
+        raise KeyboardInterrupt
+    settled = ridge.outcome.trustworthy
+    dense_models = [of_solution(recipe.code, recipe.name, ridge, table)] if settled else []
+    if warm is not None:
+        return fit_sparse(table, sparse, choices, recorder, warm=warm), dense_models
+    solver = BackgroundEP()
+    solution = recorder.solve(
+        problem.but(channel=choices.channel),
+        solver,
+        model=SPARSE,
+        purpose="fit",
+        stopping=patient(choices, sparse, PLAIN).stopping,
+        state=solver.as_start(ridge.state) if settled else None,
+        detail=PLAIN,
+    )
+    return SparseFits.one(Fit.of(solution, table), solver, PLAIN), dense_models
+
+
 # ---------------------------------------------------------------------- with exact covariances, afterwards
 
 
@@ -222,11 +281,15 @@ def finished(fit: Fit, sparse: SparsePlan, choices: Choices, recorder: Recorder)
 
     GAMP finds parameters and weights fast, and for independent columns its means are right; its variances
     take the columns of a finite table for independent, too, and come out too small. EP goes on from its
-    answer, with parameters as they are. A blend with class means has no EP form, and stays.
+    answer, with parameters as they are. A blend with class means has no EP form, and stays; samples are left
+    out of it as `left_out` does.
     """
     solution = fit.solution
-    if not sparse.polish or fit.generative_weight > 0 or not fit.outcome.trustworthy:
-        return fit
+    blended = fit.generative_weight > 0
+    if blended or not (sparse.polish and fit.outcome.trustworthy):
+        fit = replace(fit, solution=answered(solution, sparse.left_out_edges))
+        beside = blended and sparse.polish and sparse.integrate and choices.searched
+        return _beside_unblended(fit, choices, recorder) if beside and fit.outcome.trustworthy else fit
     solver = EP()
     start = solver.from_state(solution.problem, solution.state)
     begun = len(recorder.runs)
@@ -242,6 +305,38 @@ def finished(fit: Fit, sparse: SparsePlan, choices: Choices, recorder: Recorder)
     if not sparse.integrate or not outcome.trustworthy:
         return polished
     return integrated(polished, choices.hyper, recorder)
+
+
+def _beside_unblended(fit: Fit, choices: Choices, recorder: Recorder) -> Fit:
+    """A blend whose weights and probabilities are averaged with those of the likelihood alone.
+
+    Weights of a blend are log-odds if features are Gaussian within classes; if labels follow a logistic law
+    of other features, they are too small, and their intervals too narrow. Those of the likelihood are right
+    in either case, and vague: they have at least half of the weight in means and variances. In probabilities
+    each counts by the likelihood of left-out labels. Classes are predicted by the blend.
+    """
+    problem, solver = unblended(fit.solution.problem), EP()
+    base = blocks_of(problem).base
+    if not isinstance(base, SpikeAndSlab):
+        return fit
+    problem = with_prior(problem, replace(base, slab=Gaussian(PLAIN_SLAB_VARIANCE)))
+    begun = len(recorder.runs)
+    alone = recorder.solve(problem, solver, model=SPARSE, purpose="unblended", stopping=POLISH_STOPPING)
+    if not alone.outcome.trustworthy:
+        recorder.reject(slice(begun, None))
+        return fit
+    other = integrated(Fit.of(alone, fit.table), choices.hyper, recorder)
+    gain = fit.solution.loo_log_densities() - other.solution.loo_log_densities()
+    share = float(expit(fit.solution.problem.label_weight @ gain))
+    in_or_out, in_moments = (np.array([k, 1.0 - k]) for k in (share, min(share, 0.5)))
+    mean, var = (
+        np.array([getattr(f.solution.posterior, name) for f in (fit, other)]) for name in ("mean", "var")
+    )
+    return replace(
+        fit,
+        inclusion=in_or_out @ np.array([fit.inclusion_probability(), other.inclusion_probability()]),
+        moments=mixture_moments(in_moments[:, np.newaxis], mean, var),
+    )
 
 
 # ---------------------------------------------------------------------- some of very many rows, beforehand

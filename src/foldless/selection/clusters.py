@@ -1,10 +1,8 @@
-"""Credible sets: "one of these four columns, with probability 0.97", where columns are twins.
+"""Clusters: columns so correlated that their weights can only be judged together, at their joint cavity.
 
-Correlated columns share what probability there is, so that none of them is selected on its own although one
-of them is in for certain. As in SuSiE [Wang et al. 2020], but with any likelihood that a solver can fit, a
-set is a few correlated columns at least one of which is in with a stated probability. It is read off the
-configurations of a cluster, columns so correlated that their weights can only be judged together, at its
-joint cavity; nothing is fitted again.
+Correlated columns share what probability there is, and marginals of single weights divide it as though they
+were apart. Of what labels and all other weights say of a few weights together, the probability of each is
+read off their configurations here, and that of groups is drawn (`selection.groups`); nothing is fitted again.
 
 **Which columns.** Seeds are the columns that data speak for; a cluster is a seed with the columns correlated
 with it, and clusters that meet are one. Only seeds are compared with all columns, O(M N seeds).
@@ -38,18 +36,15 @@ from numpy.typing import NDArray
 
 from foldless.beliefs import Array
 from foldless.operators import Operator
-from foldless.priors import Blocks, OverBackground, Prior, Ridged, SpikeAndSlab
+from foldless.priors import Blocks, OverBackground, Prior, Ridged, RowSparse, SpikeAndSlab
 from foldless.problem import Problem
-from foldless.registry import registered
 from foldless.solvers.gaussian_layer import JointCavity, Positions, Sites, Tiles
 from foldless.solvers.sites import joint_cavities
 
 Members = NDArray[np.bool_]  # (configurations, weights)
 
-COVERAGE = 0.95
-PURITY = 0.5
-# A set in which the prior alone would expect a column, more likely than not, is no discovery.
-LARGEST_PRIOR_PROBABILITY = 0.5
+# Features whose joint posterior is drawn from; what others have is hardly probable, feature by feature.
+MOST_CANDIDATES = 256
 # Columns that share a quarter of their variance belong together.
 LEAST_CORRELATION = 0.5
 # A seed is a column that data have made at least so many times as probable as it was before, or more probable
@@ -73,129 +68,57 @@ LEAST_SIZE = 2
 MOST_WEIGHTS = 62
 
 
-@registered("selection/credible-set")
 @dataclass(frozen=True, eq=False)
-class CredibleSet:
-    """Correlated columns, the most probable first, at least one of which is in with this probability."""
+class Candidates:
+    """What is known together of the features that are most likely in, the most probable first."""
 
-    columns: NDArray[np.intp]
-    probability: float
-    inclusion: Array  # of each column alone
-    purity: float  # the smallest absolute correlation between two of the columns; 1 for a single one
-
-    def __str__(self) -> str:
-        count = "this column" if self.columns.size == 1 else f"one of these {self.columns.size} columns"
-        return f"{count}, probability {self.probability:.2f}: {', '.join(map(str, self.columns))}"
-
-
-class CredibleSets(NamedTuple):
-    """Disjoint sets, the one with the surest column first, and what else the clusters have shown."""
-
-    sets: tuple[CredibleSet, ...]
-    # Of every weight; those of clustered columns are their joint posterior's.
-    inclusion: Array
-    # The largest share of a cluster's configurations that is estimated not to have been visited.
-    neglected: float
+    columns: Positions
+    inclusion: Array  # of each alone
+    prior_inclusion: Array
+    slab_mean: Array
+    slab_var: Array
+    precision: Array  # (scores, candidates, candidates): P, of the effects beyond a background
+    shift: Array  # (scores, candidates): h
+    correlation: Array  # absolute, between candidates
 
 
-def credible_sets(
-    problem: Problem,
-    sites: Sites,
-    inclusion: Array,
-    *,
-    coverage: float = COVERAGE,
-    purity: float = PURITY,
-    tiles: Tiles | None = None,
-) -> CredibleSets:
-    """Credible sets of columns whose prior has a spike, from the sites of a solution.
+def joint_candidates(
+    problem: Problem, sites: Sites, inclusion: Array, tiles: Tiles | None = None
+) -> Candidates:
+    """From the sites of a solution, inclusion probabilities of all weights, and tiles a solver has left."""
+    priors, spiked = spikes_and_slabs(problem.prior, inclusion.size)
+    order = np.argsort(np.where(spiked, -inclusion, 1.0), kind="stable")
+    columns = order[: min(MOST_CANDIDATES, int(spiked.sum()))]
+    own, tiles, said = priors.at(columns), tiles or Tiles(problem.operator), []
+    stacked = SpikesAndSlabs(*(values[np.newaxis] for values in own))
+    for of_score in sites.of_scores():
+        cavities = joint_cavities(tiles, of_score, problem.sample_weight, [columns])
+        said.append(said_beyond(cavities, stacked))
+    precision, shift = map(np.concatenate, zip(*said, strict=True))
+    correlation = np.abs(correlations_within(problem.operator, problem.label_weight, columns))
+    of_priors = own.inclusion, own.slab_mean, own.slab_var
+    return Candidates(columns, inclusion[columns], *of_priors, precision, shift, correlation)
 
-    Parameters
-    ----------
-    problem : as tuned
-    sites : those of EP, or `solvers.sites.sites_at_cavities` of any solver's state
-    inclusion : inclusion probabilities of all weights, by which clusters are found
-    coverage : the least probability that at least one column of a set is in
-    purity : the least absolute correlation between two columns of a set
-    tiles : the columns as a solver has left them; made again if not given
+
+def refined_inclusion(
+    problem: Problem, sites: Sites, inclusion: Array, tiles: Tiles | None = None
+) -> tuple[Array, float]:
+    """Inclusion probabilities with those of correlated columns from their joint posterior.
+
+    EP divides what is probable among the columns of a cluster as though they were apart. The second number
+    is the largest share of a cluster's configurations that is estimated not to have been visited.
     """
-    _check_share("coverage", coverage)
-    _check_share("purity", purity)
     tiles, n_weights = tiles or Tiles(problem.operator), problem.operator.shape[1]
     priors, spiked = spikes_and_slabs(problem.prior, n_weights)
     inclusion = np.array(inclusion, dtype=np.float64)
     clusters = correlated_clusters(tiles, problem.label_weight, inclusion, priors.inclusion, spiked)
     if not clusters:
-        return CredibleSets((), inclusion, 0.0)
+        return inclusion, 0.0
     cavities = joint_cavities(tiles, sites, problem.sample_weight, clusters)
     every = all_configurations(cavities, [priors.at(columns) for columns in clusters])
-    sets: list[CredibleSet] = []
     for columns, found in zip(clusters, every, strict=True):
         inclusion[columns] = found.inclusion
-        if 1.0 - found.nothing < coverage:
-            continue
-        correlation = np.abs(correlations_within(problem.operator, problem.label_weight, columns))
-        sets += _sets_of(columns, found, correlation, priors.inclusion[columns], coverage, purity)
-    sets.sort(key=lambda each: (-each.inclusion[0], each.columns[0]))
-    return CredibleSets(tuple(sets), inclusion, max(found.neglected for found in every))
-
-
-def _sets_of(
-    columns: NDArray[np.intp],
-    found: Configurations,
-    correlation: Array,
-    prior_inclusion: Array,
-    coverage: float,
-    purity: float,
-) -> list[CredibleSet]:
-    """Disjoint sets of a cluster. Each starts at the most probable column left, if one can."""
-    members, probability, inclusion = found.members, found.probability, found.inclusion
-    left = np.ones(columns.size, dtype=bool)
-    sets = []
-    for start in np.argsort(-inclusion, kind="stable"):
-        if not left[start]:
-            continue
-        chosen, reached = _grown(start, members, probability, left, correlation >= purity, coverage)
-        prior_probability = -np.expm1(np.sum(np.log1p(-prior_inclusion[chosen])))
-        if reached < coverage or prior_probability > LARGEST_PRIOR_PROBABILITY:
-            continue
-        chosen = chosen[np.argsort(-inclusion[chosen], kind="stable")]
-        left[chosen] = False
-        smallest = float(np.min(correlation[np.ix_(chosen, chosen)]))
-        sets.append(CredibleSet(columns[chosen], reached, inclusion[chosen], smallest))
-    return sets
-
-
-def _grown(
-    start: np.intp,
-    members: NDArray[np.bool_],
-    probability: Array,
-    allowed: NDArray[np.bool_],
-    related: NDArray[np.bool_],
-    coverage: float,
-) -> tuple[NDArray[np.intp], float]:
-    """Columns added to the first, always the one that covers most of what is not covered, and P(any is in).
-
-    Only columns that are related to all others of the set are allowed in.
-    """
-    chosen = [start]
-    open_share = np.where(members[:, start], 0.0, probability)
-    while True:
-        reached = 1.0 - float(np.sum(open_share))
-        allowed = allowed & related[chosen[-1]]
-        allowed[chosen] = False
-        if reached >= coverage or not allowed.any():
-            return np.array(chosen), reached
-        covers = np.where(allowed, open_share @ members, -1.0)
-        chosen.append(np.argmax(covers))
-        open_share = np.where(members[:, chosen[-1]], 0.0, open_share)
-
-
-def _check_share(name: str, value: float) -> None:
-    if not 0 < value <= 1:
-        raise ValueError(f"{name} must be above 0 and at most 1, for instance 0.95; got {value!r}.")
-
-
-# ---------------------------------------------------------------------- clusters
+    return inclusion, max(found.neglected for found in every)
 
 
 def correlated_clusters(
@@ -315,7 +238,7 @@ def _fill(found: SpikesAndSlabs, prior: Prior, columns: Positions) -> None:
         ridge, prior = np.broadcast_to(prior.precision, found.ridge.shape)[columns], prior.base
     elif isinstance(prior, OverBackground):
         background, prior = np.broadcast_to(prior.variance, found.ridge.shape)[columns], prior.base
-    if isinstance(prior, SpikeAndSlab):
+    if isinstance(prior, SpikeAndSlab | RowSparse):
         found.inclusion[columns] = prior.inclusion
         found.slab_mean[columns], found.slab_var[columns] = prior.slab.moments()
         found.ridge[columns], found.background[columns] = ridge, background
@@ -371,7 +294,7 @@ def _visit(
 ) -> list[Configurations]:
     """Clusters of one size; all arrays have the cluster as their first axis."""
     prior = SpikesAndSlabs(*map(np.stack, zip(*priors, strict=True)))
-    precision, shift = _known(cavities, prior)
+    precision, shift = said_beyond(cavities, prior)
     n_weights = shift.shape[1]
     log_prior_odds = np.log(prior.inclusion) - np.log1p(-prior.inclusion)
     visited = [_Visited.nothing(*shift.shape)]
@@ -482,8 +405,10 @@ def _children(parents: Members) -> tuple[Members, Positions, Positions]:
     return members[first], parent[first], added[first]
 
 
-def _known(cavities: list[JointCavity], prior: SpikesAndSlabs) -> tuple[Array, Array]:
-    """Precisions, with ridges, and shifts, without directions of negative precision: there nothing is known.
+def said_beyond(cavities: list[JointCavity], prior: SpikesAndSlabs) -> tuple[Array, Array]:
+    """What is said of effects: precisions, with ridges, and shifts.
+
+    Without directions of negative precision: there nothing is known.
 
     Sites of others that have negative precision and are correlated with these weights can leave such
     directions, and so does rounding, of duplicates. Of the part b of weights b + g over a background with
