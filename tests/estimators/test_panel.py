@@ -256,7 +256,7 @@ def test_parts_hold_samples_of_every_class(reference):
 def test_parts_are_fitted_by_what_predicts(fitted):
     full = fitted.reference_
     dense = full.plan_.dense.recipes[0].name
-    for share, kept in ((0.9, None), (0.1, dense)):
+    for share, kept in ((0.95, None), (0.6, dense)):
         shares = [SimpleNamespace(name="sparse", weight=share), SimpleNamespace(name=dense, weight=1 - share)]
         plan = _worthwhile(SimpleNamespace(plan_=full.plan_, models_=shares))
         assert (plan.dense and plan.dense.recipes[0].name) == kept

@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 SIZES = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50)
 # Log loss that a smaller panel may lose, of what the best gains over class frequencies.
 UNNOTICED = 0.02
+# A share in predictions beside which those of all other models are small.
+MOSTLY = 0.9
 # The p value of the full model at which its classes can be told apart.
 CLEARLY = 0.05
 # Of the full model's dense models, parts have so many: these resemble each other.
@@ -586,7 +588,7 @@ class _Judged:
 def _worthwhile(model: SparseClassifier) -> Plan:
     """The plan of a model, with what has the largest shares in its predictions: sparse, or dense."""
     plan, share = model.plan_, {each.name: each.weight for each in model.models_}
-    if share.get(SPARSE, 0.0) > 0.5:
+    if share.get(SPARSE, 0.0) > MOSTLY:
         return replace(plan, dense=None)
     if plan.dense is None or plan.dense.searched:
         return plan
