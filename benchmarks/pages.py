@@ -223,6 +223,7 @@ def _state_evolution() -> list[str]:
     return [f"{(table.measured_error - table.predicted_error).abs().max():.3f}", str(len(table))]
 
 
+DEFAULTS = "PrunedBayesClassifier()"
 FIVE = " | ".join(["{}"] * 5)
 QUOTES = (
     *(
@@ -237,6 +238,10 @@ QUOTES = (
     ),
     Quote("State evolution predicts the test error of GAMP to {} at {} points", _state_evolution),
     Quote("on intensities as they are, errs at {} % (published", partial(_pruned, "pruned")),
+    Quote(
+        "`PrunedBayesClassifier()` errs at {} % on the first {} of them",
+        lambda: [*_pruned(DEFAULTS), str(len(_results("pruned_classifier", method=DEFAULTS)))],
+    ),
     Quote("With κ fixed at 0.4 it errs at {} % (21.0 %)", partial(_pruned, "pruned, κ = 0.4")),
     Quote("whitened at {} % (16.3 %)", partial(_pruned, "pruned, whitened, κ = 0.4")),
     Quote(f"| mean error of 12 sets | {FIVE} |", partial(_real, "mean error")),

@@ -68,6 +68,16 @@ def test_leave_one_out_is_near_new_data():
     assert abs(np.mean(errors) - np.mean(promised)) < 0.08
 
 
+def test_weights_are_log_odds_of_what_predicts():
+    X, y = factor_data(560, seed=1)
+    model = SparseClassifier().fit(X[:60], y[:60])
+    proba = model.predict_proba(X[60:])[:, 1]
+    plain = expit(X[60:] @ model.coef_[0] + model.intercept_[0])
+    assert len(model._average.parts) > 1
+    assert np.mean(np.abs(plain - proba)) < 0.05
+    assert model.sparse_coef_.shape == model.sparse_coef_std_.shape == model.coef_.shape
+
+
 def test_a_dense_signal_is_flagged():
     rng = np.random.default_rng(3)
     factor = rng.normal(size=120)

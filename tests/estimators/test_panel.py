@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -24,6 +25,7 @@ from sklearn.utils.estimator_checks import check_estimator
 import foldless
 from foldless import GAMPClassifier, PanelClassifier, SparseClassifier
 from foldless.datasets import make_class_means
+from foldless.estimators.panel import _worthwhile
 from foldless.export import to_onnx, write_coefficients
 
 
@@ -249,6 +251,15 @@ def test_parts_hold_samples_of_every_class(reference):
     model = PanelClassifier(3, reference).fit(X, y)
     assert model.full_.error <= 0.1
     assert model.path_[-1].error <= 0.1
+
+
+def test_parts_are_fitted_by_what_predicts(fitted):
+    full = fitted.reference_
+    dense = full.plan_.dense.recipes[0].name
+    for share, kept in ((0.9, None), (0.1, dense)):
+        shares = [SimpleNamespace(name="sparse", weight=share), SimpleNamespace(name=dense, weight=1 - share)]
+        plan = _worthwhile(SimpleNamespace(plan_=full.plan_, models_=shares))
+        assert (plan.dense and plan.dense.recipes[0].name) == kept
 
 
 @pytest.mark.study

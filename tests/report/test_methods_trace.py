@@ -22,7 +22,7 @@ from foldless.report.subject import Subject
 from foldless.selection.groups import JointPosterior
 from foldless.solvers.ep import EPState
 from foldless.solvers.gamp import GAMPState
-from foldless.tuning.plan import LARGEST_P_VALUE_OF_GROUPS
+from foldless.tuning.plan import CHANCE
 from report.fits import CASES, Case
 from report.trace import Ran, Trace, traced, values_of
 
@@ -154,7 +154,7 @@ def groups_left_out(fitted: Fitted) -> bool:
 def groups_of_several(fitted: Fitted) -> int:
     """What the joint posterior that was made has, if left-out labels show that there is something."""
     made = fitted.trace.of("joint posterior")
-    if not made or fitted.model.p_value_ > LARGEST_P_VALUE_OF_GROUPS:
+    if not made or fitted.model.p_value_ > CHANCE:
         return 0
     singles = [group for group in fitted.model.groups_ if group.columns.size == 1]
     return len(JointPosterior.of(made[-1][2]).groups(1.0 - fitted.model.fdr, singles))
@@ -350,6 +350,7 @@ CHECKS: dict[str, Any] = {
     "polished": lambda f, v: (
         {v} == {r.solver for r in f.polish} and isinstance(f.result.sparse.solution.state, EPState)
     ),
+    "unblended": lambda f, v: {v} == {r.solver for r in f.polish} and f.answer.blend > 0,
     "integrated": lambda f, v: v == len(f.neighbours) > 0,
     "dense": lambda f, v: v in dense_codes(f.trace),
     "dense solver": lambda f, v: v == dense_solver(f.trace),
@@ -426,7 +427,8 @@ def must_be_said(fitted: Fitted) -> list[tuple[str, Any]]:
 
 def _of_the_sparse_model(fitted: Fitted) -> list[tuple[str, Any]]:
     found: list[tuple[str, Any]] = [("learnt", name) for name in fitted.learnt] or [("learnt", None)]
-    mentioned = {*fitted.claimed("solver"), *fitted.claimed("did not settle"), *fitted.claimed("polished")}
+    kinds = ("solver", "did not settle", "polished", "unblended")
+    mentioned = {solver for kind in kinds for solver in fitted.claimed(kind)}
     assert {run.solver for run in fitted.trace.sparse()} <= mentioned
     if fitted.neighbours:
         found.append(("integrated", len(fitted.neighbours)))
@@ -491,6 +493,7 @@ def test_the_trace_would_notice():
         ("left out", "groups"),
         ("prior", "Laplace"),
         ("integrated", 5),
+        ("unblended", "GAMP"),
         ("columns", "as they are"),
         ("generative weight", 0.123),
     ):

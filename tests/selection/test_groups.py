@@ -10,8 +10,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import foldless
 from foldless import SparseClassifier
-from foldless.selection.groups import DRAWS, JointPosterior
-from foldless.tuning.plan import LARGEST_P_VALUE_OF_GROUPS
+from foldless.selection.groups import DRAWS, JointPosterior, group_rows
+from foldless.tuning.plan import CHANCE
 
 
 def posterior_of(precision, shift, *, rate=0.1, slab_mean=0.0, slab_var=2.0, correlation=None):
@@ -135,6 +135,15 @@ def test_groups_hold_what_features_alone_do_not(two_classes):
         model.get_groups(fdr=1.5)
 
 
+def test_rows_for_a_table(two_classes):
+    _, _, model = two_classes
+    rows = group_rows(model.groups_, [f"gene {j}" for j in range(300)])
+    assert [row["group"] for row in rows] == sorted(row["group"] for row in rows)
+    assert len(rows) == sum(group.features.size for group in model.groups_)
+    assert rows[0]["feature"] == f"gene {model.groups_[0].leader}"
+    assert rows[0]["probability"] == model.groups_[0].probability
+
+
 def test_sets_are_groups_of_twins(two_classes):
     _, _, model = two_classes
     for each in model.credible_sets_:
@@ -173,7 +182,7 @@ def test_another_fit_has_other_groups(two_classes):
     assert model.groups_
     rng = np.random.default_rng(0)
     model.fit(X, rng.permutation(y))
-    assert model.p_value_ > LARGEST_P_VALUE_OF_GROUPS
+    assert model.p_value_ > CHANCE
     assert model.groups_ == ()
 
 

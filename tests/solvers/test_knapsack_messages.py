@@ -8,9 +8,14 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.optimize import linprog
 
-from foldless.solvers.knapsack.factors import CompiledFactors, ExactFactors, LinearFactors, increments
+from foldless.solvers.knapsack.factors import (
+    CompiledFactors,
+    ExactFactors,
+    LinearFactors,
+    Piecewise,
+    increments,
+)
 from foldless.solvers.knapsack.histograms import grid
-from foldless.solvers.knapsack.piecewise import Piecewise
 
 TOLERANCE = 1e-10
 SHAPES = ("concave", "bimodal", "rough")

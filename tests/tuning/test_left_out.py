@@ -63,7 +63,7 @@ def test_scores_are_those_of_refits(effect, generative_weight, weighted):
     assert off_by(some.posterior.loo_mean, refits) < 0.3 * cavities
 
 
-def test_other_solvers_and_rows_without_weight_keep_their_cavities():
+def test_other_models_and_rows_without_weight_keep_their_cavities():
     X, labels, weight = drawn(2, 0.5)
     weight[:5] = 0.0
     table = table_of(X, labels, weight)
@@ -72,6 +72,8 @@ def test_other_solvers_and_rows_without_weight_keep_their_cavities():
     assert np.array_equal(found.posterior.loo_mean[:5], solution.posterior.loo_mean[:5])
     assert not np.any(found.posterior.loo_mean[5:] == solution.posterior.loo_mean[5:])
     assert answered(solution, 0) is solution
+    plain = fit_tuned(table, replace(CHOICES, generative_weight=0.0), Recorder()).solution
+    assert answered(plain, 10**6) is plain
     problem = assembled(table, Logistic(), plain_prior(table, CHOICES, 20.0))
     exact = Recorder().solve(problem, EP(), model="sparse", purpose="fit", stopping=Stopping(tol=1e-2))
     assert answered(exact, 10**6) is exact

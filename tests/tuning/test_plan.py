@@ -78,21 +78,21 @@ CASES: dict[str, tuple[Facts, tuple[Any, ...], tuple[Any, ...] | None, tuple[str
         ("independent", "GAMP", MEANS, True, True),
         None,
         (),
-        ("independent", "alone"),
+        ("independent", "left-out-answers", "alone"),
     ),
     "independent, larger": (
         facts(150, 5000),
         ("independent", "GAMP", MEANS, True, False),
         None,
         (),
-        ("independent", "alone"),
+        ("independent", "left-out-answers", "alone"),
     ),
     "independent, wide": (
         facts(300, 30_000),
         ("independent", "GAMP", MEANS, False, False),
         None,
         (),
-        ("independent", "alone"),
+        ("independent", "left-out-answers", "alone"),
     ),
     "independent, too large": (
         facts(*LARGE),
@@ -106,7 +106,7 @@ CASES: dict[str, tuple[Facts, tuple[Any, ...], tuple[Any, ...] | None, tuple[str
         ("independent words", "GAMP", MEANS, False, False),
         ("GAMP", RIDGES_BY_MESSAGES, True, ONE_BY_ONE),
         (),
-        ("independent", "mostly-zeros"),
+        ("independent", "mostly-zeros", "left-out-answers"),
     ),
     "correlated, wide": (
         facts(60, 2000, **CORRELATED),
@@ -260,7 +260,7 @@ CASES: dict[str, tuple[Facts, tuple[Any, ...], tuple[Any, ...] | None, tuple[str
         ("independent", "GAMP", MEANS, True, True),
         None,
         (),
-        ("independent", "alone"),
+        ("independent", "left-out-answers", "alone"),
     ),
     "nothing but covariates, correlated": (
         facts(60, 2, n_free=0, **CORRELATED),

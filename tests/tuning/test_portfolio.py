@@ -68,8 +68,8 @@ def test_weights_without_a_sample_are_those_of_a_fit_without_it(n_samples, n_mod
     group = np.arange(n_samples) // n_in_group
     prior = np.full(n_models, 3.0 / n_models)
     all_in = stacking_weights(log_density, weight, prior)
-    # Whatever is more than the guess was learnt by then, from so many others that one does not count.
-    guess, left_out = np.full(n_samples, 1e-300), LeftOut(weight, None if n_in_group == 1 else group)
+    # Of slopes that are nothing beside those of a guess the others do not count.
+    guess, left_out = np.full(n_samples, -1e300), LeftOut(weight, None if n_in_group == 1 else group)
     found = jackknifed(all_in, log_density, left_out, prior, guess)
     refits = np.array(
         [stacking_weights(log_density[:, group != g], weight[group != g], prior) for g in group]
@@ -109,7 +109,7 @@ def test_a_sample_that_is_left_out_was_among_the_others_too():
             left = log_expit(labels * (scores - kernels[:, :, m] * labels[m]))[:, others]
             refits.append(stacking_weights(left, everyone[others], prior))
         truth = loss(np.array(refits).T)
-        for guess, found in ((0.5, remaining), (1e-300, once)):
+        for guess, found in ((0.5, remaining), (-1e300, once)):
             of_all = np.full(n_samples, guess)
             found.append(loss(jackknifed(weights, density, LeftOut(everyone), prior, of_all)) - truth)
     assert np.mean(once) < -0.005
@@ -166,10 +166,11 @@ def test_an_average_prefers_what_predicts_left_out_labels():
 def test_mislabelled_samples_are_suspected():
     rng = np.random.default_rng(3)
     labels = np.where(rng.random(60) < 0.5, 1.0, -1.0)
-    noisy = model_of("noisy", 4.0, labels, rng, 0.5, FlippedLabels(Logistic(), 0.1))
+    noisy = model_of("noisy", 6.0, labels, rng, 0.5, FlippedLabels(Logistic(), 0.1))
     seen = labels.copy()
     seen[:3] *= -1
     portfolio = stacked([noisy], table_of(rng.normal(size=(60, 1)), seen))
+    assert abs(portfolio.flip_rate - 0.05) < 0.03
     assert portfolio.mislabel_probability[:3].min() > 0.5 > portfolio.mislabel_probability[3:].max()
 
 

@@ -9,7 +9,12 @@ from typing import Any
 from benchmarks.check import Check
 from benchmarks.studies.pruned_classifier.run import FULL, colon, dynamics
 
-QUICK_METHODS = ("pruned, κ = 0.4", "pruned, whitened, κ = 0.4", "pruned, whitened features, κ = 0.4")
+QUICK_METHODS = (
+    "PrunedBayesClassifier()",
+    "pruned, κ = 0.4",
+    "pruned, whitened, κ = 0.4",
+    "pruned, whitened features, κ = 0.4",
+)
 
 
 def simulated(_: Path, minute: bool) -> Iterator[dict[str, Any]]:

@@ -261,8 +261,10 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
         self._null_test, p_value = _p_value(table, left_out)
         self._publish_left_out(left_out, table.codes, weights, dtype, p_value)
         self.p_value_ = p_value
-        self.__dict__.pop("mislabel_probability_", None)  # of an earlier fit
+        for name in ("mislabel_probability_", "flip_rate_"):
+            self.__dict__.pop(name, None)  # of an earlier fit
         if portfolio.mislabel_probability is not None:
+            self.flip_rate_ = portfolio.flip_rate
             self.mislabel_probability_ = weights.for_equals(portfolio.mislabel_probability).astype(dtype)
 
     def __getattr__(self, name: str) -> Any:

@@ -37,9 +37,9 @@ from foldless.solvers import GAMP
 from foldless.solvers.ep import EPState
 from foldless.tuning.fit import Choices, Fit
 from foldless.tuning.path import Result, fit_table
-from foldless.tuning.plan import LARGEST_P_VALUE_OF_GROUPS, Plan, plan
+from foldless.tuning.plan import CHANCE, Plan, plan
 from foldless.tuning.portfolio import weights_of
-from foldless.tuning.record import GROUPS_NOT_LEFT_OUT, Flag, Recorder
+from foldless.tuning.record import GROUPS_NOT_LEFT_OUT, MAY_BE_CHANCE, Flag, Recorder
 from foldless.tuning.table import Layout, Survey, Table, survey
 
 FELL_BACK_ON_PANEL = Flag(
@@ -121,6 +121,10 @@ class SparseClassifier(MessagePassingClassifier):
         Posterior means and standard deviations of the weights of the sparse model, the one that
         `inclusion_probability_` is of: mean ± 1.645 standard deviations is an interval of 90 %. They are
         log-odds on average over other features, where a dense background stands for these, too.
+    flip_rate_, mislabel_probability_ : float and array of shape (n_samples,)
+        Of two classes: the share of labels that are wrong, and the probability of each. Where models are
+        averaged, by the one of them that predicts left-out labels best beside a share of wrong ones;
+        ``channel_.flip_prob`` is what the sparse model alone assumes.
     models_ : list of ModelShare
         Code, name, weight in predictions and left-out log loss of every model tried, the weightiest first.
     groups_ : tuple of Group
@@ -234,6 +238,8 @@ class SparseClassifier(MessagePassingClassifier):
 
     def _publish(self, result: Result, weights: SampleWeights) -> None:
         super()._publish(result, weights)
+        if self.p_value_ > CHANCE:
+            self.flags_.append(MAY_BE_CHANCE)
         own, dtype = weights_of(result.sparse.selecting, result.sparse.table), self.coef_.dtype
         unit = over_what_background_leaves(result.sparse) / self._scale
         self.sparse_coef_ = (own.mean.T * unit).astype(dtype)
@@ -281,7 +287,7 @@ class SparseClassifier(MessagePassingClassifier):
             )
         selected = np.flatnonzero(self._selected(rate))
         singles = single_features(self.inclusion_probability_, selected)
-        if self._joint is None or self.p_value_ > LARGEST_P_VALUE_OF_GROUPS:
+        if self._joint is None or self.p_value_ > CHANCE:
             return tuple(singles)
         if not isinstance(self._joint, JointPosterior):
             self._joint = JointPosterior.of(self._joint)  # which keeps its draws

@@ -38,6 +38,7 @@ from foldless.selection.panel import (
     projected,
     stand_ins,
 )
+from foldless.tuning.fit import SPARSE
 from foldless.tuning.path import fit_part
 from foldless.tuning.plan import Plan
 from foldless.tuning.record import Flag
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
 SIZES = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50)
 # Log loss that a smaller panel may lose, of what the best gains over class frequencies.
 UNNOTICED = 0.02
+# The p value of the full model at which its classes can be told apart.
+CLEARLY = 0.05
 # Of the full model's dense models, parts have so many: these resemble each other.
 N_RECIPES = 2
 # Of sums over columns, digits beyond these are rounding.
@@ -245,7 +248,7 @@ class PanelClassifier(SelectingClassifier):
         self.flags_ = []
         by_decree = isinstance(self.n_features, Integral)
         size = sizes[-1] if by_decree else judged.smallest(sizes)
-        if not judged.better_than_frequencies:
+        if not judged.better_than_frequencies(vars(self.reference_).get("p_value_", 1.0)):
             self.flags_.append(NOT_BETTER if by_decree and search.n_free else NO_PANEL)
         if not search.n_free or self.flags_[:1] == [NO_PANEL]:
             size = 0
@@ -556,11 +559,10 @@ class _Judged:
     def full(self) -> PanelSize:
         return self._of(-1, self.full_log_proba)
 
-    @property
-    def better_than_frequencies(self) -> bool:
-        """By more than a standard error, on left-out samples."""
+    def better_than_frequencies(self, p_value: float) -> bool:
+        """On left-out samples, by more than a standard error, or at all where a test leaves no doubt."""
         gain, error = self._mean(self._loss(self.log_proba[0]) - self._loss(self.full_log_proba))
-        return gain > error
+        return gain > (0.0 if p_value <= CLEARLY else error)
 
     def smallest(self, sizes: tuple[int, ...]) -> int:
         """From which on no size up to the best is worse than that by more than a standard error.
@@ -582,8 +584,10 @@ class _Judged:
 
 
 def _worthwhile(model: SparseClassifier) -> Plan:
-    """The plan of a model, with the dense models alone that have the largest shares in its predictions."""
+    """The plan of a model, with what has the largest shares in its predictions: sparse, or dense."""
     plan, share = model.plan_, {each.name: each.weight for each in model.models_}
+    if share.get(SPARSE, 0.0) > 0.5:
+        return replace(plan, dense=None)
     if plan.dense is None or plan.dense.searched:
         return plan
     weightiest = sorted(plan.dense.recipes, key=lambda r: -share.get(r.name, 0.0))[:N_RECIPES]

@@ -75,7 +75,9 @@ def integrated(found: Fit, hyper: HyperPrior, recorder: Recorder) -> Fit:
         found,
         solution=whole,
         channel=problem.channel,
-        inclusion=np.asarray(weight @ np.array([_inclusion(s, found) for s in solutions])),
+        inclusion=np.asarray(
+            weight @ np.array([replace(found, solution=s).inclusion_probability() for s in solutions])
+        ),
     )
 
 
@@ -102,10 +104,6 @@ def _spike_and_slab(problem: Problem) -> tuple[SpikeAndSlab, Gaussian]:
     assert isinstance(base, SpikeAndSlab)
     assert isinstance(base.slab, Gaussian)
     return base, base.slab
-
-
-def _inclusion(solution: Solution, found: Fit) -> Array:
-    return replace(found, solution=solution).inclusion_probability()
 
 
 def _mixture(solutions: list[Solution], log_weight: Array) -> Posterior:

@@ -30,11 +30,13 @@ ITERATIONS = 4
 
 
 def answered(solution: Solution, most_edges: int) -> Solution:
-    """The solution of a GAMP of two classes with such leave-one-out scores.
+    """The solution of a blend of two classes, by GAMP, with such leave-one-out scores.
 
-    `most_edges` is how many pairs of samples and columns may answer; of another solver nothing is changed.
+    `most_edges` is how many pairs of samples and columns may answer. Nothing else is changed: without class
+    means a fixed point may be far from that without a sample, and a few iterations do not get there.
     """
-    if not (most_edges and isinstance(solution.state, GAMPState)):
+    blend = innermost(solution.problem.channel)
+    if not (most_edges and isinstance(solution.state, GAMPState) and isinstance(blend, Blended)):
         return solution
     mean, var = _Without(solution.problem, solution.state, most_edges).scores()
     known = np.isfinite(mean) & np.isfinite(var) & (var > 0) & (solution.problem.label_weight > 0)
@@ -112,7 +114,7 @@ class _Without:
             of_rest + norms.row * (column[:, 0] @ weight_var / norms.total),
         )
 
-    def _of_other_labels(self) -> tuple[Prior, Array | float]:
+    def _of_other_labels(self) -> tuple[Prior, Array]:
         """Ridges of the prior, and what a label mean adds to slopes, as the labels of others have them.
 
         Sums over samples of columns of mean zero and variance one, and of labels, lose what the sample had
@@ -121,8 +123,7 @@ class _Without:
         problem, x, which = self.problem, self.columns, self.which
         assert isinstance(problem.prior, Blocks)
         prior, blend = problem.prior.of_columns(which, self.state.weights.size), innermost(problem.channel)
-        if not isinstance(blend, Blended):
-            return prior, 0.0
+        assert isinstance(blend, Blended)
         assert isinstance(prior, Blocks)
         assert isinstance(prior.base, Ridged)
         labels, weight = problem.labels, problem.sample_weight

@@ -29,6 +29,7 @@ from foldless.tuning.models.sparse import (
 from foldless.tuning.plan import (
     CLEAR_STANDARD_ERRORS,
     FIRST_RIDGE,
+    MOST_WEIGHT,
     WORTH_IT,
     DensePlan,
     Plan,
@@ -101,7 +102,8 @@ def fit_table(
         flags.append(FELL_BACK_ON_BACKGROUND if fallback.background else FELL_BACK)
     if plan.path != "requested" and sparse.outcome in (Outcome.STALLED, Outcome.DIVERGED):
         flags.append(UNSETTLED)
-    if portfolio.dense_lead > CLEAR_STANDARD_ERRORS:
+    share = sum(model.weight for model in portfolio.models if model.code == SPARSE)
+    if portfolio.dense_lead > CLEAR_STANDARD_ERRORS and share < MOST_WEIGHT:
         flags.append(NOT_SPARSE)
     return Result(sparse, portfolio, plan, record, tuple(flags), fits)
 

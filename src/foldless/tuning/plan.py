@@ -66,9 +66,11 @@ INFORMED_VARIANCE = 1000.0
 WORTH_IT = 0.1
 # Dense models that predict better than the sparse one by more than this are a reason for care.
 CLEAR_STANDARD_ERRORS = 2.0
-# A prior that expects ten effects finds likely places for them in any labels. Groups of features are reported
-# where the labels themselves show that there is something: at most this p value.
-LARGEST_P_VALUE_OF_GROUPS = 0.05
+# Not where the sparse one has most of the weight in the average all the same.
+MOST_WEIGHT = 0.5
+# Above this p value what was found may be chance, and so may weights and probabilities of features: a prior
+# that expects ten effects finds likely places for them in any labels. No groups are reported then.
+CHANCE = 0.05
 # A loss on other samples beyond the leave-one-out loss by more than this is more than chance.
 HONEST_STANDARD_ERRORS = 3.0
 
@@ -430,8 +432,8 @@ class _Planning:
             return 0
         self._because(
             "left-out-answers",
-            "Message passing is settled again without each sample, with parameters as they are: that is its "
-            "leave-one-out.",
+            "A blend with class means is settled again without each sample, with parameters as they are: "
+            "that is its leave-one-out.",
         )
         return most
 

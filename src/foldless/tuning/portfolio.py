@@ -21,15 +21,16 @@ a scale is then found in the same way.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
-from scipy.special import log_softmax, logit, softmax
+from scipy.special import log_softmax, softmax
 
 from foldless.beliefs import Array
 from foldless.channels import Channel, FlippedLabels, Logistic, Multinomial
+from foldless.channels.flipped_labels import FLIP_PRIOR_FLIPPED, FLIP_PRIOR_RIGHT
 from foldless.operators import Operator
 from foldless.problem import Solution
 from foldless.registry import registered
@@ -52,6 +53,8 @@ LEAST_STAYS = 0.25
 # Newton's method takes a dozen steps, until nothing is left to gain in log likelihood.
 MAX_ITER = 100
 TOLERANCE = 1e-10
+# Shares of wrong labels that are tried beside models; at half of them labels would say nothing.
+FLIP_RATES = (0.001, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45)
 # No step goes further than this share of the way to where a weight would be zero.
 LARGEST_SHARE = 0.95
 
@@ -227,6 +230,7 @@ class Portfolio:
     loo_log_proba: Array  # (samples, classes)
     models: tuple[ModelShare, ...]  # all that were tried, the weightiest first
     mislabel_probability: Array | None  # (samples,); None where no model allows for wrong labels
+    flip_rate: float | None  # likewise, the share of labels that are wrong
     # By how many standard errors the best dense model predicts left-out labels better than the sparse one.
     dense_lead: float = 0.0
 
@@ -256,7 +260,11 @@ def alone(model: Model, table: Table, *, as_log_odds: bool = False) -> Portfolio
     scale = scale_of(model.left_out.mean, log_proba, table.share) if as_log_odds else 1.0
     part = Part(model.code, 1.0, model.channel, 1.0, model.weights(), scale=scale)
     share = ModelShare(model.code, model.name, 1.0, loss)
-    return Portfolio(Average((part,)), log_proba, (share,), _mislabelled([(model, 1.0, 1.0)], table, [model]))
+    wrong, rate, channel = None, None, model.channel
+    if isinstance(channel, FlippedLabels):
+        mean, var = model.left_out.mean[:, 0], np.maximum(_variance(model, 1.0)[:, 0], LEAST_VARIANCE)
+        wrong, rate = channel.mislabel_probability(mean, var, table.labels), float(channel.flip_prob)
+    return Portfolio(Average((part,)), log_proba, (share,), wrong, rate)
 
 
 def stacked(models: Sequence[Model], table: Table) -> Portfolio:
@@ -306,12 +314,11 @@ def stacked(models: Sequence[Model], table: Table) -> Portfolio:
     if unused.any():
         # Samples of weight zero are predicted as any new sample.
         left_out = np.where(unused[:, np.newaxis], average.log_proba(table.standardized), left_out)
-    chosen = [(*tried[n], float(weight)) for n, weight in zip(kept, kept_weights, strict=True)]
     return Portfolio(
         average,
         left_out,
         tuple(sorted(shares, key=lambda s: -s.weight)),
-        _mislabelled(chosen, table, models),
+        *_mislabelled(tried, table),
         _dense_lead(tried, density, table),
     )
 
@@ -370,22 +377,31 @@ def _variance(model: Model, certainty: float) -> Array:
     return certainty * model.left_out.var
 
 
-def _mislabelled(
-    chosen: Sequence[tuple[Model, float, float]], table: Table, tried: Sequence[Model]
-) -> Array | None:
-    """The probability of each label being wrong, under models with their certainties and weights.
+def _mislabelled(tried: Sequence[tuple[Model, float]], table: Table) -> tuple[Array | None, float | None]:
+    """The probability of each label being wrong, and the share of labels that are.
 
-    None where no model that was tried allows for wrong labels; zero where those that do have no weight.
+    A mixture that is fitted to labels of which some are wrong becomes timid, and then needs no wrong labels.
+    So these are judged apart: at every flip rate f a label has the probability (1 - f) p + f (1 - p), with p
+    that of the model and certainty which predicts left-out labels best with it, and rates count by that and
+    their prior. None where no model that was tried allows for wrong labels.
     """
-    if not any(isinstance(model.channel, FlippedLabels) for model in tried):
-        return None
-    found = np.zeros(table.shape[0])
-    for model, certainty, weight in chosen:
-        if isinstance(model.channel, FlippedLabels):
-            var = np.maximum(_variance(model, certainty)[:, 0], LEAST_VARIANCE)
-            of_labels = model.channel.mislabel_probability(model.left_out.mean[:, 0], var, table.labels)
-            found += weight * of_labels
-    return found
+    if not any(isinstance(model.channel, FlippedLabels) for model, _ in tried):
+        return None, None
+    right = [
+        (replace(m, channel=m.channel.base) if isinstance(m.channel, FlippedLabels) else m, k)
+        for m, k in tried
+    ]
+    proba = np.exp(table.log_density(_tempered(right)))
+    weight, log_posterior, found = table.sample_weight, [], []
+    for f in FLIP_RATES:
+        seen = (1.0 - f) * proba + f * (1.0 - proba)
+        fits = np.log(np.maximum(seen, np.finfo(float).tiny)) @ weight
+        best = int(fits.argmax())
+        prior = (FLIP_PRIOR_FLIPPED - 1.0) * np.log(f) + (FLIP_PRIOR_RIGHT - 1.0) * np.log1p(-f)
+        log_posterior.append(float(fits[best]) + prior)
+        found.append(f * (1.0 - proba[best]) / np.maximum(seen[best], np.finfo(float).tiny))
+    posterior = softmax(log_posterior)
+    return np.asarray(posterior @ np.array(found)), float(posterior @ np.array(FLIP_RATES))
 
 
 def _dense_lead(tried: Sequence[tuple[Model, float]], density: Array, table: Table) -> float:
@@ -454,19 +470,17 @@ def jackknifed(weights: Array, log_density: Array, left_out: LeftOut, prior: Arr
     are found again without each.
 
     What is lost is more than the sample's own density: it was among the others when each of them was left
-    out, and to predict m from k is to predict k from m. With dual weights of slope 1 - p, sample m had a part
-    of  Σ_k (1 - p_k) K_km (1 - p_m) = (1 - p_m) z_m  in the log densities of the others, for its score
-    z = logit p - logit guess beside class frequencies, its `guess`. The derivative of  log p + (1 - p) z  is
-    2 - p z times that of log p alone: twice the density where little is learnt, once where p is large.
+    out, and to predict m from k is to predict k from m. Where nothing is learnt, with slopes 1 - p of log
+    densities like those of class frequencies, the `guess`, that is as much again. Both ends of a pair have
+    such a slope, so that it is the square of their mean share otherwise.
     """
     weight, group = left_out.weight, left_out.group
-    own = np.clip(weights @ np.exp(log_density), TOLERANCE, 1.0 - TOLERANCE)
-    times = 2.0 - np.clip(own * (logit(own) - logit(np.minimum(guess, 1.0 - TOLERANCE))), 0.0, 1.0)
+    slopes = weight @ (1.0 - weights @ np.exp(log_density)), weight @ (1.0 - guess)
+    times = 1.0 + min(float(slopes[0] / max(slopes[1], LEAST_VARIANCE)), 1.0) ** 2
     if group is not None:
         every = np.arange(int(group.max()) + 1)[:, np.newaxis]
         without = [stacking_weights(log_density[:, rest], weight[rest], prior) for rest in group != every]
-        times = np.bincount(group, times) / np.bincount(group)
-        steps = np.log(np.array(without) / weights) * times[:, np.newaxis]
+        steps = times * np.log(np.array(without) / weights)
         return np.asarray(softmax(np.log(weights) + steps, axis=1)[group].T)
     density = np.exp(log_density - log_density.max(axis=0))
     share = weights[:, np.newaxis] * density / (weights @ density)

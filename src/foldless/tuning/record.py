@@ -82,6 +82,11 @@ FELL_BACK_ON_BACKGROUND = Flag(
     "The sparse model as planned did not settle, and was fitted over a background of very many small weights "
     "instead. Features are in where they have an effect beyond that background.",
 )
+MAY_BE_CHANCE = Flag(
+    "may-be-chance",
+    "Classes differ by no more than labels in another order would (`p_value_`): probabilities, weights and "
+    "intervals of features may be chance, too, or of effects too many and too small for this table.",
+)
 UNSETTLED = Flag(
     "unsettled",
     "The sparse model did not settle, and so nothing is selected. Inclusion probabilities are a ranking at "
@@ -105,6 +110,7 @@ FLAGS = {
         FELL_BACK,
         FELL_BACK_ON_BACKGROUND,
         FEW_COLUMNS,
+        MAY_BE_CHANCE,
         UNSETTLED,
         GROUPS_NOT_LEFT_OUT,
     )
