@@ -67,7 +67,10 @@ class Fitted:
 
     @property
     def neighbours(self) -> list[Ran]:
-        return [run for run in self.of_all_rows if "integrate" in run.steps and run.trustworthy]
+        """Of the last fit, where there were two."""
+        runs = self.of_all_rows
+        begun = max(n for n, run in enumerate(runs) if "finish" not in run.steps)
+        return [run for run in runs[begun:] if "integrate" in run.steps and run.trustworthy]
 
     @property
     def answer(self) -> Ran:
