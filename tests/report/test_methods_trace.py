@@ -145,6 +145,10 @@ def reason(fitted: Fitted, code: str) -> bool:
         "in-sets": lambda: fitted.trace.count("ridges in sets") > 0,
         "along-own-scores": lambda: fitted.trace.count("ridges along own scores") > 0,
         "primal": lambda: fitted.trace.count("primal EP") > 0,
+        # Of blends only; what is polished has cavities of exact covariances.
+        "left-out-answers": lambda: bool(
+            fitted.trace.count("settled without each") or not fitted.answer.blend
+        ),
         "few-columns": lambda: fitted.trace.count("few columns") > 0,
         "requested": lambda: not (fitted.trace.count("stack") or fitted.polish),
     }[code]()

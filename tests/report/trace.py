@@ -113,6 +113,7 @@ CALLS = {
     "ridges in sets": "foldless.tuning.models.ridges.leave_one_out_in_sets",
     "ridges along own scores": "foldless.tuning.models.ridges.leave_one_out_along_own",
     "ridges by groups": "foldless.tuning.models.ridges.leave_groups_out",
+    "settled without each": "foldless.tuning.models.sparse.answered",
     "groups left out": "foldless.tuning.portfolio.left_out_groups",
     "permutations": "foldless.estimators._base.p_value_of",
     "loss test": "foldless.estimators._base.p_value_of_losses",
