@@ -71,7 +71,7 @@ def test_the_demo_as_a_user_runs_it(tmp_path):
     assert picture.startswith(PNG)
     assert len(picture) <= 250_000
     page = (folder / "report.html").read_text(encoding="utf-8")
-    assert f"{n_selected} of 10\u202f000 features tell tumour from healthy" in page
+    assert f"{n_selected} of 10\u202f000 features carry something that no other has" in page
     assert len(page) <= 400_000
 
 

@@ -122,7 +122,7 @@ def test_a_pilot_is_planned_from(tmp_path, pilot_table):
     ("content", "says"),
     [
         ("a,b\n1,2\n", "no column 'y', named as --target. It has: 'a', 'b'"),
-        ("b,a,y\n1,x,0\n2,z,1\n", "line 2, column 'a': 'x' is not a number"),
+        ("b,a,y\n1,x,0\n2,z,1\n", "columns that are not numbers but words: 'a'"),
         ('"\x1b[2J",z\n1,0\n', r"\x1b[2J"),
         ("", "the file is empty"),
         ("a,y\n1,0\n2,0\n", "of one class"),

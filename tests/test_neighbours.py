@@ -48,8 +48,8 @@ def test_anndata_round_trip_with_sparse_x(tmp_path):
     assert sp.issparse(read.X)
     assert read.X.dtype == np.float32
     # Covariates of obs stand before the genes in the model, and nowhere in var.
-    assert_array_equal(read.var["foldless_weight"], model.coef_[0, 1:])
-    assert_array_equal(read.var["foldless_weight_sd"], model.coef_std_[0, 1:])
+    assert_array_equal(read.var["foldless_weight"], model.sparse_coef_[0, 1:])
+    assert_array_equal(read.var["foldless_weight_sd"], model.sparse_coef_std_[0, 1:])
     assert_array_equal(read.var["foldless_inclusion_probability"], model.inclusion_probability_[1:])
     assert_array_equal(read.var["foldless_selected"], model.get_support()[1:])
     assert set(read.var["foldless_inclusion_probability"].nlargest(2).index) == {"gene 0", "gene 1"}
@@ -58,7 +58,7 @@ def test_anndata_round_trip_with_sparse_x(tmp_path):
     found = read.uns["foldless"]
     assert list(found["classes"]) == ["ill", "well"]
     assert_allclose(found["loo_error"], model.loo_error_)
-    assert_array_equal(found["covariate_weights"], model.coef_[:, [0]])
+    assert_array_equal(found["covariate_weights"], model.sparse_coef_[:, [0]])
     # The model predicts the same from the matrix it was fitted to.
     both = sp.hstack([sp.csr_matrix(adata.obs[["age"]].to_numpy(np.float32)), adata.X], format="csr")
     with pytest.warns(UserWarning, match="feature names"):

@@ -142,7 +142,7 @@ def test_weights_are_comparable_whatever_the_units(data):
     np.testing.assert_allclose(ours.mean, theirs.mean, rtol=1e-5, atol=1e-8)
     np.testing.assert_allclose(ours.std, theirs.std, rtol=1e-5)
     assert np.abs(first.coef_ / second.coef_).max() > 100
-    np.testing.assert_allclose(ours.mean[0], first.coef_[0] * data.X.std(axis=0), rtol=1e-6)
+    np.testing.assert_allclose(ours.mean[0], first.sparse_coef_[0] * data.X.std(axis=0), rtol=1e-6)
 
 
 def test_weights_of_models_that_know_no_scale_are_as_they_are(three):
@@ -170,9 +170,9 @@ def test_weight_display_draws_the_surest_features(model, ax):
     top = ranking(summary_of(model))[:7]
     (bars,) = display.bars_
     points, _, (intervals,) = bars.lines
-    expected = model.coef_[0, top] * model._scale[top]
+    expected = model.sparse_coef_[0, top] * model._scale[top]
     np.testing.assert_allclose(points.get_xdata(), expected)
-    reach = 1.645 * model.coef_std_[0, top] * model._scale[top]
+    reach = 1.645 * model.sparse_coef_std_[0, top] * model._scale[top]
     drawn = np.array([segment[:, 0] for segment in intervals.get_segments()])
     np.testing.assert_allclose(drawn, np.column_stack([expected - reach, expected + reach]))
     assert [t.get_text() for t in ax.get_yticklabels()] == [f"g{j}" for j in top]

@@ -80,12 +80,16 @@ def test_attributes(fitted, data):
     assert_allclose(X[:, fitted.features_] @ fitted.coef_[0] + fitted.intercept_, fitted.decision_function(X))
 
 
-def test_the_path_holds_for_new_samples(fitted):
-    X, y = correlated(4000, 300, seed=1)
-    at = next(each for each in fitted.path_ if each.size == fitted.features_.size)
-    assert abs(np.mean(fitted.predict(X) != y) - at.error) < 2 * at.error_se
-    loss = -np.log(fitted.predict_proba(X)[np.arange(y.size), y]).mean()
-    assert abs(loss - at.log_loss) < 2 * at.log_loss_se
+def test_the_path_holds_for_new_samples():
+    """On average over tables: of 80 samples an error rate alone has a standard error of four in a hundred."""
+    X, y = correlated(4000, 300, seed=1000)
+    gaps = []
+    for seed in range(8):
+        model = PanelClassifier().fit(*correlated(seed=seed))
+        at = next(each for each in model.path_ if each.size == model.features_.size)
+        loss = -np.log(model.predict_proba(X)[np.arange(y.size), y]).mean()
+        gaps.append((at.error - np.mean(model.predict(X) != y), at.log_loss - loss))
+    assert np.all(np.abs(np.mean(gaps, axis=0)) < 2 * np.std(gaps, axis=0, ddof=1) / np.sqrt(8))
 
 
 def test_the_panels_columns_are_enough(data):

@@ -217,10 +217,10 @@ def test_the_page_says_what_the_model_says(page, model, labels):
     for j in chosen:
         shown_probability, towards, weight, interval = by_name[f"gene {j}"]
         assert shown_probability == probability(model.inclusion_probability_[j])
-        assert towards == ("well" if model.coef_[0, j] > 0 else "ill")
-        deviation = model._scale[j]
-        assert weight == signed(model.coef_[0, j] * deviation)
-        low = (model.coef_[0, j] - 1.645 * model.coef_std_[0, j]) * deviation
+        own, deviation = model.sparse_coef_[0, j], model._scale[j]
+        assert towards == ("well" if own > 0 else "ill")
+        assert weight == signed(own * deviation)
+        low = (own - 1.645 * model.sparse_coef_std_[0, j]) * deviation
         assert interval.startswith(signed(low))
     assert len(page.every("img")) == 6
     assert "COBIDAS" not in text

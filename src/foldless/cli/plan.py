@@ -137,8 +137,10 @@ def read_pilot(path: Path, target: str) -> tuple[Any, Any]:
     """Features and classes of a table."""
     from foldless.io import Roles
     from foldless.io.read import read_table
+    from foldless.io.table import check_finite
 
     table = read_table(path, Roles(target=target))
+    check_finite(path, table.X, table.feature_names)
     return table.X, table.labels()
 
 

@@ -94,7 +94,7 @@ def register_all() -> None:
 
     They are otherwise imported when they are first used. Nothing is imported because a file names it.
     """
-    from foldless.estimators import baselines  # noqa: F401
+    from foldless.estimators import _preparation, baselines  # noqa: F401
 
     for name in estimators.__all__:
         getattr(estimators, name)

@@ -6,4 +6,4 @@ from foldless.selection.groups import CredibleSets, Group, credible_sets
 # Sets of twins were there before groups at any resolution.
 CredibleSet = Group
 
-__all__ = ["CredibleSet", "CredibleSets", "Group", "credible_sets", "select"]
+__all__ = ["CredibleSets", "Group", "credible_sets", "select"]

@@ -6,7 +6,7 @@ taken for wrongly labelled or not because of it, and a blend with class means ha
 that are made of all labels. So the fixed point is solved for again without each sample, from where it is, all
 samples at once: a few iterations in matrices of (columns, samples), with class means exactly those of the
 other samples. Parameters stay. Scores then are those of refits within a few hundredths, where cavities are
-off by tenths (tests/tuning/test_left_out.py).
+off by tenths (tests/tuning/test_settled_without_each.py).
 
 Columns that hardly contribute to the variance of scores have their first order, if all would be too many.
 """
