@@ -256,6 +256,7 @@ def write_report(study: Study, path: Path, seed: int) -> None:
     report.write(
         study.model,
         path,
+        X=data.X,
         y=study.labels,
         feature_names=study.names,
         sample_names=[f"sample {i}" for i in range(data.y.size)],
