@@ -60,7 +60,7 @@ TEXT_SMALLEST_PENALTY = 1e-3
 
 def main(argv: Sequence[str] | None = None) -> Path:
     parser = common.options(__doc__ or "", trials=0)
-    described = "\n".join(f"{letter}: {what}" for letter, what in PROTOCOLS.items())
+    described = "\n".join(f"{letter}: {what}" for letter, what in PROTOCOLS.items()).replace("%", "%%")
     add_data_option(parser, FILES)
     parser.add_argument("--protocol", nargs="+", choices=PROTOCOLS, default=list(PROTOCOLS), help=described)
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
