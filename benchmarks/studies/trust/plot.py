@@ -23,7 +23,7 @@ def report(folder: Path) -> str:
     """A table per part; also written into the README."""
     results = pd.read_csv(folder / "results.csv", keep_default_na=False, na_values={"seconds": [""]})
     numeric = results.columns.difference(
-        ["part", "data", "solver", "outcome", "warned", *_bin_columns(results)]
+        ["part", "data", "solver", "outcome", "warned", *common.PROVENANCE, *_bin_columns(results)]
     )
     results[numeric] = results[numeric].apply(pd.to_numeric)
     titles = {
