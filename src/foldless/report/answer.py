@@ -12,11 +12,8 @@ from foldless.problem import Outcome
 from foldless.report.subject import Subject
 from foldless.report.wording import counted, listed, number, percent, plural, probability, sentence
 from foldless.theory.learning_curve import LearningCurve
+from foldless.tuning.plan import CHANCE, CLEAR_STANDARD_ERRORS
 
-# A p value below this is no accident.
-CLEAR = 0.05
-# A calibration slope further from one than this is no accident either.
-CLEAR_STANDARD_ERRORS = 2.0
 MOST_CLASSES_NAMED = 8
 # Names in a sentence.
 MOST_NAMED = 5
@@ -79,7 +76,7 @@ def told_apart(subject: Subject) -> bool:
     worth, guessing, error = subject.worth, subject.guessing_error, subject.loo_error
     if worth is None or guessing is None or error is None or error >= guessing:
         return False
-    return worth.error_interval.upper < guessing if worth.p_value is None else worth.p_value < CLEAR
+    return worth.error_interval.upper < guessing if worth.p_value is None else worth.p_value <= CHANCE
 
 
 # ------------------------------------------------------------------------------- by which features?
