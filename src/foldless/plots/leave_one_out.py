@@ -131,8 +131,7 @@ class LeaveOneOutDisplay(Display):
         self._name_axes(ax, names, edges)
         self.legend_ = None
         if len(groups) <= MOST_CLASSES_NAMED:
-            # Slanted names of several classes take more room.
-            self.legend_ = legend_below(ax) if len(groups) == 2 else legend_below(ax, gap=0.9)
+            self.legend_ = legend_below(ax, slanted=self.slanted_)
         return self
 
     def _places(self, groups: list[NDArray[np.bool_]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -167,12 +166,8 @@ class LeaveOneOutDisplay(Display):
         two = len(names) == 2
         middles = (edges[:-1] + edges[1:]) / 2
         shown = [f"recorded as {name}" if two else name for name in names]
-        ax.set_xticks(middles, shown if len(names) <= MOST_CLASSES_NAMED else [""] * len(names))
+        self._slant(ax, middles, shown if len(names) <= MOST_CLASSES_NAMED else [""] * len(names))
         ax.tick_params(axis="x", length=0)
-        for text in ax.get_xticklabels():
-            text.set_parse_math(False)
-            if not two:
-                text.set(rotation=20, ha="right", fontsize="small")
         event = names[1] if two else "the recorded class"
         error = ""
         if self.error is not None:

@@ -6,6 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from foldless.estimators._summary import summary_of
+from foldless.estimators.panel import PanelClassifier
+from foldless.io import printable
 from foldless.plots.readings import NORMAL_90
 from foldless.report.subject import Subject
 from foldless.report.wording import probability, signed
@@ -17,6 +20,7 @@ MOST_DIFFERING = 20
 # With nothing selected, the head of the ranking.
 MOST_RANKED = 20
 MOST_TWINS_NAMED = 6
+MOST_PANEL_NAMED = 10
 
 
 def feature_groups(subject: Subject) -> list[tuple[str, list[dict[str, Any]]]]:
@@ -63,6 +67,28 @@ def differing_rows(subject: Subject) -> list[dict[str, Any]]:
         }
         for j in shown
     ]
+
+
+def panel_in_words(panel: PanelClassifier) -> str:
+    """The few that would do, in the order of their importance, and what they lose."""
+    members = panel.order_[: len(panel.alternatives_)]
+    if not members.size:
+        return "No panel of a few features can be told from chance."
+    at = next(each for each in panel.path_ if each.size == members.size)
+    columns = getattr(panel, "feature_names_in_", [f"column {j}" for j in range(panel.n_features_in_)])
+    names = ", ".join(printable(columns[j]) for j in members[:MOST_PANEL_NAMED])
+    more = f" and {members.size - MOST_PANEL_NAMED} more" if members.size > MOST_PANEL_NAMED else ""
+    return (
+        f"A panel of {members.size} would do: {names}{more}. Error on left-out parts {100 * at.error:.1f} "
+        f"± {100 * at.error_se:.1f} %; with all features {100 * panel.full_.error:.1f} %."
+    )
+
+
+def panel_sentences(subject: Subject) -> list[str]:
+    """What was found, and how."""
+    if subject.panel is None:
+        return []
+    return [panel_in_words(subject.panel), " ".join(said.text for said in summary_of(subject.panel).method)]
 
 
 def _row(subject: Subject, j: int, status: str, twins: dict[int, str]) -> dict[str, Any]:
