@@ -80,7 +80,7 @@ class Display:
         """Names of the axes, and the title above them; a dollar sign begins no formula."""
         width, height = _inches(self.ax_)
         self.ax_.set_xlabel(_broken(x, width), parse_math=False)
-        self.ax_.set_ylabel(_broken(y, height), parse_math=False)
+        self.ax_.set_ylabel(_broken(y, 0.85 * height), parse_math=False)
         self.ax_.set_title(title, loc="left", fontsize="medium", parse_math=False)
 
     def _slant(

@@ -124,7 +124,9 @@ class LeaveOneOutDisplay(Display):
         for k, mask in enumerate(groups):
             colour, marker = looks[k % len(looks)]
             look = {"s": 20, "color": colour, "marker": marker, "linewidths": 0, "zorder": 3}
-            self.recorded_.append(draw(f"recorded as {names[k]}", mask, **look))
+            self.recorded_.append(
+                draw(names[k] if len(groups) > 2 else f"recorded as {names[k]}", mask, **look)
+            )
         self.marks_ = self._mark(draw)
         ax.set_ylim(-0.03, 1.03)
         ax.set_xlim(edges[0], edges[-1])
@@ -159,7 +161,7 @@ class LeaveOneOutDisplay(Display):
             marks["suspected"] = draw("label suspected", self.suspected, **cross)
         if self.missed is not None:
             ring = {"s": 60, "facecolors": "none", "edgecolors": BLACK, "linewidths": 0.9, "zorder": 4}
-            marks["missed"] = draw("another class more probable", self.missed, **ring)
+            marks["missed"] = draw("another is likelier", self.missed, **ring)
         return marks
 
     def _name_axes(self, ax: Axes, names: list[str], edges: NDArray[np.float64]) -> None:
@@ -174,6 +176,6 @@ class LeaveOneOutDisplay(Display):
             error = f": {100 * self.error:.1f} % on the wrong side" + (" (shaded)" if two else "")
         self._name(
             "samples, by recorded label and probability",
-            f"probability of {event} from all other samples",
+            f"probability of {event}, from all others",
             f"Leave-one-out{error}",
         )
