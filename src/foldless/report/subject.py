@@ -13,6 +13,7 @@ from foldless.estimators._summary import summary_of
 from foldless.evaluation import Worth
 from foldless.plots.readings import class_codes, ranking, shown_features, standard_values, weights_of
 from foldless.report.wording import named, percent, sentence
+from foldless.tuning.plan import SETS_OF_GROUPS
 
 # Features whose values are shown.
 MOST_SHOWN = 20
@@ -67,7 +68,8 @@ class Subject:
 
         self.loo = summary.loo
         self.loo_proba = None if summary.loo is None else summary.loo.proba
-        self.by_groups = summary.loo is not None and summary.loo.of == "groups"
+        of = "samples" if summary.loo is None else summary.loo.of
+        self.by_groups, self.in_sets = of != "samples", of == SETS_OF_GROUPS
         self.left_out = "group of samples" if self.by_groups else "sample"
         known = (self.loo_proba, self.codes, self.mislabel_probability, self.sample_names)
         self.n_samples = next((len(each) for each in known if each is not None), None)

@@ -45,8 +45,10 @@ def print_fit(console: Console, run: Run, folder: Path, written: Sequence[str]) 
     if summary.inclusion is not None:
         sentence += f" at a false discovery rate of {summary.fdr:g}"
     if summary.loo is not None:
-        left_out = "leave-one-group-out" if summary.loo.of == "groups" else "leave-one-out"
-        sentence += f"; {left_out} error {100 * summary.loo.error:.1f} %"
+        left_out = {"samples": "leave-one-out error", "groups": "leave-one-group-out error"}
+        sentence += (
+            f"; {left_out.get(summary.loo.of, 'error of groups left out')} {100 * summary.loo.error:.1f} %"
+        )
         if (worth := summary.loo.worth) is not None:
             lower, upper = worth.error_interval
             sentence += f" (95 % interval {100 * lower:.1f} to {100 * upper:.1f} %)"

@@ -92,11 +92,6 @@ UNSETTLED = Flag(
     "The sparse model did not settle, and so nothing is selected. Inclusion probabilities are a ranking at "
     "best.",
 )
-GROUPS_NOT_LEFT_OUT = Flag(
-    "groups-not-left-out",
-    "The table is too large to leave groups out: samples were left out one by one. The leave-one-out error "
-    "is optimistic if samples of a group resemble each other.",
-)
 FEW_COLUMNS = Flag(
     "few-columns",
     "The sparse model was solved over few columns, each of which stands for those that resemble it: read "
@@ -112,7 +107,6 @@ FLAGS = {
         FEW_COLUMNS,
         MAY_BE_CHANCE,
         UNSETTLED,
-        GROUPS_NOT_LEFT_OUT,
     )
 }
 
