@@ -33,6 +33,7 @@ from foldless.tuning.plan import (
     FIRST_RIDGE,
     GROUP_SETS,
     MOST_WEIGHT,
+    NEARLY_ALL,
     WORTH_IT,
     DensePlan,
     Plan,
@@ -125,18 +126,26 @@ def fit_part(table: Table, plan: Plan, choices: Choices) -> Average:
         # Rows without weight would be predicted at once, and the caller is about to predict all.
         counted = replace(table, sample_weight=np.maximum(table.sample_weight, np.finfo(float).tiny))
         return stacked([class_frequencies(table), *models], counted).average
+    return _fit_quickly(table, plan, choices, fraction)
+
+
+def _fit_quickly(table: Table, plan: Plan, choices: Choices, nonzero_fraction: Array) -> Average:
+    """All models of a plan, not refined."""
     plain = replace(plan.sparse, polish=False, integrate=False, groups=False)
     quick = replace(
         choices, stopping=replace(choices.stopping, tol=max(choices.stopping.tol, PART_TOLERANCE))
     )
     planned = replace(plan, sparse=plain)
-    return fit_table(table, planned, quick, recorder, nonzero_fraction=fraction).portfolio.average
+    found = fit_table(table, planned, quick, Recorder(), nonzero_fraction=nonzero_fraction)
+    return found.portfolio.average
 
 
 def with_groups_left_out(result: Result, group: NDArray[np.intp], choices: Choices) -> Result:
     """The result, with every sample predicted by a fit without its group: several groups at a time."""
     table = result.sparse.table
     choices = replace(choices, generative_weight=result.sparse.generative_weight)
+    share = sum(model.weight for model in result.portfolio.models if model.code == SPARSE)
+    plan = replace(result.plan, dense=None) if share > NEARLY_ALL else result.plan
     log_proba = result.portfolio.loo_log_proba.copy()
     for rows in sets_of_groups(group, table.indicator * table.sample_weight[:, np.newaxis], GROUP_SETS):
         weight = np.where(rows, 0.0, table.sample_weight)
@@ -148,7 +157,9 @@ def with_groups_left_out(result: Result, group: NDArray[np.intp], choices: Choic
         )
         count = rest.class_weight
         if np.all(count > 0):
-            log_proba[rows] = fit_part(rest, result.plan, choices).log_proba(rest.standardized)[rows]
+            fraction = rest.standardized.nonzero_weight(weight) / weight.sum()
+            average = _fit_quickly(rest, plan, choices, fraction)
+            log_proba[rows] = average.log_proba(rest.standardized)[rows]
         else:
             # Nobody can learn a class from others: Laplace's rule of succession.
             log_proba[rows] = np.log((count + 1.0) / (count.sum() + count.size))

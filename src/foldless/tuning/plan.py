@@ -117,6 +117,8 @@ FIRST_RIDGE = RIDGES_BY_MESSAGES[1]
 BACKGROUND_OF_WORDS = Recipe(50.0)
 # Without exact covariances, groups are left out by fits to the others: so many at the most.
 SETS_OF_GROUPS, GROUP_SETS = "sets of groups", 10
+# A share in predictions beside which other models need not be fitted again.
+NEARLY_ALL = 0.9
 SEARCHED_RIDGES = tuple(Recipe(variance) for variance in SEARCHED_VARIANCES)
 
 
