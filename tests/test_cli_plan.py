@@ -162,8 +162,7 @@ def test_an_npz_without_its_arrays_names_those_it_has(tmp_path):
     np.savez(path, data=np.ones(3))
     result = run("--pilot", path)
     assert result.exit_code == 3
-    assert "no array 'y', named as --target" in words(result.stderr)
-    assert "It has: 'data'" in words(result.stderr)
+    assert "no matrix of numbers called 'X'; there are 'data'" in words(result.stderr)
 
 
 @pytest.mark.parametrize(
