@@ -19,7 +19,8 @@ RUNNERS_UP = 10
 MOST_DIFFERING = 20
 # With nothing selected, the head of the ranking.
 MOST_RANKED = 20
-MOST_TWINS_NAMED = 6
+MOST_TWINS_NAMED = 3
+MOST_IN_GROUP = 20
 MOST_PANEL_NAMED = 10
 
 
@@ -122,13 +123,13 @@ def _towards(subject: Subject, line: int, weight: float) -> str:
 
 
 def _twins(subject: Subject) -> dict[int, str]:
-    """For each feature of a group of several, the others."""
+    """For each feature of a group of several, the others if they are few; all are in a table of their own."""
     found = {}
     for each in subject.summary.groups or ():
         columns = [int(j) for j in each.columns]
         for j in columns:
             others = [subject.feature(k) for k in columns if k != j]
-            more = f" and {len(others) - MOST_TWINS_NAMED} more" if len(others) > MOST_TWINS_NAMED else ""
             if others:
-                found[j] = ", ".join(others[:MOST_TWINS_NAMED]) + more
+                few = len(others) <= MOST_TWINS_NAMED
+                found[j] = ", ".join(others) if few else f"one of {len(columns)}"
     return found

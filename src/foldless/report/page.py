@@ -54,6 +54,8 @@ def write(model: Any, path: str | Path, **about: Any) -> Path:
         For pictures of the values of the features that are named.
     panel : PanelClassifier, fitted, optional
         The few features that would do, for a section of their own.
+    cautions : sequence of str
+        What is doubtful about the table, a sentence each.
     images : bool
         Whether samples are brain images: adds the items that COBIDAS asks decoding studies for.
     """
@@ -96,6 +98,7 @@ def rendered(subject: Subject) -> str:
         pictures={name: drawing.picture() for name, drawing in pictures.drawings(subject).items()},
         groups=features.feature_groups(subject),
         panel=features.panel_sentences(subject),
+        most_in_group=features.MOST_IN_GROUP,
         most_selected=features.MOST_SELECTED,
         differing=features.differing_rows(subject),
         confusion=samples.confusion(subject),

@@ -48,8 +48,8 @@ SQUARE_MM = 89.0
 # Twice what a screen of ordinary density shows, so that text is sharp when magnified and in print.
 DPI = 200
 SHOWN_DPI = 110
-WIDTH, HEIGHT, SHORT = 6.6, 5.0, 4.0
-MOST_WEIGHTS = 25
+WIDTH, HEIGHT, SHORT, SIDE = 6.6, 5.0, 4.0, 4.0
+MOST_WEIGHTS = 20
 # Features times classes.
 MOST_WEIGHT_LINES = 75
 NAMED_OF_NONE = 8
@@ -219,7 +219,9 @@ def weights(subject: Subject) -> Drawing | None:
         f"Weights{interval} of {plural(top.size, subject.thing)}, led by {listed(names[:3])}; the table has "
         "the values."
     )
-    caption = f"Weights{interval}, the surest {subject.thing} at the top."
+    tabulated = subject.selected.size or MOST_WEIGHTS
+    of = f" of the first {top.size} in the table" if top.size < tabulated else ""
+    caption = f"Weights{of}{interval}, the surest {subject.thing} at the top."
     return Drawing(display.plot, alt, caption, (WIDTH, height_of(top.size, len(rows))))
 
 
@@ -264,13 +266,13 @@ def calibration(subject: Subject) -> Drawing | None:
         "class was recorded; a calibrated classifier follows the diagonal."
     )
     caption = "Do probabilities mean what they say? Points on the diagonal do; bars are 90 % intervals."
-    return Drawing(display.plot, alt, caption, (HEIGHT, HEIGHT))
+    return Drawing(display.plot, alt, caption, (SIDE, SIDE))
 
 
 def roc(subject: Subject) -> Drawing | None:
     """Of two classes."""
     worth = subject.worth
-    if not subject.two or subject.codes is None or worth is None or worth.auc is None:
+    if not subject.two or subject.codes is None or worth is None or worth.auc is None or subject.worse:
         return None
     assert subject.loo_proba is not None
     labels, classes = subject.summary.classes[subject.codes], subject.summary.classes
@@ -279,7 +281,7 @@ def roc(subject: Subject) -> Drawing | None:
     caption = (
         "What is found, against what is called by mistake, from the strictest threshold to the most lenient."
     )
-    return Drawing(display.plot, alt, caption, (HEIGHT, HEIGHT))
+    return Drawing(display.plot, alt, caption, (SIDE, SIDE))
 
 
 def heat_map(subject: Subject) -> Drawing | None:

@@ -42,6 +42,7 @@ class Subject:
         X: Any = None,
         images: bool = False,
         panel: Any = None,
+        cautions: Sequence[str] = (),
     ) -> None:
         self.summary = summary = summary_of(model)
         if isinstance(steps, str):
@@ -53,7 +54,7 @@ class Subject:
         self.learning_curve = learning_curve
         self.fdr = summary.fdr if fdr is None else fdr
         self.images = images
-        self.panel = panel
+        self.panel, self.cautions = panel, list(cautions)
         self.n_groups = None if groups is None else np.unique(np.asarray(groups)).size
 
         self.classes = [named(label) for label in summary.classes]
@@ -156,6 +157,15 @@ class Subject:
         return (
             f"{round(self.worth.error * self.n_samples)} of {self.n_samples}, {limits}" if whole else limits
         )
+
+    @property
+    def worse(self) -> bool:
+        """Whether there are more errors than by guessing, as leaving out makes them of nothing.
+
+        Without a sample its own class is the rarer one: who has only frequencies to go by answers the other.
+        """
+        error, guessing = self.loo_error, self.guessing_error
+        return error is not None and guessing is not None and error > guessing
 
     @property
     def guessing_error(self) -> float | None:

@@ -77,6 +77,7 @@ def write_results(
         written += write_panel(folder, run.panel)
     shown = {"seed": facts["seed"], "seconds to fit": f"{run.seconds:.2f}", "sha256": run.table.sha256}
     about = about_table(run.table) | {"facts": shown, "learning_curve": learning_curve, "panel": run.panel}
+    about["cautions"] = facts.get("cautions", ())
     subject = Subject(run.model, **about)
     written.append(write_page(folder / REPORT, subject))
     if take_along.workbook:
