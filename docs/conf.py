@@ -34,7 +34,7 @@ copyright = author
 version = release = foldless.__version__
 
 extensions = [
-    "myst_parser",
+    "myst_nb",
     "sphinx.ext.autodoc",
     "numpydoc",
     "sphinxcontrib.bibtex",
@@ -47,6 +47,13 @@ nitpicky = True
 # Markdown. Headings have anchors as on GitHub, so that a link works in both places.
 myst_enable_extensions = ["dollarmath", "colon_fence"]
 myst_heading_anchors = 3
+
+# Notebooks are run at every build, in a folder of their own; one that fails, fails the build.
+nb_execution_mode = "force"
+nb_execution_in_temp = True
+nb_execution_raise_on_error = True
+nb_execution_timeout = 300
+nb_merge_streams = True
 
 # Docstrings: parameters and attributes as they are written there. Annotations would say the same again,
 # less readably; methods that come from scikit-learn are documented there.
