@@ -41,7 +41,8 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_gallery.gen_gallery",
 ]
-exclude_patterns = ["_build", "examples"]
+# The gallery offers its examples as notebooks to download; its pages are others.
+exclude_patterns = ["_build", "examples", "gallery/*.ipynb"]
 nitpicky = True
 
 # Markdown. Headings have anchors as on GitHub, so that a link works in both places.

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from openpyxl import load_workbook
 from scipy import stats
@@ -18,7 +19,10 @@ from typer.testing import CliRunner
 from foldless.cli import app
 from foldless.cli.terminal import ExitCode
 from foldless.datasets import make_class_means
+from foldless.io import Roles
+from foldless.io.read import read_table
 from foldless.io.workbook import write_workbook
+from foldless.runs.guards import cautions
 from foldless.selection.marginal import ClassSums
 from reference.hostile_names import HOSTILE_NAMES
 
@@ -169,3 +173,30 @@ def test_what_cannot_be_had_is_said_before_any_work(
     assert "pip install 'foldless[excel]'" in missing.stderr
     assert not (tmp_path / "a").exists()
     assert not (tmp_path / "b").exists()
+
+
+def test_words_of_a_parquet_table_are_covariates(study: Any, tmp_path: Path) -> None:
+    frame = pd.DataFrame(study.X, columns=[f"g{j}" for j in range(40)])
+    frame["tissue"] = np.where(study.y > 0, "ill", "well")
+    frame["batch"] = pd.Categorical(np.array(list("ABC"))[np.arange(60) % 3])
+    frame.to_parquet(tmp_path / "t.parquet")
+    refused = run("fit", tmp_path / "t.parquet", "--target", "tissue", "--out", tmp_path / "a")
+    assert "--covariates" in refused.stderr
+    done = run(
+        "fit", tmp_path / "t.parquet", "--target", "tissue", "--covariates", "batch", "--out", tmp_path / "b"
+    )
+    assert done.exit_code == 0, done.stderr
+    assert "batch=B" in (tmp_path / "b" / "features.tsv").read_text()
+
+
+def test_counts_have_no_codes_and_are_recognised_once(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.poisson(30, (40, 120)), columns=[f"g{j}" for j in range(120)])
+    frame.loc[3, "g5"], frame.loc[4, "g6"] = 999, 400
+    frame.insert(0, "tissue", np.where(np.arange(40) % 2, "ill", "well"))
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    table = read_table(tmp_path / "t.csv", Roles(target="tissue"))
+    said = " ".join(cautions(table))
+    assert "stands far" not in said
+    assert "--log-cpm" in said
+    assert "--log-cpm" not in " ".join(cautions(table, log_cpm=True))

@@ -132,7 +132,7 @@ def fit(
             take_along.check(read, model.value)
             if learning_curve:
                 check_curve_is_known(read, model.value)
-            cautions = look_before_fit(read)
+            cautions = look_before_fit(read, log_cpm=log_cpm)
         printing.print_cautions(terminal, cautions)
         read_seconds = time.perf_counter() - start
         with threadpool_limits(threads), terminal.status("Fitting") as status:

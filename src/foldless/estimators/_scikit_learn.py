@@ -218,7 +218,30 @@ def validated(estimator: BaseEstimator, X: Any, *y: Any, **how: Any) -> Any:
             f"X has {times} columns called {name!r}, and results go by the names of features. "
             "Give every column a name of its own, or pass the values alone: X.to_numpy()."
         )
-    return validate_data(estimator, X, *y, **how)
+    try:
+        return validate_data(estimator, X, *y, **how)
+    except ValueError as error:
+        advice = _advice(type(estimator).__name__, X, str(error))
+        if advice is None:
+            raise
+        raise ValueError(advice) from None
+
+
+def _advice(name: str, X: Any, problem: str) -> str | None:
+    """What to do about words and gaps, in place of what scikit-learn says of them."""
+    if "could not convert string to float" in problem and hasattr(X, "select_dtypes"):
+        words = [str(column) for column in X.select_dtypes(exclude=["number", "bool"]).columns]
+        more, first = (f" and {len(words) - 5} more" if len(words) > 5 else ""), words[:5]
+        return (
+            f"X has columns of words: {', '.join(map(repr, first))}{more} ({problem}). Code them as numbers, "
+            f"pd.get_dummies(X, columns={first!r}), or leave them out, X.drop(columns={first!r})."
+        )
+    if problem.startswith("Input X contains NaN"):
+        return (
+            f"Input X contains NaN. Fill in what is missing, in new samples too: make_pipeline(SimpleImputer("
+            f"strategy='median'), {name}()); `foldless fit --impute median` does it for a file."
+        )
+    return None
 
 
 def training_data(estimator: BaseEstimator, X: Any, y: ArrayLike) -> tuple[Storage, NDArray[Any]]:
