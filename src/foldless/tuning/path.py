@@ -48,6 +48,7 @@ from foldless.tuning.record import (
     FELL_BACK,
     FELL_BACK_ON_BACKGROUND,
     FLAGS,
+    NARROW_INTERVALS,
     NOT_SPARSE,
     UNSETTLED,
     Flag,
@@ -102,6 +103,9 @@ def fit_table(
         flags.append(FELL_BACK_ON_BACKGROUND if fallback.background else FELL_BACK)
     if plan.path != "requested" and sparse.outcome in (Outcome.STALLED, Outcome.DIVERGED):
         flags.append(UNSETTLED)
+    elif plan.path.startswith("independent") and table.n_classes == 2:
+        if not any(run.solver == "EP" for run in record.used("sparse")):
+            flags.append(NARROW_INTERVALS)
     share = sum(model.weight for model in portfolio.models if model.code == SPARSE)
     if portfolio.dense_lead > CLEAR_STANDARD_ERRORS and share < MOST_WEIGHT:
         flags.append(NOT_SPARSE)

@@ -97,6 +97,11 @@ GROUPS_NOT_LEFT_OUT = Flag(
     "The table is too large to leave groups out: samples were left out one by one. The leave-one-out error "
     "is optimistic if samples of a group resemble each other.",
 )
+NARROW_INTERVALS = Flag(
+    "narrow-intervals",
+    "Intervals of weights are those of message passing at one set of parameters, since exact covariances did "
+    "not settle or would cost too much: they are too narrow, and weights may be too large.",
+)
 FEW_COLUMNS = Flag(
     "few-columns",
     "The sparse model was solved over few columns, each of which stands for those that resemble it: read "
@@ -111,6 +116,7 @@ FLAGS = {
         FELL_BACK_ON_BACKGROUND,
         FEW_COLUMNS,
         MAY_BE_CHANCE,
+        NARROW_INTERVALS,
         UNSETTLED,
         GROUPS_NOT_LEFT_OUT,
     )
