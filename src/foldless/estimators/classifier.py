@@ -39,9 +39,9 @@ from foldless.solvers.background_ep import background_of, held_kernel
 from foldless.solvers.ep import EPState
 from foldless.solvers.label_ep import dual_weights
 from foldless.tuning.fit import Choices, Fit
+from foldless.tuning.integration import mixture_moments
 from foldless.tuning.path import Result, fit_table
 from foldless.tuning.plan import CHANCE, Plan, plan
-from foldless.tuning.integration import mixture_moments
 from foldless.tuning.portfolio import Weights, as_columns, weights_of
 from foldless.tuning.record import GROUPS_NOT_LEFT_OUT, MAY_BE_CHANCE, Flag, Recorder
 from foldless.tuning.table import Layout, Survey, Table, survey
@@ -128,9 +128,10 @@ class SparseClassifier(MessagePassingClassifier):
         `inclusion_probability_` is of: mean ± 1.645 standard deviations is an interval of 90 %. They are
         log-odds on average over other features, where a dense background stands for these, too.
     flip_rate_, mislabel_probability_ : float and array of shape (n_samples,)
-        Of two classes: the share of labels that are wrong, and the probability of each. Where models are
-        averaged, by the one of them that predicts left-out labels best beside a share of wrong ones;
-        ``channel_.flip_prob`` is what the sparse model alone assumes.
+        The share of labels that are wrong, and the probability of each. Where models are averaged, by the
+        one of them that predicts left-out labels best beside a share of wrong ones; of two classes,
+        ``channel_.flip_prob`` is what the sparse model alone assumes. Models of more classes take labels
+        for right: what they predict suffers from many wrong ones.
     models_ : list of ModelShare
         Code, name, weight in predictions and left-out log loss of every model tried, the weightiest first.
     groups_ : tuple of Group
@@ -152,8 +153,7 @@ class SparseClassifier(MessagePassingClassifier):
     Notes
     -----
     Other attributes are those of `GAMPClassifier`. Of D > 2 classes, `coef_`, `sparse_coef_` and their
-    deviations are (D, n_features), `intercept_` is (D,) and `loo_proba_` (n_samples, D); labels are taken to
-    be right, and there is no `mislabel_probability_`.
+    deviations are (D, n_features), `intercept_` is (D,) and `loo_proba_` (n_samples, D).
 
     Examples
     --------

@@ -103,13 +103,17 @@ def fit_table(
         flags.append(FELL_BACK_ON_BACKGROUND if fallback.background else FELL_BACK)
     if plan.path != "requested" and sparse.outcome in (Outcome.STALLED, Outcome.DIVERGED):
         flags.append(UNSETTLED)
-    elif plan.path.startswith("independent") and table.n_classes == 2:
-        if not any(run.solver == "EP" for run in record.used("sparse")):
-            flags.append(NARROW_INTERVALS)
+    elif plan.path.startswith("independent") and table.n_classes == 2 and not _exactly(record):
+        flags.append(NARROW_INTERVALS)
     share = sum(model.weight for model in portfolio.models if model.code == SPARSE)
     if portfolio.dense_lead > CLEAR_STANDARD_ERRORS and share < MOST_WEIGHT:
         flags.append(NOT_SPARSE)
     return Result(sparse, portfolio, plan, record, tuple(flags), fits)
+
+
+def _exactly(record: Record) -> bool:
+    """Whether exact covariances had a part in the sparse model."""
+    return any(run.solver in ("EP", "BackgroundEP") for run in record.used("sparse"))
 
 
 def fit_part(table: Table, plan: Plan, choices: Choices) -> Average:

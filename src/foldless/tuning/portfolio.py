@@ -385,11 +385,11 @@ def _mislabelled(tried: Sequence[tuple[Model, float]], table: Table) -> tuple[Ar
     """The probability of each label being wrong, and the share of labels that are.
 
     A mixture that is fitted to labels of which some are wrong becomes timid, and then needs no wrong labels.
-    So these are judged apart: at every flip rate f a label has the probability (1 - f) p + f (1 - p) / (K - 1)
-    of K classes, with p that of the model and certainty which predicts left-out labels best with it, and
-    rates count by that and their prior. Models of more than two classes have taken labels for right: it is
-    the scale of their scores that is tried in place of certainties. None where, of two classes, no model that
-    was tried allows for wrong labels.
+    So these are judged apart: at every flip rate f a label of K classes has the probability
+    (1 - f) p + f (1 - p) / (K - 1), with p that of the model and certainty which predicts left-out labels
+    best with it, and rates count by that and their prior. Models of more than two classes have taken labels
+    for right: it is the scale of their scores that is tried in place of certainties. None where, of two
+    classes, no model that was tried allows for wrong labels.
     """
     others = table.n_classes - 1
     if others > 1:
