@@ -82,6 +82,17 @@ def test_draws_are_the_same_every_time_and_for_duplicates():
     assert abs(first - second) < 5 * np.sqrt(0.25 / (DRAWS / 4))
 
 
+def test_a_group_is_not_filled_up_with_features_that_are_far_or_taken():
+    """Draws have the twins in more often than marginals do, whose sum reaches the level only further out."""
+    precision, shift = data_of(1)
+    X = np.linalg.cholesky(precision[0]).T
+    correlation = np.abs(np.corrcoef(X.T))
+    far = np.where(correlation > 0.9, correlation, 0.0)
+    joint = posterior_of(precision, 3 * shift, correlation=far)
+    joint.inclusion[:] = 0.3
+    assert joint.groups(0.9, []) == []  # which also ends
+
+
 def test_twins_are_a_group_and_what_is_far_is_not_in_it():
     precision, shift = data_of(1)
     X = np.linalg.cholesky(precision[0]).T

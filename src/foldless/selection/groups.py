@@ -210,12 +210,14 @@ class JointPosterior(Candidates):
             np.put_along_axis(place[:, :n], order, np.arange(n), axis=1)
             place[:, :n][rank > 0] = n
             first = place[:, self.draws].min(axis=2)  # of the members of a draw, the one that comes first
-            for leader, own, arrived in zip(leaders.tolist(), order, first, strict=True):
+            for leader, own, arrived, most in zip(
+                leaders.tolist(), order, first, near.sum(axis=1), strict=True
+            ):
                 covered = np.cumsum(np.bincount(arrived, minlength=n + 1)[:n]) / DRAWS
                 # Draws have errors of their own; that one is in is no more probable than the sum of all.
                 covered = np.minimum(covered, np.cumsum(self.inclusion[own]))
                 size = int(np.searchsorted(covered, level)) + 1
-                if size > n or (leader in best and best[leader][0].size <= size):
+                if size > most or (leader in best and best[leader][0].size <= size):
                     continue
                 members = own[:size]
                 prior = -np.expm1(np.sum(np.log1p(-self.prior_inclusion[members])))
