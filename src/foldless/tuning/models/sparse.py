@@ -198,9 +198,9 @@ def _from_plain_parameters(
         plain = run(purpose, problem, choices.stopping, detail=PLAIN)
     as_it_is = SparseFits.one(Fit.of(plain, table), solver, PLAIN)
     # Where no feature is more in than out, there is nothing to tune by. With exact covariances other
-    # parameters may settle what plain ones do not; with diagonal ones it is correlations that keep it moving,
-    # and EM would follow cavities that mean nothing.
-    tunable = plain.outcome.trustworthy or exact
+    # parameters may settle what plain ones do not, if no other model is to be fitted then; with diagonal ones
+    # it is correlations that keep it moving, and EM would follow cavities that mean nothing.
+    tunable = plain.outcome.trustworthy or (exact and sparse.fallback is None)
     if sparse.em_iterations == 0 or plain.outcome is Outcome.INTERRUPTED or not tunable:
         return as_it_is
     if not np.any(as_it_is.selects.inclusion_probability()[table.free] > 0.5):
