@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product
+from itertools import compress, product
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,7 @@ COSTS = (0.3, 1.0, 3.0, 10.0)
 SWEEPS = (1, 2, 5, 10, 20, 50)
 LOOPS: tuple[int | None, ...] = (None, 1)
 # With the outer loop, later sweeps only go round and round.
-MOST_OUTER_SWEEPS = 20
+MOST_OUTER_SWEEPS = 10
 BETAS = (0.1, 0.3, 1.0, 3.0, 10.0)
 # Comparing costs needs no fine histograms: messages are linear between points, not constant in bins.
 FOLD_BINS = 16
@@ -54,6 +54,9 @@ MOVES = 50
 LARGEST_SCALE = 1e3
 # A setting with a smaller share of the average than this is not worth its run.
 SMALLEST_SHARE = 1e-3
+
+# A setting that has made so many more errors than another in some folds is not run in the next.
+OUT_OF_REACH = 10.0
 
 SweepWatch = Callable[[int, Sweep], None]
 
@@ -270,15 +273,20 @@ def left_out_margins(
     choices: Choices,
     watch: SweepWatch | None = None,
 ) -> Array:
-    """Margins y w·x of every sample by the folds without it, for every setting in order."""
+    """Margins y w·x of every sample by the folds without it, for every setting in order.
+
+    They are 0, which counts as an error, for a setting that is out of reach after some folds.
+    """
     settings = choices.settings
     place = {setting: n for n, setting in enumerate(settings)}
-    margins = np.empty((len(settings), len(rows)))
+    margins, errors = np.zeros((len(settings), len(rows))), np.zeros(len(settings))
     for k in range(int(fold.max()) + 1):
         inside, outside = fold == k, fold != k
-        runs = sweeps_of(rows[outside], sample_weight[outside], machine, settings, choices.tol, watch)
+        within_reach = list(compress(settings, errors <= errors.min() + OUT_OF_REACH))
+        runs = sweeps_of(rows[outside], sample_weight[outside], machine, within_reach, choices.tol, watch)
         for setting, sweep in runs:
             margins[place[setting], inside] = rows[inside] @ sweep.marginals.at(setting.beta).mean
+        errors += (margins[:, inside] <= 0) @ sample_weight[inside]
     return margins
 
 
