@@ -229,8 +229,9 @@ def validated(estimator: BaseEstimator, X: Any, *y: Any, **how: Any) -> Any:
         row, column = place
         name = f" ({names[column]!r})" if names else ""
         raise ValueError(
-            f"Input X contains {kind}: the first value that is not finite is in row {row}, column {column}{name}"
-            ", counted from 0. Remove such rows or columns, or fill them in (sklearn.impute.SimpleImputer)."
+            f"Input X contains {kind}: the first value that is not finite is in row {row}, column "
+            f"{column}{name}, counted from 0. Remove such rows or columns, or fill them in "
+            "(sklearn.impute.SimpleImputer)."
         ) from None
 
 

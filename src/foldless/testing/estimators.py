@@ -12,7 +12,7 @@ import io
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from unittest import SkipTest
@@ -36,7 +36,7 @@ Check = Callable[[Any], None]
 CHECKS: list[Check] = []
 
 # Of the same sums in another order, where a fit stops at 1e-4 of its own scale.
-SAME = {"rtol": 1e-5, "atol": 1e-7}
+SAME_RTOL, SAME_ATOL = 1e-5, 1e-7
 N_SAMPLES, N_FEATURES = 32, 9
 # As people write them: a tag, a formula of a spreadsheet, a line break, letters of two scripts, a blank.
 TEXTS = np.array(["<i>healthy</i>", "größer"])
@@ -115,6 +115,10 @@ def _answers(model: Any, X: Any) -> np.ndarray:
     )
 
 
+def _same(answers: Any, expected: Any) -> None:
+    assert_allclose(answers, expected, rtol=SAME_RTOL, atol=SAME_ATOL)
+
+
 def _needs(holds: bool, what: str) -> None:
     if not holds:
         raise SkipTest(what)
@@ -168,7 +172,7 @@ def check_names_of_polars_are_the_same(estimator: Any) -> None:
     frame = polars.DataFrame(X, schema=NAMES)
     model = _fit(estimator, frame, y)
     assert model.feature_names_in_.tolist() == NAMES
-    assert_allclose(_answers(model, frame), _answers(_fitted(estimator), X), **SAME)
+    _same(_answers(model, frame), _answers(_fitted(estimator), X))
 
 
 @check
@@ -311,7 +315,7 @@ def check_one_class_is_refused(estimator: Any) -> None:
 def _stored(estimator: Any, stored: Any) -> None:
     X, y = _table()
     model = _fit(estimator, stored, y)
-    assert_allclose(_answers(model, stored), _answers(_fitted(estimator), X), **SAME)
+    _same(_answers(model, stored), _answers(_fitted(estimator), X))
 
 
 @check
@@ -351,7 +355,7 @@ def check_sparse_and_dense_may_be_mixed(estimator: Any) -> None:
     _needs_sparse(estimator)
     X, _ = _table()
     model = _fitted(estimator)
-    assert_allclose(_answers(model, sparse.csr_array(X)), _answers(model, X), **SAME)
+    _same(_answers(model, sparse.csr_array(X)), _answers(model, X))
 
 
 @check
@@ -359,7 +363,7 @@ def check_small_integers(estimator: Any) -> None:
     X, y = _table()
     counts = np.round(4 * X).astype(np.int8)
     expected = _fit(estimator, counts.astype(np.float64), y)
-    assert_allclose(_answers(_fit(estimator, counts, y), counts), _answers(expected, counts), **SAME)
+    _same(_answers(_fit(estimator, counts, y), counts), _answers(expected, counts))
 
 
 @check
@@ -406,7 +410,7 @@ def check_units_do_not_matter(estimator: Any) -> None:
     # Powers of two, so that no digit is lost on the way.
     factor = 2.0 ** np.array([300, -300, 0, 10, -10, 40, -40, 1, -1])
     model = _fit(estimator, X * factor, y)
-    assert_allclose(_answers(model, X * factor), _answers(_fitted(estimator), X), **SAME)
+    _same(_answers(model, X * factor), _answers(_fitted(estimator), X))
 
 
 @check
@@ -414,14 +418,14 @@ def check_shifts_do_not_matter(estimator: Any) -> None:
     _needs_units_of_its_own(estimator)
     X, y = _table()
     shifted = X + np.array([0, 1, -1, 16, -64, 1024, 2.0**16, -(2.0**16), 0])
-    assert_allclose(_answers(_fit(estimator, shifted, y), shifted), _answers(_fitted(estimator), X), **SAME)
+    _same(_answers(_fit(estimator, shifted, y), shifted), _answers(_fitted(estimator), X))
 
 
 @check
 def check_order_of_samples_does_not_matter(estimator: Any) -> None:
     X, y = _table()
     order = np.random.default_rng(0).permutation(y.size)
-    assert_allclose(_answers(_fit(estimator, X[order], y[order]), X), _answers(_fitted(estimator), X), **SAME)
+    _same(_answers(_fit(estimator, X[order], y[order]), X), _answers(_fitted(estimator), X))
 
 
 @check
@@ -431,7 +435,7 @@ def check_order_of_columns_does_not_matter(estimator: Any) -> None:
     X, y = _table()
     order = np.random.default_rng(1).permutation(N_FEATURES)
     model = _fit(estimator, X[:, order], y)
-    assert_allclose(_answers(model, X[:, order]), _answers(_fitted(estimator), X), **SAME)
+    _same(_answers(model, X[:, order]), _answers(_fitted(estimator), X))
 
 
 @check
@@ -484,7 +488,7 @@ def check_weight_two_is_a_row_twice(estimator: Any) -> None:
     times = np.random.default_rng(2).integers(1, 3, y.size)
     weighted = _fit(estimator, X, y, sample_weight=times)
     repeated = _fit(estimator, np.repeat(X, times, axis=0), np.repeat(y, times))
-    assert_allclose(_answers(weighted, X), _answers(repeated, X), **SAME)
+    _same(_answers(weighted, X), _answers(repeated, X))
 
 
 @check
@@ -493,7 +497,7 @@ def check_weight_zero_is_no_row(estimator: Any) -> None:
     X, y = _table()
     kept = np.arange(y.size) >= 4
     weighted = _fit(estimator, np.where(kept[:, np.newaxis], X, 1e3), y, sample_weight=kept)
-    assert_allclose(_answers(weighted, X), _answers(_fit(estimator, X[kept], y[kept]), X), **SAME)
+    _same(_answers(weighted, X), _answers(_fit(estimator, X[kept], y[kept]), X))
 
 
 @check
@@ -501,7 +505,7 @@ def check_absurd_weights_are_refused(estimator: Any) -> None:
     _needs_weights(estimator)
     X, y = _table()
     for weight in (np.full(y.size, 1e30), np.full(y.size, 1e-30), -np.ones(y.size), np.full(y.size, np.nan)):
-        _refused(lambda weight=weight: _fit(estimator, X, y, sample_weight=weight), "weight")
+        _refused(partial(_fit, estimator, X, y, sample_weight=weight), "weight")
 
 
 @check
@@ -571,11 +575,10 @@ def check_what_is_not_finite_is_named(estimator: Any) -> None:
     for value, word in ((np.nan, "NaN"), (np.inf, "infinity")):
         spoiled = X.copy()
         spoiled[5, 3] = value
-        _refused(lambda spoiled=spoiled: _fit(estimator, spoiled, y), word, "row 5", "column 3")
+        _refused(partial(_fit, estimator, spoiled, y), word, "row 5", "column 3")
         frame = pd.DataFrame(spoiled, columns=NAMES)
-        _refused(lambda frame=frame: _fit(estimator, frame, y), word, repr(NAMES[3]))
-        model = _fitted(estimator)
-        _refused(lambda spoiled=spoiled, model=model: model.predict(spoiled), word, "column 3")
+        _refused(partial(_fit, estimator, frame, y), word, repr(NAMES[3]))
+        _refused(partial(_fitted(estimator).predict, spoiled), word, "column 3")
 
 
 @check
@@ -594,9 +597,10 @@ def check_a_fit_that_fails_leaves_the_last_one(estimator: Any) -> None:
 
 @check
 def check_a_clone_is_not_fitted(estimator: Any) -> None:
-    for action in (lambda m: m.predict(_table()[0]), lambda m: m.save("never written")):
+    model: Any = clone(_fitted(estimator))
+    for action in (partial(model.predict, _table()[0]), partial(model.save, "never written")):
         try:
-            action(clone(_fitted(estimator)))
+            action()
         except NotFittedError:
             continue
         raise AssertionError("what is not fitted has answered")
