@@ -13,6 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 
 from foldless import SparseClassifier
+from foldless.tuning.plan import Budget
 from foldless.tuning.record import DIAGONAL_COVARIANCES, GROUPS_NOT_LEFT_OUT, NOT_SPARSE
 from reference.planned import CORRELATED, NEVER_EXACT, Planned
 
@@ -102,6 +103,17 @@ def test_a_dense_signal_is_flagged():
     X = factor[:, np.newaxis] + 3.0 * rng.normal(size=(120, 400))
     model = SparseClassifier().fit(X, np.where(factor > 0, 1, 0))
     assert NOT_SPARSE in model.flags_
+
+
+def test_messages_that_a_dense_signal_misleads_select_nothing():
+    rng = np.random.default_rng(3)
+    factor = rng.normal(size=120)
+    X = factor[:, np.newaxis] + 3.0 * rng.normal(size=(120, 400))
+    by_messages = Budget(exact=0.0, exact_over_background=0.0)
+    model = Planned().but(by_messages).fit(X, np.where(factor > 0, 1, 0))
+    assert {"diagonal-covariances", "misled"} <= {flag.code for flag in model.flags_}
+    assert not model.get_support(fdr=1.0).any()
+    assert not model.groups_
 
 
 def test_twins_are_named_together():

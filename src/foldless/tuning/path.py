@@ -48,6 +48,7 @@ from foldless.tuning.record import (
     FELL_BACK,
     FELL_BACK_ON_BACKGROUND,
     FLAGS,
+    MISLED,
     NARROW_INTERVALS,
     NOT_SPARSE,
     UNSETTLED,
@@ -107,7 +108,8 @@ def fit_table(
         flags.append(NARROW_INTERVALS)
     share = sum(model.weight for model in portfolio.models if model.code == SPARSE)
     if portfolio.dense_lead > CLEAR_STANDARD_ERRORS and share < MOST_WEIGHT:
-        flags.append(NOT_SPARSE)
+        correlated = not plan.path.startswith("independent")
+        flags.append(MISLED if correlated and not _exactly(record) else NOT_SPARSE)
     return Result(sparse, portfolio, plan, record, tuple(flags), fits)
 
 
