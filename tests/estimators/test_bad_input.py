@@ -48,9 +48,7 @@ def test_data(model, X, y, message):
 def test_words_and_gaps_are_told_with_what_to_do():
     frame = pd.DataFrame(X, columns=[f"x{j}" for j in range(X.shape[1])])
     frame["batch"] = pd.Categorical(np.where(np.arange(20) % 3, "a", "b"))
-    with pytest.raises(
-        ValueError, match=r"columns of words: 'batch'.*pd.get_dummies\(X, columns=\['batch'\]\)"
-    ):
+    with pytest.raises(ValueError, match=r"columns of words: 'batch'.*get_dummies"):
         SparseClassifier().fit(frame, y)
     with pytest.raises(ValueError, match=r"contains NaN.*SimpleImputer.*SparseClassifier\(\)"):
         SparseClassifier().fit(with_value(np.nan), y)

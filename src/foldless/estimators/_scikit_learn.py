@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_selection import SelectorMixin
@@ -221,26 +222,40 @@ def validated(estimator: BaseEstimator, X: Any, *y: Any, **how: Any) -> Any:
     try:
         return validate_data(estimator, X, *y, **how)
     except ValueError as error:
-        advice = _advice(type(estimator).__name__, X, str(error))
-        if advice is None:
+        said = str(error)
+        if "could not convert string to float" in said and hasattr(X, "select_dtypes"):
+            words = [str(column) for column in X.select_dtypes(exclude=["number", "bool"]).columns]
+            more, first = (f" and {len(words) - 5} more" if len(words) > 5 else ""), words[:5]
+            raise ValueError(
+                f"X has columns of words: {', '.join(map(repr, first))}{more} ({said}). Make numbers of them, "
+                f"pd.get_dummies(X, columns={first!r}), or leave them out, X.drop(columns={first!r})."
+            ) from None
+        kind = next((word for word in ("NaN", "infinity") if said.startswith(f"Input X contains {word}")), "")
+        if not kind or (place := _first_not_finite(X)) is None:
             raise
-        raise ValueError(advice) from None
+        row, column = place
+        name = f" ({names[column]!r})" if names else ""
+        raise ValueError(
+            f"Input X contains {kind}: the first value that is not finite is in row {row}, column "
+            f"{column}{name}, counted from 0. Remove such rows or columns, or fill in what is missing: "
+            f"make_pipeline(SimpleImputer(strategy='median'), {type(estimator).__name__}())."
+        ) from None
 
 
-def _advice(name: str, X: Any, problem: str) -> str | None:
-    """What to do about words and gaps, in place of what scikit-learn says of them."""
-    if "could not convert string to float" in problem and hasattr(X, "select_dtypes"):
-        words = [str(column) for column in X.select_dtypes(exclude=["number", "bool"]).columns]
-        more, first = (f" and {len(words) - 5} more" if len(words) > 5 else ""), words[:5]
-        return (
-            f"X has columns of words: {', '.join(map(repr, first))}{more} ({problem}). Code them as numbers, "
-            f"pd.get_dummies(X, columns={first!r}), or leave them out, X.drop(columns={first!r})."
-        )
-    if problem.startswith("Input X contains NaN"):
-        return (
-            f"Input X contains NaN. Fill in what is missing, in new samples too: make_pipeline(SimpleImputer("
-            f"strategy='median'), {name}()); `foldless fit --impute median` does it for a file."
-        )
+def _first_not_finite(X: Any) -> tuple[int, int] | None:
+    """Row and column; None where X cannot be looked at."""
+    if issparse(X):
+        X = X.tocoo()
+        spoiled = np.flatnonzero(~np.isfinite(X.data))[:1]
+        return None if not spoiled.size else (int(X.row[spoiled[0]]), int(X.col[spoiled[0]]))
+    try:
+        # A row at a time: the error must not need more memory than the table.
+        for row, values in enumerate(np.asarray(X)):
+            spoiled = np.flatnonzero(~np.isfinite(np.asarray(values, dtype=np.float64)))
+            if spoiled.size:
+                return row, int(spoiled[0])
+    except (TypeError, ValueError):
+        pass
     return None
 
 

@@ -92,6 +92,17 @@ UNSETTLED = Flag(
     "The sparse model did not settle, and so nothing is selected. Inclusion probabilities are a ranking at "
     "best.",
 )
+MISLED = Flag(
+    "misled",
+    "Columns are correlated, the sparse model was fitted without exact covariances, and models with many small "
+    "weights predict left-out labels clearly better: it blames single features for what many have in common, "
+    "and so nothing is selected. Inclusion probabilities are a ranking at best.",
+)
+NARROW_INTERVALS = Flag(
+    "narrow-intervals",
+    "Intervals of weights are those of message passing at one set of parameters, since exact covariances did "
+    "not settle or would cost too much: they are too narrow, and weights may be too large.",
+)
 FEW_COLUMNS = Flag(
     "few-columns",
     "The sparse model was solved over few columns, each of which stands for those that resemble it: read "
@@ -106,9 +117,15 @@ FLAGS = {
         FELL_BACK_ON_BACKGROUND,
         FEW_COLUMNS,
         MAY_BE_CHANCE,
+        NARROW_INTERVALS,
         UNSETTLED,
+        MISLED,
     )
 }
+
+
+# What these are said of has no false discovery rate that it could be held to.
+SELECT_NOTHING = frozenset((UNSETTLED.code, MISLED.code))
 
 
 @registered("record/record")
