@@ -227,7 +227,7 @@ def validated(estimator: BaseEstimator, X: Any, *y: Any, **how: Any) -> Any:
             words = [str(column) for column in X.select_dtypes(exclude=["number", "bool"]).columns]
             more, first = (f" and {len(words) - 5} more" if len(words) > 5 else ""), words[:5]
             raise ValueError(
-                f"X has columns of words: {', '.join(map(repr, first))}{more} ({said}). Make numbers of them, "
+                f"X has columns of words: {', '.join(map(repr, first))}{more} ({said}). Code them, "
                 f"pd.get_dummies(X, columns={first!r}), or leave them out, X.drop(columns={first!r})."
             ) from None
         kind = next((word for word in ("NaN", "infinity") if said.startswith(f"Input X contains {word}")), "")
