@@ -200,3 +200,20 @@ def test_counts_have_no_codes_and_are_recognised_once(tmp_path: Path) -> None:
     assert "stands far" not in said
     assert "--log-cpm" in said
     assert "--log-cpm" not in " ".join(cautions(table, log_cpm=True))
+
+
+def test_symbols_beside_genes_in_rows_are_shown_with_their_names(study: Any, tmp_path: Path) -> None:
+    samples = [f"s{i}" for i in range(60)]
+    frame = pd.DataFrame(study.X.T.round(4), index=[f"ENSG{j}" for j in range(40)], columns=samples)
+    frame.insert(0, "symbol", [f"=GENE{j}" for j in range(40)])
+    frame.to_csv(tmp_path / "t.tsv", sep="\t")
+    sheet = pd.DataFrame({"id": samples, "tissue": np.where(study.y > 0, "ill", "well")})
+    sheet.to_csv(tmp_path / "sheet.csv", index=False)
+    asked = ["--sample-sheet", tmp_path / "sheet.csv", "--target", "tissue", "--out", tmp_path / "out"]
+    done = run("fit", tmp_path / "t.tsv", *asked)
+    assert "Words about features, shown beside their names: 'symbol'." in done.output
+    lines = (tmp_path / "out" / "features.tsv").read_text().splitlines()
+    header, *rows = [line.split("\t") for line in lines]
+    assert header[-1] == "description"
+    assert all(row[-1] == "'=GENE" + row[0].removeprefix("ENSG") for row in rows)
+    assert f"=GENE{rows[0][0].removeprefix('ENSG')}" in (tmp_path / "out" / "report.html").read_text()

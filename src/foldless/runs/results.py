@@ -69,6 +69,8 @@ def write_results(
     folder.mkdir(parents=True, exist_ok=True)
     written = [run.model.save(folder / MODEL)]
     features = feature_columns(run.summary, run.table.feature_names, feature_table_of(run))
+    if described := run.table.about:
+        features.append(("description", [described.get(name, "") for name in features[0][1]]))
     predictions = left_out_columns(run)
     write_tsv(folder / FEATURES, features)
     write_tsv(folder / PREDICTIONS, predictions)
@@ -164,8 +166,13 @@ def about_table(table: Table) -> dict[str, Any]:
         "groups": table.groups,
         "source": table.source,
         "steps": table.steps,
+        "feature_descriptions": _descriptions(table),
         "X": None if stays_elsewhere(table.X) else table.X,
     }
+
+
+def _descriptions(table: Table) -> list[str] | None:
+    return [table.about.get(name, "") for name in table.feature_names] if table.about else None
 
 
 def report_again(path: Path, model: Any, table: Table) -> Path:
