@@ -216,7 +216,7 @@ class _Path:
         known: States | None = None,
     ) -> tuple[list[Model], States]:
         if dense.solver == "kernel EP":
-            return informed_ridges(table, dense.recipes, self.recorder), {}
+            return informed_ridges(table, dense, self.recorder), {}
         if dense.solver in ("Newton", "primal EP"):
             return newton_ridges(table, dense, unit, self.recorder), {}
         return ridges(table, dense, unit, self.recorder, recipes=recipes, known=known)

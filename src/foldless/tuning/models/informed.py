@@ -44,7 +44,7 @@ from foldless.problem import Outcome
 from foldless.solvers.background_ep import FACTOR_DTYPE
 from foldless.solvers.gaussian_layer import Tiles
 from foldless.solvers.label_ep import KernelFits, kernel_ep
-from foldless.tuning.plan import Recipe
+from foldless.tuning.plan import DensePlan, Recipe
 from foldless.tuning.portfolio import Model, Scores, Weights, channel_of
 from foldless.tuning.record import Recorder, Run
 from foldless.tuning.table import COVARIATE_VARIANCE, Table
@@ -65,9 +65,9 @@ LEAST = float(np.finfo(np.float32).tiny)
 PIECE_BYTES = 1 << 18
 
 
-def informed_ridges(table: Table, recipes: tuple[Recipe, ...], recorder: Recorder) -> list[Model]:
+def informed_ridges(table: Table, dense: DensePlan, recorder: Recorder) -> list[Model]:
     """Models of two classes, for more features than samples."""
-    n_samples, weight = table.shape[0], table.sample_weight
+    n_samples, weight, recipes = table.shape[0], table.sample_weight, dense.recipes
     rows, kept = weight > 0, table.kept
     log_odds = float(np.diff(np.log(table.class_weight))[0])
     base = Base(
@@ -78,7 +78,8 @@ def informed_ridges(table: Table, recipes: tuple[Recipe, ...], recorder: Recorde
     group = table.left_out.of_rows(rows).group
     group = np.arange(int(rows.sum())) if group is None else group
     contrasts = Contrasts(table.labels[rows], weight[rows], group)
-    columns = Penalised(Tiles(table.standardized), table.free, None if rows.all() else rows)
+    tiles = Tiles(table.standardized, np.float32 if dense.single else None)
+    columns = Penalised(tiles, table.free, None if rows.all() else rows)
     fits = fit_informed(columns, base, contrasts, recipes)
     for recipe in recipes:
         outcome = Outcome.CONVERGED if recipe in fits.recipes else Outcome.DIVERGED
