@@ -252,27 +252,32 @@ class _Kernels:
     left: dict[int, Array]
     total: dict[int, float]  # ΣD before it is made one
     left_total: dict[int, Array]  # (groups, 1)
+    # Columns that are relevant without some group: the others have no part in any kernel but the ridge's.
+    used: NDArray[np.bool_]
 
     @classmethod
     def of(cls, columns: Penalised, contrasts: Contrasts, exponents: tuple[int, ...]) -> _Kernels:
         n_samples = contrasts.labels.size
         if exponents == (0,):
             n_columns = int(np.count_nonzero(columns.free))
-            return cls({0: columns.gram() / max(n_columns, 1)}, {}, {0: n_columns}, {})
+            return cls({0: columns.gram() / max(n_columns, 1)}, {}, {0: n_columns}, {}, columns.free)
         whole: dict[int, Array] = {a: np.zeros((n_samples, n_samples)) for a in exponents}
         apart = exponents if contrasts.one_by_one else ()
         left: dict[int, Array] = {a: np.zeros((n_samples, n_samples)) for a in apart if a}
         total = dict.fromkeys(exponents, 0.0)
         left_total: dict[int, Array] = {a: np.zeros((contrasts.n_groups, 1)) for a in left}
-        for _, tile in columns:
-            all_in = contrasts.of(tile)
+        used = np.zeros(columns.free.size, dtype=bool)
+        for which, tile in columns:
+            all_in, relevant = contrasts.of(tile), []
             for a in exponents:
                 power, middle = all_in.to_the_power(a)
                 total[a] += float(power.sum())
-                scaled = (tile - middle) * np.sqrt(power) if a else tile
+                scaled = ((tile - middle) * np.sqrt(power))[:, power > 0] if a else tile
                 whole[a] += scaled @ scaled.T
             for piece in _pieces(tile) if left else ():
                 without = contrasts.without_groups(piece)
+                relevant.append(without.relevance.any(axis=0))
+                piece, without = piece[:, relevant[-1]], without.at(relevant[-1])
                 centred = piece - without.middle
                 for a in left:
                     power, middle = without.to_the_power(a)
@@ -281,10 +286,11 @@ class _Kernels:
                     row = power * centred
                     left[a] += row @ piece.T
                     left[a] -= np.einsum("ij,ij->i", row, middle)[:, np.newaxis]
+            used[which] = np.concatenate(relevant) if relevant else True
         for sums in left_total.values():
             np.maximum(sums, LEAST, out=sums)
         whole = {a: whole[a] / max(total[a], LEAST) for a in exponents}
-        return cls(whole, {a: left[a] / left_total[a] for a in left}, total, left_total)
+        return cls(whole, {a: left[a] / left_total[a] for a in left}, total, left_total, used)
 
 
 def _one_by_one(
@@ -373,11 +379,11 @@ class _Changed:
         kernels, recipes = self.kernels, [self.recipes[n] for n in models]
         out = -np.stack([own @ kernels.whole[r.exponent] for own, r in zip(values, recipes, strict=True)])
         kinds, n_samples = values.shape[1:3]
-        for _, tile in self.columns:
+        for which, tile in self.columns:
             # In the precision of the caller's data.
             rows = values.astype(tile.dtype, copy=False).reshape(-1, kinds * n_samples, n_samples)
             sums = values.sum(axis=3, keepdims=True).astype(tile.dtype)
-            for piece in _pieces(tile):
+            for piece in _pieces(tile[:, kernels.used[which]]):
                 left = self.contrasts.without_groups(piece)
                 for n, recipe in enumerate(recipes):
                     power, middle = left.to_the_power(recipe.exponent)
@@ -432,6 +438,9 @@ class ClassContrast(NamedTuple):
 
     relevance: Array  # max(t² - 1, 0)
     middle: Array  # between the class means
+
+    def at(self, columns: NDArray[np.bool_]) -> ClassContrast:
+        return ClassContrast(self.relevance[:, columns], self.middle[:, columns])
 
     def to_the_power(self, exponent: int) -> tuple[Array, Array]:
         """Prior variances, but for a factor, and centres; those of a ridge need no labels."""
