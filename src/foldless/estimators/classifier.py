@@ -246,7 +246,7 @@ class SparseClassifier(MessagePassingClassifier):
         self.sparse_coef_std_ = (np.sqrt(own.var.T) * unit).astype(dtype)
         for name in ("_joint", "groups_", "credible_sets_"):  # of an earlier fit
             self.__dict__.pop(name, None)
-        self._joint: Candidates | None = None
+        self._joint: Candidates | JointPosterior | None = None
         solution, table = result.sparse.solution, result.sparse.table
         posterior, prior, sparse = solution.posterior, solution.problem.prior, result.plan.sparse
         if not (sparse.groups and solution.outcome.trustworthy and isinstance(solution.state, EPState)):
