@@ -41,7 +41,16 @@ from foldless.priors.wrappers import positions_of
 from foldless.problem import Problem
 from foldless.registry import registered
 from foldless.solvers.ep import EP, EPState, state_of
-from foldless.solvers.gaussian_layer import Gaussian, HeldKernel, Opened, Positions, Scores, Sites, Tiles
+from foldless.solvers.gaussian_layer import (
+    Gaussian,
+    HeldKernel,
+    NotPositiveDefinite,
+    Opened,
+    Positions,
+    Scores,
+    Sites,
+    Tiles,
+)
 from foldless.solvers.message_passing import (
     VAGUEST_START,
     AdaptiveDamping,
@@ -50,7 +59,7 @@ from foldless.solvers.message_passing import (
     Secants,
     psi,
 )
-from foldless.solvers.sites import LARGEST_GROWTH, Cavities, score_cavities
+from foldless.solvers.sites import LARGEST_GROWTH, Cavities, FreeWeights, opened_layers, score_cavities
 
 # Labels have spoken before effects are looked for.
 FIRST_LOOK = 3
@@ -70,6 +79,9 @@ MOST_ADDED = 64
 # Factors of I + T^½ K T^½, whose eigenvalues are one and more, need no more digits: rounding moves scores by
 # far less than the tolerance, in half of the time.
 FACTOR_DTYPE = np.dtype(np.float32)
+# Between two factors shifts of labels move so often at the most, as long as each time scores move by less than
+# this share of the last, and by more than that share of their size.
+MOST_SHIFTS, STILL_SHRINKS, SETTLED_MEANS = 4, 0.7, 0.005
 # With active features still to come, an iteration is not nearer to its end than this.
 INCOMPLETE = 1.0
 # What labels say takes at most this share of a held weight's precision: beyond, the diagonal misleads.
@@ -85,13 +97,18 @@ class HeldBackground(Tiles):
         self.operator = None  # type: ignore[assignment]
         self.kernel, self.active_columns, self.shape = kernel, columns, columns.shape
         self.held_scores = np.zeros(self.shape[0]) if held_scores is None else held_scores
+        self._last: HeldKernel | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return HeldBackground, (self.kernel, self.active_columns, self.held_scores)
 
     def opened(self, sites: Sites, sample_weight: Array, free: Positions) -> Opened:
+        last, precision = self._last, sample_weight * sites.label_precision
+        if last is not None and np.array_equal(last.label_precision, precision):
+            return last.shifted(sites, sample_weight)
         all_of_them, columns = np.arange(self.shape[1]), self.active_columns
-        return HeldKernel(self.kernel, self.held_scores, all_of_them, columns, sites, sample_weight)
+        self._last = HeldKernel(self.kernel, self.held_scores, all_of_them, columns, sites, sample_weight)
+        return self._last
 
     def freed(self, columns: Array, spread: Array, shift: Array) -> HeldBackground:
         """More active columns, whose weights are no longer held."""
@@ -215,11 +232,42 @@ class BackgroundEP(EP):
             # Labels alone do not circle, and leaps would lead them astray.
             state = replace(state, secants=Secants())
         state = _of(super().step(state.reduced, state))
-        return replace(
+        state = replace(
             state,
             score_cavities=_without_labels(problem, state),
             log_evidence=state.log_evidence + state.held_log_factor,
         )
+        return state if self.effects else self._settled_means(problem, state)
+
+    def _settled_means(self, problem: Problem, state: BackgroundState) -> BackgroundState:
+        """After labels have moved on with their precisions as they are, which takes no factor of a matrix.
+
+        Where there are effects it is these that take their time, and this would not help.
+        """
+        weight, before = problem.label_weight, np.inf
+        size = float(np.sqrt(weight @ state.gaussian.scores.mean**2))
+        for _ in range(MOST_SHIFTS if np.isfinite(state.pace.change) else 0):
+            at, precision = state.score_cavities, state.sites.label_precision
+            slope = problem.channel.respond(at.mean, at.var, problem.labels).slope
+            shift = at.mean * precision + slope * (1.0 + at.var * precision)
+            shift = np.where(at.proper & np.isfinite(shift), shift, state.sites.label_shift)
+            sites = state.sites._replace(label_shift=shift)
+            try:
+                opened = opened_layers(state.tiles, sites, problem.sample_weight, state.active)
+                free = FreeWeights.at(opened, sites, state.gaussian.var)
+                free = free.answered(state.reduced, state.weight_cavities)
+                other = _of(state_of(state.reduced, free.sites, free.gaussian(), state, proposed=None))
+            except NotPositiveDefinite:
+                break
+            move = other.gaussian.scores.mean - state.gaussian.scores.mean
+            moved = float(np.sqrt(weight @ move**2))
+            if not moved < STILL_SHRINKS * before:
+                break
+            state = replace(other, score_cavities=_without_labels(problem, other))
+            if moved <= SETTLED_MEANS * size:
+                break
+            before = moved
+        return state
 
     def _is_time(self, state: BackgroundState) -> bool:
         """Whether to look: always if it costs little, else now and then until nothing more moves."""
