@@ -74,14 +74,15 @@ MOVED_LITTLE = 0.002
 # At a look, held weights that together would move by this share of the variance of all stay as they are.
 LEFT_ALONE = 0.0005
 TINY = float(np.finfo(np.float64).tiny)
-# So many at a time: two hundred wide effects at once would leave labels nothing to say.
-MOST_ADDED = 64
+# So many at a time: two hundred wide effects at once would leave labels nothing to say. Sweeps look in every
+# iteration, and of rare words that go together few at a time find their places sooner.
+MOST_ADDED, MOST_ADDED_BY_SWEEP = 64, 16
 # Factors of I + T^½ K T^½, whose eigenvalues are one and more, need no more digits: rounding moves scores by
 # far less than the tolerance, in half of the time.
 FACTOR_DTYPE = np.dtype(np.float32)
-# Between two factors shifts of labels move so often at the most, as long as each time scores move by less than
-# this share of the last, and by more than that share of their size.
-MOST_SHIFTS, STILL_SHRINKS, SETTLED_MEANS = 4, 0.7, 0.005
+# Between two factors shifts of labels move so often at the most, as long as each time scores move by less
+# than this share of the last, and by more than that share of their size.
+MOST_SHIFTS, STILL_SHRINKS, SETTLED_MEANS = 4, 0.7, 0.01
 # With active features still to come, an iteration is not nearer to its end than this.
 INCOMPLETE = 1.0
 # What labels say takes at most this share of a held weight's precision: beyond, the diagonal misleads.
@@ -274,19 +275,21 @@ class BackgroundEP(EP):
         its_turn = (state.iteration - FIRST_LOOK) % LOOK_EVERY == 0
         return not self.exact_looks or (its_turn and not state.complete)
 
-    def _said(self, problem: Problem, state: BackgroundState, share: float = 1.0) -> Held:
-        of = said_exactly(problem, state) if self.exact_looks else said_by_diagonal(problem, state, share)
-        return Held.of(*of, state.spread, state.shift)
+    def _said(self, problem: Problem, state: BackgroundState) -> tuple[Array, Array]:
+        return (said_exactly if self.exact_looks else said_by_diagonal)(problem, state)
 
     def _looked(self, problem: Problem, state: BackgroundState) -> BackgroundState:
         """With the features that should be active; complete if there were no more."""
-        held = self._said(problem, state, SHARE_OF_DIAGONAL)
-        inclusion = problem.prior.inclusion_probability(held.cavity_mean, held.cavity_var)  # type: ignore[attr-defined]
+        said, slope = self._said(problem, state)
+        held = Held.of(said, slope, state.spread, state.shift)
+        glance = (
+            held if self.exact_looks else Held.of(SHARE_OF_DIAGONAL * said, slope, state.spread, state.shift)
+        )
+        inclusion = problem.prior.inclusion_probability(glance.cavity_mean, glance.cavity_var)  # type: ignore[attr-defined]
         inclusion[state.spread == 0] = 0.0
         wanted = np.flatnonzero(inclusion >= LEAST_INCLUSION)
-        added = np.sort(wanted[np.argsort(-inclusion[wanted], kind="stable")[:MOST_ADDED]])
-        if added.size and not self.exact_looks:
-            held = self._said(problem, state)
+        most = MOST_ADDED if self.exact_looks else MOST_ADDED_BY_SWEEP
+        added = np.sort(wanted[np.argsort(-inclusion[wanted], kind="stable")[:most]])
         if added.size:
             state = self._with_active(problem, state, held, added)
         state = replace(state, complete=added.size == 0)
@@ -362,7 +365,8 @@ class BackgroundEP(EP):
     def posterior(self, problem: Problem, state: EPState) -> Posterior:
         """Of all weights; cavities of those that are not active are those of a look."""
         state = _of(state)
-        held, own, at = self._said(problem, state), state.active, state.weight_cavities
+        held = Held.of(*self._said(problem, state), state.spread, state.shift)
+        own, at = state.active, state.weight_cavities
         mean, var, cavity_mean, cavity_var = (values.copy() for values in held[:4])
         mean[own], var[own] = state.gaussian.mean, state.gaussian.var
         cavity_mean[own], cavity_var[own] = at.mean, at.var
@@ -392,8 +396,8 @@ def background_of(prior: Prior, n_weights: int) -> Array:
     return found
 
 
-def said_by_diagonal(problem: Problem, state: BackgroundState, share: float) -> tuple[Array, Array]:
-    """What labels say of a weight and the field: e, of which the diagonal takes a `share`, and the slope."""
+def said_by_diagonal(problem: Problem, state: BackgroundState) -> tuple[Array, Array]:
+    """What labels say of a weight and the field: e, as the diagonal has it, and the slope."""
     scores, weight = state.gaussian.scores, problem.sample_weight
     precision = weight * state.sites.label_precision
     slope = weight * state.sites.label_shift - precision * scores.mean
@@ -403,7 +407,7 @@ def said_by_diagonal(problem: Problem, state: BackgroundState, share: float) -> 
         np.zeros(n_weights), np.ones(n_weights), lambda rows, s, v: (slope[rows], diagonal[rows])
     )
     assert sweep.curvatures is not None
-    return share * sweep.curvatures, sweep.slopes
+    return sweep.curvatures, sweep.slopes
 
 
 def said_exactly(problem: Problem, state: BackgroundState) -> tuple[Array, Array]:

@@ -569,7 +569,9 @@ class _Planning:
             # Informed priors follow class means, which of a rare word are those of a document or two.
             return DensePlan("EP", RIDGES, per_occurrence=True)
         if self.wide:
-            return DensePlan("kernel EP", RIDGES_OF_ONE_KERNEL if self.large else INFORMED, single=self.single)
+            return DensePlan(
+                "kernel EP", RIDGES_OF_ONE_KERNEL if self.large else INFORMED, single=self.single
+            )
         if self.cost > self.budget.ridge_ep and not self.groups:
             return self._tall_ridges()
         return DensePlan("EP", RIDGES)
