@@ -276,7 +276,7 @@ class _Kernels:
                 whole[a] += scaled @ scaled.T
             for piece in _pieces(tile) if left else ():
                 without = contrasts.without_groups(piece)
-                relevant.append(without.relevance.any(axis=0))
+                relevant.append(np.asarray(without.relevance.any(axis=0)))
                 piece, without = piece[:, relevant[-1]], without.at(relevant[-1])
                 centred = piece - without.middle
                 for a in left:
