@@ -343,12 +343,14 @@ def scale_of(scores: Array, log_proba: Array, share: Array) -> Any:
         mean = np.sum(own * scores, axis=-1)
         slope = LEAST_VARIANCE * k + mean @ share - wanted
         curvature = LEAST_VARIANCE + (np.sum(own * scores**2, axis=-1) - mean**2) @ share
-        if np.all(slope**2 <= TOLERANCE * curvature):
+        on = slope**2 > TOLERANCE * curvature
+        if not on.any():
             break
-        low, high = np.where(slope < 0, k, low), np.where(slope < 0, high, k)
-        k = k - slope / curvature
-        with np.errstate(invalid="ignore"):
-            k = np.where((low < k) & (k < high), k, 0.5 * (low + high))
+        low, high = np.where(slope < 0, k, low), np.where(slope > 0, k, high)
+        there = k - slope / curvature
+        with np.errstate(invalid="ignore"):  # between infinities, where Newton's step is inside
+            there = np.where((low < there) & (there < high), there, 0.5 * (low + high))
+        k = np.where(on, there, k)
     return np.maximum(k, LEAST_VARIANCE) / unit
 
 
