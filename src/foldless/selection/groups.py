@@ -32,7 +32,14 @@ from numpy.typing import NDArray
 from foldless.beliefs import Array
 from foldless.problem import Problem
 from foldless.registry import registered
-from foldless.selection.clusters import Candidates, joint_candidates, refined_inclusion, spikes_and_slabs
+from foldless.selection.clusters import (
+    Candidates,
+    SpikesAndSlabs,
+    joint_candidates,
+    refined_inclusion,
+    said_beyond,
+    spikes_and_slabs,
+)
 from foldless.solvers.gaussian_layer import Positions, Sites
 
 # Chains side by side, and how long each is followed, in mean lives of a member: the first lives are not
@@ -84,12 +91,24 @@ class Group:
 
 
 @dataclass(frozen=True, eq=False)
-class JointPosterior(Candidates):
+class JointPosterior:
     """Candidates whose joint posterior is drawn from."""
 
+    columns: Positions
+    inclusion: Array  # of each alone
+    prior_inclusion: Array
+    slab_mean: Array
+    slab_var: Array
+    precision: Array  # (scores, candidates, candidates): P, of the effects beyond a background
+    shift: Array  # (scores, candidates): h
+    correlation: Array  # absolute, between candidates
+
     @classmethod
-    def of(cls, candidates: Candidates) -> JointPosterior:
-        return cls(**{name: getattr(candidates, name) for name in Candidates.__dataclass_fields__})
+    def of(cls, found: Candidates) -> JointPosterior:
+        own, alike = found.priors, SpikesAndSlabs(*(values[np.newaxis] for values in found.priors))
+        said = said_beyond(found.cavities, alike)
+        priors = own.inclusion, own.slab_mean, own.slab_var
+        return cls(found.columns, found.inclusion, *priors, *said, found.correlation)
 
     @cached_property
     def draws(self) -> NDArray[np.intp]:

@@ -226,7 +226,7 @@ class _Path:
         known: States | None = None,
     ) -> tuple[list[Model], States]:
         if dense.solver == "kernel EP":
-            return informed_ridges(table, dense.recipes, self.recorder), {}
+            return informed_ridges(table, dense, self.recorder), {}
         if dense.solver in ("Newton", "primal EP"):
             return newton_ridges(table, dense, unit, self.recorder), {}
         return ridges(table, dense, unit, self.recorder, recipes=recipes, known=known)
@@ -238,7 +238,11 @@ class _Path:
             model = of_solution(SPARSE, SPARSE, selects.solution, self.table)
             # Who chose prior and likelihood wants the posterior of these.
             return selects, alone(model, self.table, as_log_odds=self.plan.path != "requested")
-        return selects, _averaged(fits, dense, self.table, self.plan.sparse.left_out_edges)
+        edges = self.plan.sparse.left_out_edges
+        if selects.solution.state is fits.judged.state:
+            # Not gone on from: samples have been left out of it already.
+            fits, edges = replace(fits, judged=selects.solution), 0
+        return selects, _averaged(fits, dense, self.table, edges)
 
 
 def _averaged(fits: SparseFits, dense: list[Model], table: Table, left_out_edges: int = 0) -> Portfolio:
