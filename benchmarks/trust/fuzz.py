@@ -2,9 +2,9 @@
 
     python -m benchmarks.trust.fuzz --models 100000 --tables 2000
 
-A model file that was changed must be refused by a ValueError that names it. A table that was changed may still
-be a table; if not, the error must be a BadTable that names it. Nothing may be
-executed, so an import of `pickle` loaders, a new process or a file written elsewhere is a failure as well.
+A model file that was changed must be refused by a ValueError that names it. A table that was changed may
+still be a table; if not, the error must be a BadTable that names it. Nothing may be executed, so an import
+of `pickle` loaders, a new process or a file written elsewhere is a failure as well.
 """
 
 from __future__ import annotations

@@ -51,7 +51,8 @@ TESTS = {
     "tuning/table.py": ["tests/tuning/test_table.py"],
 }
 SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
-    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Lt: ast.GtE, ast.GtE: ast.Lt,
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult,
+    ast.Lt: ast.GtE, ast.GtE: ast.Lt,
     ast.Gt: ast.LtE, ast.LtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.And: ast.Or, ast.Or: ast.And,
     ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.USub: ast.UAdd,
 }  # fmt: skip
@@ -68,11 +69,11 @@ def sites(tree: ast.AST) -> list[ast.AST]:
             isinstance(t, ast.Name) and t.id.isupper() for t in node.targets
         ):
             return
-        if isinstance(node, ast.BinOp | ast.UnaryOp | ast.BoolOp) and type(node.op) in SWAPPED:
-            found.append(node)
-        elif isinstance(node, ast.Compare) and type(node.ops[0]) in SWAPPED:
-            found.append(node)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float):
+        if (
+            (isinstance(node, ast.BinOp | ast.UnaryOp | ast.BoolOp) and type(node.op) in SWAPPED)
+            or (isinstance(node, ast.Compare) and type(node.ops[0]) in SWAPPED)
+            or (isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float))
+        ):
             found.append(node)
         for child in ast.iter_child_nodes(node):
             visit(child)

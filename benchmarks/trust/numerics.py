@@ -2,9 +2,9 @@
 
     python -m benchmarks.trust.numerics --points 10000
 
-Arguments are log-uniform from 1e-300 to 1e300 in size, of both signs; a third lies between 1e-3 and 1e3, where
-formulas change over. The error is relative, or that of the argument's last digit where it is larger: no function
-can be better than its argument. Beyond 1e150 the cut normal is that at 1e150 by definition.
+Arguments are log-uniform from 1e-300 to 1e300 in size, of both signs; a third lies between 1e-3 and 1e3,
+where formulas change over. The error is relative, or that of the argument's last digit where it is larger:
+no function can be better than its argument. Beyond 1e150 the cut normal is that at 1e150 by definition.
 """
 
 from __future__ import annotations

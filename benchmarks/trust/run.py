@@ -2,10 +2,10 @@
 
     python -m benchmarks.trust.run                              # the long forms: hours
     python -m benchmarks.trust.run --parts hostile sbc          # some of them
-    python -m benchmarks.trust.run --parts properties --share 0.05   # a twentieth of the examples, kills, mutants
+    python -m benchmarks.trust.run --parts properties --share 0.05   # a twentieth of it
 
-Each part leaves a file in benchmarks/trust/results that names its command, commit and versions; the page is made of
-these files, so parts may be run on different days.
+Each part leaves a file in benchmarks/trust/results that names its command, commit and versions; the page is
+made of these files, so parts may be run on different days.
 """
 
 from __future__ import annotations

@@ -2,11 +2,12 @@
 
     python -m benchmarks.trust.sbc --simulations 1000
 
-Weights are drawn from the prior, labels from the channel, and GAMP with that prior and channel is asked for its
-posterior. If it is right, the posterior's distribution function at the true value is uniform; where that has a
-jump, at the point mass at zero, a place within the jump is drawn (randomised ranks, Talts et al. 2018). Three
-ranks in each of six settings: of a weight drawn at random, of the score of a new sample, and of its label.
-Uniformity is judged by Kolmogorov and Smirnov's distance at 5 %, divided by the 18 comparisons.
+Weights are drawn from the prior, labels from the channel, and GAMP with that prior and channel is asked for
+its posterior. If it is right, the posterior's distribution function at the true value is uniform; where
+that has a jump, at the point mass at zero, a place within the jump is drawn (randomised ranks, Talts et al.
+2018). Three ranks in each of six settings: of a weight drawn at random, of the score of a new sample, and
+of its label. Uniformity is judged by Kolmogorov and Smirnov's distance at 5 %, divided by the 18
+comparisons.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from foldless.priors import Gaussian
 
 LONG = int(os.environ.get("FOLDLESS_EXAMPLES", "0"))
 
-# A convex problem with one solution, and three kinds of messages, all iterated to the end: a default fit stops
+# A convex problem with one solution, and three kinds of messages, iterated to the end: a default fit stops
 # where a tenth of a per mille is left, which on another order of the same sums is another point.
 SMLR = SMLRClassifier(rate=0.5, tol=1e-10)
 GAMP = GAMPClassifier(Gaussian(0.5), tune=False, generative_weight=0.0, tol=1e-10, max_iter=2000)

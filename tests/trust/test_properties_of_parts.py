@@ -1,13 +1,13 @@
-"""What holds for any question to the parts that a fit is made of: priors, channels, operators, tests, files."""
+"""What holds for any question to the parts of a fit: priors, channels, operators, tests, files."""
 
 from __future__ import annotations
 
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
@@ -281,11 +281,11 @@ def test_exact_intervals_hold_the_share(n: int, share: float) -> None:
 def test_a_journal_that_was_cut_has_its_first_records(records: list[bytes], place: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "journal"
-        with pytest.raises(KeyError), journal(path, {"a": "b"}) as book:
+        with suppress(KeyError), journal(path, {"a": "b"}) as book:
             assert book.read() is None
             for record in records:
                 book.append([record])
-            raise KeyError
+            raise KeyError  # only what ends badly leaves a journal
         content = path.read_bytes()
         path.write_bytes(content[: place % (len(content) + 1)])
         found = []

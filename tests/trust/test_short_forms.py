@@ -1,4 +1,4 @@
-"""What `make trust` runs at length, in seconds: hostile inputs, kills, mutations, calibration, long arithmetic."""
+"""What `make trust` runs at length, in seconds: hostile inputs, kills, mutations, calibration."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def readable_as(path: Path, kind: str, remedy: str) -> Iterator[None]:
     except (BadTable, MemoryError, ImportError):
         raise
     except Exception as error:
-        # A file that cannot be opened has an errno, and its own words; a place before its beginning is its content.
+        # A file that cannot be opened has an errno, and its own words; EINVAL is a place that a file names.
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise
         reason = printable(f"{type(error).__name__}: {error}".splitlines()[0], longest=200)
