@@ -25,7 +25,7 @@ from sklearn.utils.estimator_checks import check_estimator
 import foldless
 from foldless import GAMPClassifier, PanelClassifier, SparseClassifier
 from foldless.datasets import make_class_means
-from foldless.estimators.panel import _worthwhile
+from foldless.estimators._panel_search import _worthwhile
 from foldless.export import to_onnx, write_coefficients
 
 
