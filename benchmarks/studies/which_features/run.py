@@ -26,7 +26,7 @@ from benchmarks.studies._real_data import add_data_option, data_folder
 from foldless import PanelClassifier, SparseClassifier
 from foldless.operators import Standardized, operator_from
 from foldless.selection.marginal import class_sums
-from foldless.selection.panel import Target, projected
+from foldless.selection.panel import Target, importances, projected
 
 STUDY = Path(__file__).parent
 SIZES = (10, 20, 50)
@@ -40,7 +40,8 @@ COLUMNS = [
     "promised_error", "promised_error_se", "promised_log_loss", "seconds", "features",
 ]  # fmt: skip
 L1: dict[str, Any] = {"solver": "liblinear", "penalty": "l1", "max_iter": 300, "random_state": 0}
-OURS = ("full", "panel")
+# These do not depend on foldless.
+OTHERS = ("L1 path", "L1, CV", "L1, 1 s.e.", "Stabl")
 # Probabilities below are no surer statement.
 LEAST = 1e-6
 # Members of two lists count as equal if they are correlated beyond this.
@@ -61,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> Path:
     files = [f"{name}.npz" for name in NAMES]
     add_data_option(parser, files)
     parser.add_argument(
-        "--panels-again", action="store_true", help="measure panels of stored splits; rivals stay as they are"
+        "--panels-again", action="store_true", help="rows of others than foldless stay where they are stored"
     )
     args = parser.parse_args(argv)
     if args.quick:
@@ -72,21 +73,16 @@ def main(argv: Sequence[str] | None = None) -> Path:
     trials = min(args.trials, 2) if args.quick else args.trials
     stored = []
     if args.panels_again:
-        stored = [row for row in common.read_rows(folder / "results.csv") if row["method"] not in OURS]
+        stored = [row for row in common.read_rows(folder / "results.csv") if row["method"] in OTHERS]
     common.write_machine(folder, trials=trials)
     with common.Results(folder, COLUMNS) as results:
         parts = {name: list(splits(X, y, trials)) for name, (X, y) in tables.items()}
-        for row in stored:
-            results.add(**row)
         # Tables in turn: a run that is cut short has measured all of them.
         for n, name in itertools.product(range(trials), tables):
-            if not stored:
-                found = measured(parts[name][n])
-            elif any(row["data"] == name and row["split"] == str(n) for row in stored):
-                found = _of_foldless(parts[name][n])[1]
-            else:
-                continue
-            for row in found:
+            known = [row for row in stored if row["data"] == name and row["split"] == str(n)]
+            for row in known:
+                results.add(**row)
+            for row in of_foldless(parts[name][n]) if known else measured(parts[name][n]):
                 results.add(data=name, split=n, **row)
     table = report(folder, tables)
     print(table)
@@ -129,9 +125,7 @@ def splits(X: Array, y: NDArray[np.intp], trials: int) -> Iterator[Split]:
 
 
 def measured(split: Split) -> Iterator[dict[str, Any]]:
-    full, rows = _of_foldless(split)
-    yield from rows
-    yield from _refitted(split, full)
+    yield from of_foldless(split)
     scaler = StandardScaler().fit(split.X)
     scaled = split._replace(X=scaler.transform(split.X), X_test=scaler.transform(split.X_test))
     yield from _l1(scaled)
@@ -139,13 +133,14 @@ def measured(split: Split) -> Iterator[dict[str, Any]]:
         yield _stabl(scaled)
 
 
-def _of_foldless(split: Split) -> tuple[SparseClassifier, Iterator[dict[str, Any]]]:
-    """The full model, and rows of it and of its panels."""
+def of_foldless(split: Split) -> Iterator[dict[str, Any]]:
+    """Rows of the full model, of its panels, and of other orders with the panel's refit."""
     start = time.process_time()
     full = SparseClassifier().fit(split.X, split.y)
     seconds = time.process_time() - start
-    row = _row("full", "all", split, full.predict_log_proba(split.X_test), seconds=seconds)
-    return full, itertools.chain([row], _panels(split, full, seconds))
+    yield _row("full", "all", split, full.predict_log_proba(split.X_test), seconds=seconds)
+    yield from _panels(split, full, seconds)
+    yield from _refitted(split, full)
 
 
 def _panels(split: Split, full: SparseClassifier, seconds: float) -> Iterator[dict[str, Any]]:
@@ -175,6 +170,7 @@ def _refitted(split: Split, full: SparseClassifier) -> Iterator[dict[str, Any]]:
     new = Standardized(operator_from(split.X_test), standardized.center, standardized.scale)
     target = Target.of(np.asarray(full.predict_log_proba(split.X)), ones)
     ratio = class_sums(standardized, split.y, ones, n_classes).ratio
+    importance = importances(standardized, split.y, target, (full.coef_ * standardized.scale).T)
     orders = {
         "t test": np.argsort(table.p.to_numpy(), kind="stable"),
         "inclusion": np.argsort(-table.inclusion.to_numpy(), kind="stable"),
@@ -183,7 +179,7 @@ def _refitted(split: Split, full: SparseClassifier) -> Iterator[dict[str, Any]]:
     for method, ranked in orders.items():
         for size in SIZES:
             chosen = ranked[:size]
-            fit = projected(standardized.columns(chosen), target, ratio[chosen])
+            fit = projected(standardized.columns(chosen), target, importance[chosen])
             yield _row(method, size, split, fit.log_proba(new.columns(chosen)), chosen)
 
 

@@ -24,12 +24,10 @@ from foldless.tuning.table import Layout, LeftOut, Table
 
 # Log loss that a smaller panel may lose, of what the best gains over class frequencies.
 UNNOTICED = 0.02
-# A share in predictions beside which those of all other models are small.
-MOSTLY = 0.9
 # The p value of the full model at which its classes can be told apart.
 CLEARLY = 0.05
-# Of the full model's dense models, parts have so many: these resemble each other.
-N_RECIPES = 2
+# Of a model with at least this share in the full model's predictions the others only shade them.
+MOST = 0.5
 # Of sums over columns, digits beyond these are rounding.
 MIXTURE_DIGITS = 6
 
@@ -153,7 +151,8 @@ class Search:
         layout = Layout(standardized.shape[1], tuple(self.kept.tolist()))
         table = Table(standardized, labels, weight, left_out, layout, n_classes)
         choices = replace(model._choices(n_classes), generative_weight=model.generative_weight_)
-        average = fit_part(table, _worthwhile(model), choices)
+        plan, sparse = _weightiest(model)
+        average = fit_part(table, plan, choices, sparse=sparse)
         return FullModel(average.log_proba(standardized), average.mean)
 
 
@@ -229,16 +228,18 @@ class Judged:
         return np.exp(self.log_proba[size])
 
 
-def _worthwhile(model: SparseClassifier) -> Plan:
-    """The plan of a model, with what has the largest shares in its predictions: sparse, or dense."""
+def _weightiest(model: SparseClassifier) -> tuple[Plan, bool]:
+    """The plan of a model with what has most of the weight, and whether that is sparse, too.
+
+    This is one model, or the first two where none has as much by itself.
+    """
     plan, share = model.plan_, {each.name: each.weight for each in model.models_}
-    if share.get(SPARSE, 0.0) > MOSTLY:
-        return replace(plan, dense=None)
-    if plan.dense is None or plan.dense.searched:
-        return plan
-    weightiest = sorted(plan.dense.recipes, key=lambda r: -share.get(r.name, 0.0))[:N_RECIPES]
-    recipes = tuple(r for r in plan.dense.recipes if r in weightiest)
-    return replace(plan, dense=replace(plan.dense, recipes=recipes))
+    recipes = plan.dense.recipes if plan.dense else ()
+    first, *others = sorted([SPARSE, *(r.name for r in recipes)], key=lambda name: -share.get(name, 0.0))
+    names = [first] if share.get(first, 0.0) >= MOST else [first, *others[:1]]
+    if plan.dense and not plan.dense.searched:
+        plan = replace(plan, dense=replace(plan.dense, recipes=tuple(r for r in recipes if r.name in names)))
+    return plan, SPARSE in names
 
 
 def _log_proba(model: Any, X: Any) -> Array:
