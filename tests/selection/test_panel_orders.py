@@ -100,6 +100,15 @@ def test_a_projection_maximises_what_it_says(n_classes):
     )
 
 
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_where_a_projection_starts_does_not_matter(n_classes):
+    standardized, _, target = task(n_classes=n_classes)
+    columns, ratio = standardized.columns([0, 1, 5]), np.array([1.0, 2.0, 6.0])
+    found = projected(columns, target, ratio)
+    for start in (found, projected(columns[:, :2], target, ratio[:2])):
+        assert_allclose(projected(columns, target, ratio, start).weights, found.weights, atol=5e-3)
+
+
 @pytest.mark.parametrize("n_classes", [2, 4])
 def test_the_features_behind_the_scores_come_first(n_classes):
     standardized, codes, target = task(300, 60, n_classes)
@@ -122,7 +131,8 @@ def test_stand_ins_have_the_loss_of_a_refit():
     ratio = order.importance[members]
     found = stand_ins(columns, ratio, members, order, target)
     assert list(found) == members.tolist()
-    start = divergence(projected(columns, target, ratio), columns, target)
+    whole = projected(columns, target, ratio)
+    start = divergence(whole, columns, target)
     for n, member in enumerate(members):
         best = found[int(member)][0]
         assert best.feature not in members
@@ -130,7 +140,7 @@ def test_stand_ins_have_the_loss_of_a_refit():
         for j in np.setdiff1d(np.arange(40), members):
             swapped = columns.copy()
             swapped[:, n] = standardized.columns([j])[:, 0]
-            losses.append(divergence(projected(swapped, target, ratio), swapped, target) - start)
+            losses.append(divergence(projected(swapped, target, ratio, whole), swapped, target) - start)
         # Only the first few by a first-order loss are refitted.
         assert best.loss <= np.sort(losses)[2] + 1e-6
         assert best.loss >= min(losses) - 1e-9

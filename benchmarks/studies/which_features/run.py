@@ -138,7 +138,7 @@ def of_foldless(split: Split) -> Iterator[dict[str, Any]]:
     start = time.process_time()
     full = SparseClassifier().fit(split.X, split.y)
     seconds = time.process_time() - start
-    yield _row("full", "all", split, full.predict_log_proba(split.X_test), seconds=seconds)
+    yield row_of("full", "all", split, full.predict_log_proba(split.X_test), seconds=seconds)
     yield from _panels(split, full, seconds)
     yield from _refitted(split, full)
 
@@ -149,7 +149,7 @@ def _panels(split: Split, full: SparseClassifier, seconds: float) -> Iterator[di
         panel = PanelClassifier(size, full).fit(split.X, split.y)
         took = seconds + time.process_time() - start
         promised = next(each for each in panel.path_ if each.size == panel.features_.size)
-        yield _row(
+        yield row_of(
             "panel",
             size,
             split,
@@ -180,7 +180,7 @@ def _refitted(split: Split, full: SparseClassifier) -> Iterator[dict[str, Any]]:
         for size in SIZES:
             chosen = ranked[:size]
             fit = projected(standardized.columns(chosen), target, importance[chosen])
-            yield _row(method, size, split, fit.log_proba(new.columns(chosen)), chosen)
+            yield row_of(method, size, split, fit.log_proba(new.columns(chosen)), chosen)
 
 
 def mrmr(standardized: Standardized, ratio: Array, n_members: int) -> NDArray[np.intp]:
@@ -226,7 +226,7 @@ def _l1(split: Split) -> Iterator[dict[str, Any]]:
     chosen = [("L1, CV", "auto", best), ("L1, 1 s.e.", "auto", within)]
     chosen += [("L1 path", k, int(np.argmin([abs(each.size - k) for each in used]))) for k in SIZES]
     for method, size, n in chosen:
-        yield _row(method, size, split, _log_proba(fits[n], split.X_test), used[n])
+        yield row_of(method, size, split, _log_proba(fits[n], split.X_test), used[n])
 
 
 def _used(fit: Any) -> NDArray[np.intp]:
@@ -261,12 +261,12 @@ def _stabl(split: Split) -> dict[str, Any]:
     chosen = np.flatnonzero(frequency[:p] >= threshold)
     if not chosen.size:
         shares = np.log(np.bincount(y) / y.size)
-        return _row("Stabl", "auto", split, np.tile(shares, (split.y_test.size, 1)), chosen)
+        return row_of("Stabl", "auto", split, np.tile(shares, (split.y_test.size, 1)), chosen)
     fit = LogisticRegression(C=1.0, max_iter=1000).fit(X[:, chosen], y)
-    return _row("Stabl", "auto", split, _log_proba(fit, split.X_test[:, chosen]), chosen)
+    return row_of("Stabl", "auto", split, _log_proba(fit, split.X_test[:, chosen]), chosen)
 
 
-def _row(
+def row_of(
     method: str,
     size: int | str,
     split: Split,

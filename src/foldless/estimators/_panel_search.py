@@ -126,10 +126,11 @@ class Search:
         columns = np.column_stack([standardized.columns(self.kept), order.columns_of(order.features)])
         importance = order.importance[np.concatenate([self.kept, order.features])]
         nothing = np.tile(np.log(self.frequencies_of(weight)), (weight.size, 1))
-        of_size = [nothing]
+        of_size, panel = [nothing], None
         for size in sizes:
             these = columns[:, : self.kept.size + size]
-            of_size.append(projected(these, target, importance[: these.shape[1]]).log_proba(these))
+            panel = projected(these, target, importance[: these.shape[1]], panel)
+            of_size.append(panel.log_proba(these))
         return Found(order.features, full.log_proba, np.array(of_size))
 
     def _of(self, model: Any, standardized: Standardized) -> FullModel:

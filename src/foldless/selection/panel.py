@@ -99,8 +99,13 @@ class Projection:
         return np.asarray(log_softmax(columns @ self.weights + self.intercept, axis=1))
 
 
-def projected(columns: Array, target: Target, importance: Array) -> Projection:
-    """The full model in terms of some standardised columns, (samples, columns), of some importance."""
+def projected(
+    columns: Array, target: Target, importance: Array, start: Projection | None = None
+) -> Projection:
+    """The full model in terms of some standardised columns, (samples, columns), of some importance.
+
+    `start` is of the same columns, or of the first of them.
+    """
     used = target.weight > 0
     total = importance.sum()
     share = importance * (importance.size / total) if total > 0 else np.ones(importance.size)
@@ -110,16 +115,22 @@ def projected(columns: Array, target: Target, importance: Array) -> Projection:
     level = np.sqrt(INTERCEPT_VARIANCE)
     basis = np.column_stack([size * columns[used], np.full(int(used.sum()), level)])
     proba, weight = np.exp(target.log_proba[used]), target.weight[used]
+    begin = np.zeros((basis.shape[1], proba.shape[1]))
+    if start is not None:
+        known = size[: len(start.weights), np.newaxis]
+        begin[: len(known)] = start.weights / np.maximum(known, np.finfo(float).tiny)
+        begin[-1] = start.intercept / level
     if proba.shape[1] == 2:
         # The difference of two scores varies twice as much, and is all that matters.
-        one = np.sqrt(0.5) * _logistic_ridge(np.sqrt(2.0) * basis, proba[:, 1], weight)
+        root = np.sqrt(2.0)
+        one = _logistic_ridge(root * basis, proba[:, 1], weight, root * begin[:, 1]) / root
         found = np.column_stack([-one, one])
     else:
-        found = multinomial_ridge(basis, proba, weight, tolerance=TOLERANCE).weights
+        found = multinomial_ridge(basis, proba, weight, begin, TOLERANCE).weights
     return Projection(size[:, np.newaxis] * found[:-1], level * found[-1])
 
 
-def _logistic_ridge(basis: Array, proba: Array, weight: Array) -> Array:
+def _logistic_ridge(basis: Array, proba: Array, weight: Array, start: Array) -> Array:
     """Weights with the prior N(0, 1) that follow probabilities of the second class."""
 
     def loss(weights: Array) -> float:
@@ -133,7 +144,6 @@ def _logistic_ridge(basis: Array, proba: Array, weight: Array) -> Array:
         curvature.flat[:: weights.size + 1] += 1.0
         return slope, np.asarray(dposv(curvature, -slope)[1])
 
-    start = np.zeros(basis.shape[1])
     return damped_newton(loss, expand, start, tolerance=TOLERANCE, max_iter=MAX_ITER).at
 
 
@@ -264,7 +274,7 @@ def stand_ins(
         for j in outside[best]:
             swapped = columns.copy()
             swapped[:, first + n] = order.columns_of(np.array([j]))[:, 0]
-            loss = divergence(projected(swapped, target, importance), swapped, target) - start
+            loss = divergence(projected(swapped, target, importance, whole), swapped, target) - start
             tried.append(StandIn(int(j), loss))
         found[int(member)] = tuple(sorted(tried, key=lambda each: each.loss))
     return found
