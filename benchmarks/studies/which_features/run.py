@@ -40,8 +40,6 @@ COLUMNS = [
     "promised_error", "promised_error_se", "promised_log_loss", "seconds", "features",
 ]  # fmt: skip
 L1: dict[str, Any] = {"solver": "liblinear", "penalty": "l1", "max_iter": 300, "random_state": 0}
-# These do not depend on foldless.
-OTHERS = ("L1 path", "L1, CV", "L1, 1 s.e.", "Stabl")
 # Probabilities below are no surer statement.
 LEAST = 1e-6
 # Members of two lists count as equal if they are correlated beyond this.
@@ -62,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> Path:
     files = [f"{name}.npz" for name in NAMES]
     add_data_option(parser, files)
     parser.add_argument(
-        "--panels-again", action="store_true", help="rows of others than foldless stay where they are stored"
+        "--stay", choices=("others", "all"), help="whose stored rows stay: others than foldless have, or all"
     )
     args = parser.parse_args(argv)
     if args.quick:
@@ -71,19 +69,19 @@ def main(argv: Sequence[str] | None = None) -> Path:
         tables = real(data_folder(args.data, files)) | {"srbct-like": four_tumours()}
     folder = common.output_folder(args.out, STUDY, args.quick)
     trials = min(args.trials, 2) if args.quick else args.trials
-    stored = []
-    if args.panels_again:
-        stored = [row for row in common.read_rows(folder / "results.csv") if row["method"] in OTHERS]
+    stored: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for row in common.read_rows(folder / "results.csv") if args.stay else []:
+        stored.setdefault((row["data"], row["split"], STAGE.get(row["method"], "foldless")), []).append(row)
     common.write_machine(folder, trials=trials)
     with common.Results(folder, COLUMNS) as results:
         parts = {name: list(splits(X, y, trials)) for name, (X, y) in tables.items()}
-        # Tables in turn: a run that is cut short has measured all of them.
-        for n, name in itertools.product(range(trials), tables):
-            known = [row for row in stored if row["data"] == name and row["split"] == str(n)]
-            for row in known:
+        # What takes longest comes last, and tables in turn: a run that is cut short has measured all of them.
+        for (stage, measure), n, name in itertools.product(STAGES.items(), range(trials), tables):
+            rows = stored.get((name, str(n), stage), [])
+            if not rows or (stage == "foldless" and args.stay != "all"):
+                rows = [{"data": name, "split": n} | row for row in measure(parts[name][n])]
+            for row in rows:
                 results.add(**row)
-            for row in of_foldless(parts[name][n]) if known else measured(parts[name][n]):
-                results.add(data=name, split=n, **row)
     table = report(folder, tables)
     print(table)
     if not args.quick:
@@ -122,15 +120,6 @@ def four_tumours() -> tuple[Array, NDArray[np.intp]]:
 def splits(X: Array, y: NDArray[np.intp], trials: int) -> Iterator[Split]:
     for train, test in StratifiedShuffleSplit(trials, test_size=0.3, random_state=0).split(X, y):
         yield Split(X[train], y[train], X[test], y[test])
-
-
-def measured(split: Split) -> Iterator[dict[str, Any]]:
-    yield from of_foldless(split)
-    scaler = StandardScaler().fit(split.X)
-    scaled = split._replace(X=scaler.transform(split.X), X_test=scaler.transform(split.X_test))
-    yield from _l1(scaled)
-    if split.y.max() == 1:  # its paper has no other classification
-        yield _stabl(scaled)
 
 
 def of_foldless(split: Split) -> Iterator[dict[str, Any]]:
@@ -209,6 +198,7 @@ def _l1_fits(X: Array, y: NDArray[np.intp], penalties: Array) -> list[Any]:
 
 def _l1(split: Split) -> Iterator[dict[str, Any]]:
     """By cross-validation, by its rule of one standard error, and the path nearest to each size."""
+    split = _scaled(split)
     X, y = split.X, split.y
     largest = max(np.abs(X.T @ ((y == c) - np.mean(y == c))).max() for c in range(y.max() + 1))
     penalties = largest * np.geomspace(1.0, 0.01, N_PENALTIES)
@@ -229,6 +219,11 @@ def _l1(split: Split) -> Iterator[dict[str, Any]]:
         yield row_of(method, size, split, _log_proba(fits[n], split.X_test), used[n])
 
 
+def _scaled(split: Split) -> Split:
+    scaler = StandardScaler().fit(split.X)
+    return split._replace(X=scaler.transform(split.X), X_test=scaler.transform(split.X_test))
+
+
 def _used(fit: Any) -> NDArray[np.intp]:
     coef = fit.coef_ if hasattr(fit, "coef_") else np.vstack([each.coef_ for each in fit.estimators_])
     return np.flatnonzero(np.abs(coef).sum(axis=0))
@@ -238,13 +233,16 @@ def _log_proba(fit: Any, X: Array) -> Array:
     return np.asarray(np.log(np.maximum(fit.predict_proba(X), LEAST)))
 
 
-def _stabl(split: Split) -> dict[str, Any]:
+def _stabl(split: Split) -> Iterator[dict[str, Any]]:
     """As its authors describe it [Hedou et al. 2024]: permuted copies of all columns compete with them.
 
     Frequencies are the largest over penalties of how often L1 takes a column in halves of the samples; the
     threshold has the smallest (1 + copies above it) / columns above it. A logistic regression with a small
-    ridge, which serves it better than none, has what is left.
+    ridge, which serves it better than none, has what is left. The paper has no more than two classes.
     """
+    if split.y.max() > 1:
+        return
+    split = _scaled(split)
     rng = np.random.default_rng(0)
     X, y, p = split.X, split.y, split.X.shape[1]
     both = np.hstack([X, rng.permuted(X, axis=0)])
@@ -261,9 +259,10 @@ def _stabl(split: Split) -> dict[str, Any]:
     chosen = np.flatnonzero(frequency[:p] >= threshold)
     if not chosen.size:
         shares = np.log(np.bincount(y) / y.size)
-        return row_of("Stabl", "auto", split, np.tile(shares, (split.y_test.size, 1)), chosen)
+        yield row_of("Stabl", "auto", split, np.tile(shares, (split.y_test.size, 1)), chosen)
+        return
     fit = LogisticRegression(C=1.0, max_iter=1000).fit(X[:, chosen], y)
-    return row_of("Stabl", "auto", split, _log_proba(fit, split.X_test[:, chosen]), chosen)
+    yield row_of("Stabl", "auto", split, _log_proba(fit, split.X_test[:, chosen]), chosen)
 
 
 def row_of(
@@ -284,6 +283,10 @@ def row_of(
         "features": "" if features is None else " ".join(map(str, np.sort(features))),
         **more,
     }
+
+
+STAGES = {"foldless": of_foldless, "L1": _l1, "Stabl": _stabl}
+STAGE = {"L1 path": "L1", "L1, CV": "L1", "L1, 1 s.e.": "L1", "Stabl": "Stabl"}
 
 
 def agreement(lists: Sequence[set[int]], X: Array | None = None) -> float:
