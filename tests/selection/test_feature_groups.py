@@ -72,6 +72,20 @@ def test_draws_are_of_the_joint_posterior(n_scores, slab_mean):
     assert_allclose(joint.joint_inclusion.sum(), expected_size, atol=8 * tolerance)
 
 
+@pytest.mark.parametrize("n_scores", [1, 3])
+def test_what_is_certain_is_in_every_draw_and_the_others_are_as_they_were(n_scores):
+    precision, shift = data_of(n_scores)
+    shift = shift.copy()
+    shift[:, 5] += 60.0 * np.sqrt(precision[:, 5, 5])
+    joint, certain = (posterior_of(precision, shift, slab_mean=0.3, slab_var=4.0) for _ in range(2))
+    certain.inclusion[5] = 1.0
+    assert np.all(np.any(certain.draws == 5, axis=1))
+    others = np.arange(8) != 5
+    tolerance = 5 * np.sqrt(0.25 / (DRAWS / 4))
+    assert joint.joint_inclusion[5] == 1.0
+    assert_allclose(certain.joint_inclusion[others], joint.joint_inclusion[others], atol=tolerance)
+
+
 def test_draws_are_the_same_every_time_and_for_duplicates():
     precision, shift = data_of(1)
     precision[:, 1], precision[:, :, 1] = precision[:, 0], precision[:, :, 0]
