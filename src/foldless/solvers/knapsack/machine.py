@@ -17,8 +17,8 @@ a fixed point may rise again a little. The max-marginals are  ν_i = log p_i + �
 The paper has an outer loop that moves u_i towards log b_i (`outer_every`), which makes ν the max-marginals of
 ordinary belief propagation: close to exact ones for two weights, where the inner loop alone is far off. On
 real data messages then swing about and do not settle, on any grid, so it is one of the settings that are
-averaged over (`settings`). Without it the messages start as soft margins, a parabola each, and sharpen towards
-the 0-1 loss sweep by sweep: the number of sweeps smooths, and is chosen like a parameter.
+averaged over (`settings`). Without it the messages start as soft margins, a parabola each, and sharpen
+towards the 0-1 loss sweep by sweep: the number of sweeps smooths, and is chosen like a parameter.
 """
 
 from __future__ import annotations
