@@ -26,6 +26,7 @@ from foldless.priors import (
     Blocks,
     HyperPrior,
     Laplace,
+    Observed,
     Prior,
     Ridged,
     RowSparse,
@@ -37,7 +38,8 @@ from foldless.solvers import EP, GAMP, VAMP, HyGAMP
 from foldless.solvers.base import Solver
 from foldless.solvers.gamp import Rule, Variances
 from foldless.solvers.message_passing import Damping, damping_from
-from foldless.tuning.fit import Choices
+from foldless.tuning.class_means import can_blend
+from foldless.tuning.fit import CLASS_MEANS, Choices
 from foldless.tuning.path import Result, fit_table
 from foldless.tuning.plan import requested
 from foldless.tuning.record import Recorder, solver_name
@@ -60,7 +62,8 @@ class GAMPClassifier(MessagePassingClassifier):
     ----------
     prior : str or Prior, default='auto'
         'auto' (spike-and-slab of two classes, row-sparse of more), 'spike-and-slab', 'row-sparse',
-        'gaussian', 'laplace', 'elastic-net', 'gaussian-mixture', or an object such as
+        'gaussian', 'laplace', 'elastic-net', 'gaussian-mixture', 'class-means' (a spike and slab of two
+        classes whose slabs have means from the class means; without a blend), or an object such as
         ``SpikeAndSlab(Laplace(2.0), 0.05)``. By name, parameters start at values taken from the data.
     channel : str or Channel, default='logistic'
         'logistic', 'probit', 'hinge', 'step', each also as 'robust-...' for labels of which some are wrong
@@ -174,6 +177,15 @@ class GAMPClassifier(MessagePassingClassifier):
                     f"{self.solver!r}. Leave it 'auto' or 0, or use solver='gamp'."
                 )
             weight = 0.0
+        if self.prior == CLASS_MEANS:
+            by_gamp = isinstance(solver, GAMP) and solver.rule == "sum-product" and not self.mean_removal
+            if weight or not by_gamp or not can_blend(channel):
+                raise ValueError(
+                    "prior='class-means' has seen the class means, and is for sum-product by GAMP with a "
+                    "logistic channel. Use solver='gamp', generative_weight=0 and mean_removal=False, or "
+                    "another prior."
+                )
+            weight = 0.0
         if self.tuning == "sure":
             laplace = self.prior == "laplace" or isinstance(self.prior, Laplace)
             # A solver given as an object has its own rule.
@@ -212,6 +224,10 @@ class GAMPClassifier(MessagePassingClassifier):
     def _prior(self, n_classes: int) -> str | Prior:
         if isinstance(self.prior, str) and self.prior == "auto":
             return "spike-and-slab" if n_classes == 2 else "row-sparse"
+        if isinstance(self.prior, str) and self.prior == CLASS_MEANS:
+            if n_classes > 2:
+                raise ValueError("prior='class-means' is for two classes. Use 'row-sparse'.")
+            return self.prior
         prior = _plain_prior(prior_from(self.prior))  # an unknown name is an error before any work
         if n_classes > 2 or not isinstance(prior, RowSparse):
             return self.prior
@@ -287,7 +303,7 @@ def _plain_channel(channel: Channel) -> Channel:
 
 
 def _plain_prior(prior: Prior) -> Prior:
-    if isinstance(prior, Ridged | Blocks):
+    if isinstance(prior, Observed | Ridged | Blocks):
         raise ValueError(
             f"{type(prior).__name__} is made by the estimator itself. Pass the prior of single weights, and "
             "name columns that are to have a wide one in always_keep."
