@@ -24,7 +24,7 @@ def test_class_means_tell_which_weights_are_not_zero(n_active):
 
 
 def test_leave_one_out_has_not_seen_the_label_in_the_class_means():
-    """Against refits without each sample, at the same parameters; uncorrected cavities are three times as far."""
+    """Log losses: .185, of refits without each sample .212, of cavities as they are .101."""
     data = make_class_means(60, 300, 4, bayes_error=0.1, random_state=3)
     model = GAMPClassifier("class-means", tol=1e-6).fit(data.X, data.y)
     refits = []

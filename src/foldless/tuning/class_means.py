@@ -162,8 +162,8 @@ def starting_prior(name: str, means: ClassMeans) -> Prior:
 def informed(prior: Prior, means: ClassMeans, n_columns: int, scale: float = 1.0) -> Observed:
     """A prior of the weights of two classes after a look at their class means.
 
-    Contrasts / v are observations of the Bayes weights, in log-odds, with variance noise / v; `scale` is that of
-    the logistic channel. They come from the labels that the likelihood sees as well, and so labels count
+    Contrasts / v are observations of the Bayes weights, in log-odds, with variance noise / v; `scale` is that
+    of the logistic channel. They come from the labels that the likelihood sees as well, and so labels count
     twice: they say too little of which weights are not zero without the class means. (The code of [Ziniel et
     al. 2015] has the largest contrasts as slab means.)
     """

@@ -9,11 +9,11 @@ At single r it has many minima, and of few active weights erratic ones; the thes
 takes its expectation under a Gaussian mixture fitted to r, which `mixture_threshold` does.
 
 **Why not EM.** The evidence of a Laplace prior is largest at the rate 1 / mean |w|. That is right for a
-posterior that spreads over small weights, and for few active weights among many it is far too large for a mode
-that sets them to zero: 300 x 10 000 with 30 active features errs at .21 with it, at .10 with the best rate. Part
-of the reason is that variances of max-sum cavities are inverse curvatures, and larger than the variance of the
-noise (`noise_var`), but EM that allows for this errs at .14. So under max-sum EM leaves this one parameter to
-SURE, whichever tuning is asked for.
+posterior that spreads over small weights, and for few active weights among many it is far too large for a
+mode that sets them to zero: 300 x 10 000 with 30 active features errs at .21 with it, at .10 with the best
+rate. Part of the reason is that variances of max-sum cavities are inverse curvatures, and larger than the
+variance of the noise (`noise_var`), but EM that allows for this errs at .14. So under max-sum EM leaves
+this one parameter to SURE, whichever tuning is asked for.
 """
 
 from __future__ import annotations
