@@ -14,6 +14,7 @@ from foldless.channels import (
     Blended,
     BlendedMultinomial,
     Channel,
+    Hinge,
     Logistic,
     Multinomial,
     Pinned,
@@ -38,7 +39,7 @@ from foldless.solvers import EP, GAMP, VAMP, HyGAMP
 from foldless.solvers.base import Solver
 from foldless.solvers.gamp import Rule, Variances
 from foldless.solvers.message_passing import Damping, damping_from
-from foldless.tuning.class_means import can_blend
+from foldless.tuning.class_means import can_blend, innermost
 from foldless.tuning.fit import CLASS_MEANS, Choices
 from foldless.tuning.path import Result, fit_table
 from foldless.tuning.plan import requested
@@ -85,8 +86,8 @@ class GAMPClassifier(MessagePassingClassifier):
         ``['prior__inclusion', 'channel__flip_prob']``. The scale of a channel is fixed unless named,
         because it and the scale of the prior are one parameter.
     tuning : {'em', 'sure'}, default='em'
-        EM learns all parameters but the rate of a Laplace prior under max-sum, which is always learnt by
-        Stein's unbiased risk estimate; 'sure' learns that rate and nothing else.
+        EM learns all parameters but the rate of a Laplace prior under max-sum, which is learnt by Stein's
+        unbiased risk estimate (not with a hinge); 'sure' learns that rate and nothing else.
     hyper_prior : "weak", HyperPrior or None, default="weak"
         Weak beliefs that keep EM from the dense and the empty extreme on small data; None for plain EM.
     variances : {'rank-one', 'uniform', 'per-coordinate'}, default='rank-one'
@@ -193,6 +194,10 @@ class GAMPClassifier(MessagePassingClassifier):
                 raise ValueError(
                     "tuning='sure' chooses the rate of a Laplace prior under max-sum. Use prior='laplace' "
                     "and rule='max-sum', or tuning='em', which learns every prior."
+                )
+            if isinstance(innermost(channel), Hinge):
+                raise ValueError(
+                    "tuning='sure' needs a channel without kinks. Use tuning='em', or 'logistic'."
                 )
             if weight:
                 raise ValueError("tuning='sure' has no blend with class means. Use generative_weight=0.")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import entr
 
 from foldless.beliefs import Array
-from foldless.channels import Channel, Pinned
+from foldless.channels import Channel, Hinge, Pinned
 from foldless.priors import HyperPrior, Laplace, Observed, Prior, SupportsInclusion
 from foldless.problem import Outcome, Problem, Solution
 from foldless.solvers import Stopping
@@ -68,10 +68,14 @@ class Choices:
 
     @property
     def learnt_by(self) -> str:
-        """SURE, if the rate of a Laplace prior under max-sum is learnt; see `tuning.sure`."""
+        """SURE, if the rate of a Laplace prior under max-sum is learnt; see `tuning.sure`.
+
+        Under a hinge variances are anything, and there is no noise to tell weights from.
+        """
         laplace = self.prior == "laplace" or isinstance(self.prior, Laplace)
         asked = self.tune is None or "prior__rate" in map(without_base, self.tune)
-        return "sure" if self.tuning == "sure" or (self.max_sum and laplace and asked) else "em"
+        by_sure = self.max_sum and laplace and asked and not isinstance(innermost(self.channel), Hinge)
+        return "sure" if self.tuning == "sure" or by_sure else "em"
 
     @property
     def searched(self) -> bool:

@@ -112,7 +112,10 @@ class SureRate:
         mean, var, noise = mean[free], var[free], noise[free]
         size = float(np.mean(var))
         scale = size / var
-        threshold = mixture_threshold(mean * scale, size, min(float(np.mean(noise * scale**2)), size))
+        about = float(np.mean(noise * scale**2))
+        if not (np.isfinite(about) and about > 0.0):  # no label has said anything yet
+            return problem
+        threshold = mixture_threshold(mean * scale, size, min(about, size))
         rate = max(threshold, 1e-3 * np.sqrt(size)) / size
         move = STEP * float(np.log(rate) - np.log(laplace.rate))
         self._last, self._moved, self._updates = iteration, abs(move), self._updates + 1
