@@ -81,6 +81,12 @@ METHODS: dict[str, Fit] = {
     # In a hurry: ten steps down adelie's own range, which ends at a tenth, solved to four digits.
     "adelie, 10 penalties": partial(multinomial.adelie_cv, n_values=10, smallest=0.1, tol=1e-4),
     "saga L1": partial(multinomial.saga_cv, folds=multinomial.N_FOLDS, n_values=10),
+    # The thesis's own: the L1 maximum with its rate by SURE, posterior means under a Bernoulli-Gauss prior of
+    # single weights, and what it compares with.
+    "MAP-SHyGAMP": lambda X, y: multinomial.gamp("laplace", rule="max-sum", tuning="sure").fit(X, y),
+    "MMSE-SHyGAMP": lambda X, y: multinomial.gamp("spike-and-slab").fit(X, y),
+    "SBMLR": multinomial.sbmlr,
+    "one-bit, one against the rest": multinomial.one_bit_cv,
 }
 
 

@@ -109,7 +109,7 @@ class Frozen:
 
 def spectral_norm(operator: Operator) -> float:
     """|X|, or a little more."""
-    direction = np.random.default_rng(0).standard_normal(operator.shape[1])
+    direction: Array = np.random.default_rng(0).standard_normal(operator.shape[1])
     size = 1.0
     for _ in range(NORM_STEPS):
         size = float(np.linalg.norm(direction))
