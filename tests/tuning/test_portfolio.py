@@ -7,18 +7,20 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.special import expit, log_expit, log_softmax
 
-from foldless.channels import FlippedLabels, Logistic
+from foldless.channels import FlippedLabels, Logistic, Multinomial
+from foldless.operators import operator_from
 from foldless.tuning.portfolio import (
     Model,
     Scores,
     Weights,
+    _mislabelled,
     jackknifed,
     mixed,
     scale_of,
     stacked,
     stacking_weights,
 )
-from foldless.tuning.table import LeftOut, survey
+from foldless.tuning.table import Layout, LeftOut, Table, survey
 from reference.planned import table_of
 
 
@@ -174,6 +176,20 @@ def test_mislabelled_samples_are_suspected():
     assert portfolio.mislabel_probability[:3].min() > 0.5 > portfolio.mislabel_probability[3:].max()
 
 
+def test_mislabelled_samples_of_four_classes_are_suspected_whatever_the_scale_of_scores():
+    rng = np.random.default_rng(4)
+    codes = np.arange(120) % 4
+    seen = codes.copy()
+    seen[:12] = (codes[:12] + 1 + np.arange(12) % 3) % 4
+    scores = np.eye(4)[codes] + 0.1 * rng.normal(size=(120, 4))
+    table = Table.of(operator_from(np.ones((120, 1))), seen, np.ones(120), Layout(1), 4)
+    for scale in (2.0, 8.0):
+        model = Model("ridge", "ridge", Multinomial(4), Scores(scale * scores, None), lambda: None)
+        wrong, rate = _mislabelled([(model, 0.0)], table)
+        assert abs(rate - 0.1) < 0.03
+        assert wrong[:12].min() > 0.5 > wrong[12:].max()
+
+
 def excess_of(X, labels):
     table = table_of(X, labels)
     return survey(table).facts.spectral_excess
@@ -226,3 +242,13 @@ def test_spectral_excess_tells_factors_from_independence():
         assert (excess_of(X, labels) > 1.0) == correlated
     order, columns = rng.permutation(100), rng.permutation(800)
     assert_allclose(excess_of(common[order][:, columns], labels[order]), excess_of(common, labels), rtol=1e-8)
+
+
+def test_models_that_need_other_numbers_of_steps_have_the_scales_they_have_alone():
+    rng = np.random.default_rng(0)
+    scores, share = rng.normal(size=(3, 40, 2)), np.full(40, 1 / 40)
+    scores[1], scores[2] = 0.0, 50.0 * scores[2]
+    log_proba = log_softmax(np.array([2.0, 1.0, 0.1])[:, np.newaxis, np.newaxis] * scores, axis=2)
+    together = scale_of(scores, log_proba, share)
+    assert_allclose(together, [scale_of(*of, share) for of in zip(scores, log_proba, strict=True)])
+    assert_allclose(together[0], 2.0, rtol=1e-4)
