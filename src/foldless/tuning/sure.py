@@ -43,8 +43,8 @@ FEW = 0.05
 def mixture_threshold(r: Array, var: float, noise: float | None = None) -> float:
     """The threshold with the smallest expected SURE under a Gaussian mixture fitted to r.
 
-    At most the universal threshold √(2 q log n), above which noise alone hardly ever is [Donoho, Johnstone
-    1995]. No component is narrower than the `noise` of r, which is `var` unless told otherwise.
+    At most the universal threshold √(2 q log n) [Donoho, Johnstone 1995], above which noise alone hardly ever
+    is. No component is narrower than the `noise` of r, which is `var` unless told otherwise.
     """
     share, spread = _fitted_mixture(np.ravel(r), var if noise is None else noise)
     thresholds = np.linspace(0.0, np.sqrt(2.0 * var * np.log(max(np.size(r), 2))), THRESHOLDS)[:, np.newaxis]
