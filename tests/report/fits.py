@@ -147,6 +147,7 @@ CASES = {
     "gamp, a blend": gamp(("weights compared", False), generative_weight=0.5),
     "gamp, nothing learnt": gamp(("learnt", None), tune=False, generative_weight=0),
     "gamp, one learnt": gamp(("learnt", "prior__inclusion"), tune=["prior__inclusion"], generative_weight=0),
+    "gamp, class means": gamp(("prior", "Observed"), prior="class-means"),
     "ep": gamp(("solver", "EP"), solver="ep"),
     "ep, groups": gamp(("left out", "groups"), solver="ep", more={"groups": True}),
     "vamp": gamp(("solver", "VAMP"), solver="vamp"),

@@ -86,7 +86,7 @@ def name_of(channel: Channel) -> str:
 
 
 def values_of(prior: Prior, channel: Channel) -> dict[str, Any]:
-    found = {f"prior__{k}": v for k, v in inner_prior(prior).get_params().items()}
+    found = {f"prior__{k.replace('base__', '')}": v for k, v in inner_prior(prior).get_params().items()}
     found |= {
         f"channel__{k.replace('base__', '')}": v for k, v in inner_channel(channel)[0].get_params().items()
     }

@@ -36,6 +36,7 @@ VARIANTS = {
 }
 PRIORS = {
     "SpikeAndSlab": "a spike-and-slab prior on the weights",
+    "Observed": "a spike-and-slab prior on the weights that has seen the class means",
     "RowSparse": "a spike-and-slab prior by which a feature matters for all classes or for none",
     "OverBackground": "a spike-and-slab prior over a Gaussian background on the weights",
     "Gaussian": "a Gaussian prior on the weights",

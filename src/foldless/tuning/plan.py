@@ -272,7 +272,7 @@ def requested(
     rows = budget.search_rows if searched and shape[0] * budget.search_share >= budget.search_rows else 0
     reasons = (Reason("requested", "Prior, channel and solver are those that were asked for."),)
     # Max-sum has no odds to screen by, exact covariances need all columns, a joint prior all weights.
-    can_screen = n_classes == 2 and solver == "GAMP" and prior != "Pruned"
+    can_screen = n_classes == 2 and solver == "GAMP" and prior not in ("Pruned", "class-means")
     sparse = SparsePlan(
         prior,
         solver,
