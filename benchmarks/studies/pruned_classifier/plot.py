@@ -193,6 +193,8 @@ def draw_selected(folder: Path) -> None:
 
     results = pd.read_csv(folder / "results.csv", low_memory=False)
     shown = [m for m in (OURS, "PrunedBayesClassifier()") if (results.method == m).any()]
+    if not shown:
+        return
     figure, panels = plt.subplots(1, 2, figsize=(8, 2.8), layout="constrained")
     for axes, column, name in zip(
         panels, ("density", "noise"), ("C (figure 5)", "κ (figure 6)"), strict=True
