@@ -67,8 +67,8 @@ def reading(results: pd.DataFrame) -> str:
     paragraphs = []
     if table.shape[1] < len(NAMES) or n_splits < SPLITS:
         paragraphs.append(
-            f"**Preliminary**: {table.shape[1]} of {len(NAMES)} tables, from {n_splits} of {SPLITS} splits on; "
-            "read no preference out of it yet."
+            f"**Preliminary**: {table.shape[1]} of {len(NAMES)} tables, from {n_splits} of {SPLITS} splits "
+            "on; read no preference out of it yet."
         )
     whole = summary[summary.tables == summary.tables.max()]
     ours = whole[whole.paper != "rival"]
