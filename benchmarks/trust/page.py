@@ -101,8 +101,9 @@ def _numerics(result: dict[str, Any]) -> tuple[str, str]:
 def _mutants(result: dict[str, Any]) -> tuple[str, str]:
     parts, scores = [], []
     for room, of in result.items():
-        scores.append((of["killed"] + of["timed out"]) / of["mutants"])
-        parts.append(f"{room} {100 * scores[-1]:.0f} % of {of['mutants']}")
+        judged = of["killed"] + of["survived"]  # a run that was cut off says nothing
+        scores.append(of["killed"] / max(judged, 1))
+        parts.append(f"{room} {of['killed']} of {judged} noticed")
     complete = all(of["mutants"] >= 100 for of in result.values()) and len(result) == 3
     return "; ".join(parts), _verdict(min(scores) >= 0.85, complete)
 
