@@ -377,10 +377,11 @@ def first_of_equals(rows: Storage, y: NDArray[Any], weight: Array) -> NDArray[np
     answers of yes and no: then equal rows are samples of their own.
     """
     # Equal rows are neighbours in the order of any one number made of all columns, but for rounding.
-    mixture = np.asarray(rows.scores(np.cos(np.arange(rows.shape[1]))), dtype=np.float64)
-    order = np.argsort(mixture, kind="stable")
-    step = np.diff(mixture[order])
-    near = np.flatnonzero(step <= NEARLY_EQUAL * max(float(np.abs(mixture).max()), 1.0))
+    with np.errstate(over="ignore", invalid="ignore"):  # columns as large as that are refused by name later
+        mixture = np.asarray(rows.scores(np.cos(np.arange(rows.shape[1]))), dtype=np.float64)
+        order = np.argsort(mixture, kind="stable")
+        step = np.diff(mixture[order])
+        near = np.flatnonzero(step <= NEARLY_EQUAL * max(float(np.abs(mixture).max()), 1.0))
     equal = np.zeros(near.size, dtype=bool)
     left, right = rows.some_rows(order[near]), rows.some_rows(order[near + 1])
     if near.size:
