@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_selection import SelectorMixin
-from sklearn.utils import column_or_1d, compute_sample_weight
+from sklearn.utils import _safe_indexing, column_or_1d, compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
@@ -61,9 +61,10 @@ class Classifier(Saved, Summarised, ClassifierMixin, BaseEstimator):
             decision = np.column_stack([np.zeros_like(decision), decision])
         first, second = np.partition(decision, -2, axis=1)[:, -2:].T[::-1]
         # Rounding may leave a tie in probabilities and none here, or the other way round.
-        near = first - second < NEAR_TIE
-        if near.any() and hasattr(self, "predict_proba"):
-            decision = np.where(near[:, np.newaxis], self.predict_proba(X), decision)
+        near = np.flatnonzero(first - second < NEAR_TIE)
+        if near.size and hasattr(self, "predict_proba"):
+            some = near.size < len(decision) and not stays_elsewhere(X)
+            decision[near] = self.predict_proba(_safe_indexing(X, near)) if some else self.predict_proba(X)[near]
         return self.classes_[np.argmax(decision, axis=1)]
 
     def _encoded(self, y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:

@@ -189,6 +189,23 @@ class Tiled(Storage):
     ) -> Array:
         return self._of_all_rows(self._squares(center, scale), weight_var)
 
+    def scores_and_variances(
+        self,
+        weights: Array,
+        weight_var: Array,
+        *,
+        center: Array | None = None,
+        scale: Array | None = None,
+    ) -> tuple[Array, Array]:
+        values, squares = self._values(), self._squares(center, scale)
+        shared = _background_sum(squares, weight_var)
+        weights, weight_var = self._column_vector(weights), self._column_vector(weight_var)
+        scores, variances = (np.empty((self.shape[0], *each.shape[1:])) for each in (weights, weight_var))
+        for rows in self._row_blocks:
+            scores[rows] = self._forth(values, rows, weights)
+            variances[rows] = _with_background(self._forth(squares, rows, weight_var), shared)
+        return scores, variances
+
     def _of_all_rows(self, source: TileSource, vector: Array) -> Array:
         shared = _background_sum(source, vector)
         vector = self._column_vector(vector)
