@@ -72,10 +72,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     with common.Results(arguments.out, COLUMNS, "predict.csv") as results, bounded_threads(1):
         for found in measured(chosen, arguments.rows, arguments.seconds):
             results.add(**found)
-            print("  ".join(f"{value:.3g}" if isinstance(value, float) else str(value) for value in found.values()), flush=True)
-            worst[found["rows"]] = max(worst.get(found["rows"], (0.0, "")), (found["ratio"], f"{found['model']}, {found['classes']} classes, {found['storage']}, {found['call']}"))
+            print(
+                "  ".join(
+                    f"{value:.3g}" if isinstance(value, float) else str(value) for value in found.values()
+                ),
+                flush=True,
+            )
+            worst[found["rows"]] = max(
+                worst.get(found["rows"], (0.0, "")),
+                (
+                    found["ratio"],
+                    f"{found['model']}, {found['classes']} classes, {found['storage']}, {found['call']}",
+                ),
+            )
     for rows, (ratio, where) in worst.items():
-        print(f"{rows} rows: at most {ratio:.1f} times LogisticRegression ({where}); meant are {BOUNDS.get(rows, BOUNDS[MANY]):g}")
+        print(
+            f"{rows} rows: at most {ratio:.1f} times LogisticRegression ({where}); meant are {BOUNDS.get(rows, BOUNDS[MANY]):g}"
+        )
     return int(any(ratio > BOUNDS.get(rows, BOUNDS[MANY]) for rows, (ratio, _) in worst.items()))
 
 

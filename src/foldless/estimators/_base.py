@@ -23,6 +23,7 @@ from foldless.estimators._resuming import checkpointed
 from foldless.estimators._scikit_learn import (
     SampleWeights,
     SelectingClassifier,
+    all_finite,
     new_data,
     sample_weights,
     training_data,
@@ -153,7 +154,9 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
                 log_proba = self._average.log_proba(operator)
                 two = self.classes_.size == 2
                 found = np.diff(log_proba)[:, 0] if two else log_proba - log_proba.mean(axis=1, keepdims=True)
-        return found.astype(self.coef_.dtype, copy=False)
+        return all_finite(self, getattr(operator.operator, "X", None), found).astype(
+            self.coef_.dtype, copy=False
+        )
 
     def predict_proba(self, X: Any) -> NDArray[Any]:
         """Class probabilities, integrated over the posterior of the weights and averaged over models.
@@ -339,7 +342,7 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
         """(samples, classes)"""
         operator = self._standardized(X)
         with one_blas_thread():
-            return self._average.log_proba(operator)
+            return all_finite(self, getattr(operator.operator, "X", None), self._average.log_proba(operator))
 
 
 def _p_value(table: Table, loo_log_proba: Array) -> tuple[str, float]:

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_selection import SelectorMixin
-from sklearn.utils import _safe_indexing, column_or_1d, compute_sample_weight
+from sklearn.utils import _safe_indexing, assert_all_finite, column_or_1d, compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
@@ -44,6 +44,9 @@ NEARLY_EQUAL = 1e-6
 NEAR_TIE = 1e-5
 # Of the heaviest sample. Nothing is learnt from less, and nobody has seen more.
 SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-12, 1e6
+# Entries of a table that is read as seldom as possible.
+LARGE = 1 << 20
+FLOATS = (np.float64, np.float32)
 TILED_STORAGE = STORAGE | {"dtype": (np.float64, np.float32, *INTEGERS)}
 
 
@@ -64,7 +67,9 @@ class Classifier(Saved, Summarised, ClassifierMixin, BaseEstimator):
         near = np.flatnonzero(first - second < NEAR_TIE)
         if near.size and hasattr(self, "predict_proba"):
             some = near.size < len(decision) and not stays_elsewhere(X)
-            decision[near] = self.predict_proba(_safe_indexing(X, near)) if some else self.predict_proba(X)[near]
+            decision[near] = (
+                self.predict_proba(_safe_indexing(X, near)) if some else self.predict_proba(X)[near]
+            )
         return self.classes_[np.argmax(decision, axis=1)]
 
     def _encoded(self, y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
@@ -141,9 +146,10 @@ class ProbabilisticClassifier(Classifier):
         """Fitted attributes of checked data; what to add to a warning, if there is reason for one."""
         raise NotImplementedError
 
-    def _new_data(self, X: Any) -> Any:
+    def _new_data(self, X: Any, *, finite: bool = True) -> Any:
+        """Checked; unless it must be `finite`, that is left to `all_finite` where it takes long."""
         check_is_fitted(self)
-        return validated(self, X, reset=False, **STORAGE)
+        return validated(self, X, reset=False, **STORAGE, **({} if finite else _looked_at_later(X)))
 
     def _publish_left_out(
         self,
@@ -246,7 +252,7 @@ def training_data(estimator: BaseEstimator, X: Any, y: ArrayLike) -> tuple[Stora
 def new_data(estimator: BaseEstimator, X: Any) -> Storage:
     """The operator of new samples, with the columns of the fit."""
     if not stays_elsewhere(X):
-        return operator_from(validated(estimator, X, reset=False, **TILED_STORAGE))
+        return operator_from(validated(estimator, X, reset=False, **TILED_STORAGE, **_looked_at_later(X)))
     operator = operator_from(X)
     expected = int(estimator.n_features_in_)
     if operator.shape[1] != expected:
@@ -264,6 +270,23 @@ def new_data(estimator: BaseEstimator, X: Any) -> Storage:
                 f"{operator.column_names[first]!r} instead of {names[first]!r}."
             )
     return operator
+
+
+def _looked_at_later(X: Any) -> dict[str, bool]:
+    """Whether a table is so large that looking for values that are not finite is left to `all_finite`."""
+    large = isinstance(X, np.ndarray) and X.dtype in FLOATS and X.size > LARGE
+    return {"ensure_all_finite": False} if large else {}
+
+
+def all_finite(estimator: BaseEstimator, X: Any, found: Array) -> Array:
+    """What was found for new samples; an error if that is not finite because the samples are not.
+
+    A number that is not finite makes every sum over its row likewise, whatever its weight. So a large table
+    is not read a second time, which would take as long as the prediction.
+    """
+    if isinstance(X, np.ndarray) and not np.isfinite(found).all():
+        assert_all_finite(X, estimator_name=type(estimator).__name__, input_name="X")
+    return found
 
 
 class SampleWeights(NamedTuple):

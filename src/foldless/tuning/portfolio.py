@@ -83,7 +83,8 @@ class Weights:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Weights) and all(
-            np.array_equal(own, theirs) for own, theirs in zip(vars(self).values(), vars(other).values(), strict=True)
+            np.array_equal(own, theirs)
+            for own, theirs in zip(vars(self).values(), vars(other).values(), strict=True)
         )
 
     __hash__ = object.__hash__
@@ -214,17 +215,22 @@ class _Gathered:
                 different.append(part.weights)
         unsure = {n for n, part in zip(place, parts, strict=True) if part.certainty > 0}
         mean, mean_at = _side_by_side([own.mean if own.mean.any() else None for own in different])
-        var, var_at = _side_by_side([own.of_scores if n in unsure else None for n, own in enumerate(different)])
+        var, var_at = _side_by_side(
+            [own.of_scores if n in unsure else None for n, own in enumerate(different)]
+        )
         return cls(parts, tuple(place), tuple(different), mean, var, mean_at, var_at)
 
     def scores(self, operator: Operator) -> list[tuple[Array, Array | None]]:
         """Of every part: means, and variances as far as it is unsure."""
         means, variances = self._products(operator)
         shape = (operator.shape[0], self.different[0].intercept.size)
-        found = []
+        found: list[tuple[Array, Array | None]] = []
         for part, n in zip(self.parts, self.place, strict=True):
             own, at, var_at = self.different[n], self.mean_at[n], self.var_at[n]
-            mean, var = np.broadcast_to(own.intercept, shape) if at is None else means[:, at] + own.intercept, None
+            mean, var = (
+                np.broadcast_to(own.intercept, shape) if at is None else means[:, at] + own.intercept,
+                None,
+            )
             if part.certainty > 0 and var_at is not None:
                 var = part.certainty * part.spread * (variances[:, var_at] + own.intercept_var)
             found.append((mean, var))
@@ -432,9 +438,7 @@ def scale_of(scores: Array, log_proba: Array, share: Array) -> float:
 
 
 def _tempered(tried: Sequence[tuple[Model, float]]) -> Array:
-    """Log probabilities of left-out samples, (tried, samples, classes).
-
-    """
+    """Log probabilities of left-out samples, (tried, samples, classes)."""
     return log_probabilities(
         [(m.channel, m.left_out.mean, None if k == 0 else _variance(m, k)) for m, k in tried]
     )
@@ -448,9 +452,10 @@ def log_probabilities(tried: Sequence[tuple[Channel, Array, Array | None]]) -> A
     flips, found = np.zeros(len(tried)), np.empty((len(tried), *tried[0][1].shape))
     alike: dict[tuple[Channel, bool], list[int]] = {}
     for n, (channel, _, var) in enumerate(tried):
+        base = channel
         if isinstance(channel, FlippedLabels) and channel.base.normalised and channel.base.exact:
-            channel, flips[n] = channel.base, channel.flip_prob
-        alike.setdefault((channel, var is None), []).append(n)
+            base, flips[n] = channel.base, channel.flip_prob
+        alike.setdefault((base, var is None), []).append(n)
     for (channel, certain), which in alike.items():
         mean = np.concatenate([tried[n][1] for n in which])
         var = None if certain else np.concatenate([var for n in which if (var := tried[n][2]) is not None])
