@@ -287,7 +287,7 @@ def sigmoid_power_response(mean: Array, var: Array, power: float = 1.0) -> Respo
 
 
 def log_sigmoid_tail(mean: Array, var: Array) -> Array:
-    """log E[σ(-x)] for x ~ N(|mean|, var), the improbable side: `sigmoid_power_response` without derivatives."""
+    """log E[σ(-x)] for x ~ N(|mean|, var), the improbable side, without derivatives."""
     shape = mean.shape
     mean, var = mean.ravel(), var.ravel()
     narrow = (np.abs(mean) <= LARGEST_MEAN) & (var <= LOGISTIC_RULES[-1].largest_var)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_softmax, ndtr
 from sklearn.utils import check_random_state, check_scalar
+from sklearn.utils.validation import check_is_fitted
 
 from foldless.beliefs import Array
 from foldless.channels import Channel
@@ -128,6 +129,7 @@ class BayesPointBase(ProbabilisticClassifier):
 
     def decision_function(self, X: Any) -> NDArray[Any]:
         """Scores of the Bayes point, positive for ``classes_[1]``; of several classes, log-odds of each."""
+        check_is_fitted(self)
         two = self.classes_.size == 2
         scores = self._scores(X, variances=False)[0][:, 0] if two else self._log_odds(X)
         return scores.astype(self.coef_.dtype, copy=False)

@@ -81,7 +81,7 @@ class Operator(ABC):
         """(X∘X) weight_var."""
 
     def scores_and_variances(self, weights: Array, weight_var: Array) -> tuple[Array, Array]:
-        """Both, with as many columns as the weights and the variances have; in one visit where that is faster."""
+        """Both, with as many columns as weights and variances have; in one visit where that is faster."""
         return self.scores(weights), self.score_variances(weight_var)
 
     def column_moments(self, sample_weight: Array) -> tuple[Array, Array]:
