@@ -32,7 +32,9 @@ def write(model: Any, path: str | Path, **about: Any) -> Path:
 
     Parameters
     ----------
-    model : a fitted classifier of foldless
+    model : a fitted classifier of foldless, or a pipeline that ends in one
+        Of a pipeline, `feature_names`, `feature_descriptions` and `X` are those of its first step, or of its
+        last; the page shows what reaches the last one.
     path : the file; an old one is replaced
     y : array of shape (n_samples,), optional
         The labels of the fit, for the confusion matrix, calibration and suspicious labels.
@@ -64,8 +66,10 @@ def write(model: Any, path: str | Path, **about: Any) -> Path:
 
 def html(model: Any, **about: Any) -> str:
     """The page as text; the arguments are those of `write`."""
+    from foldless.report.pipelines import last_step
     from foldless.report.subject import Subject
 
+    model, about = last_step(model, about)
     return rendered(Subject(model, **about))
 
 
