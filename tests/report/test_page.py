@@ -330,8 +330,7 @@ def test_names_may_be_series_of_any_index(model, labels, without_ink):
     assert html(model, feature_names=names, **about) == as_list
     rows = pd.Series(about.pop("sample_names"), index=index[:60])
     assert (
-        html(model, feature_names=names, y=pd.Series(labels, index=rows.index), sample_names=rows)
-        == as_list
+        html(model, feature_names=names, y=pd.Series(labels, index=rows.index), sample_names=rows) == as_list
     )
 
 

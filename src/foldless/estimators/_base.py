@@ -112,6 +112,11 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
         groups : array of shape (n_samples,), optional
             Samples that belong together (of one subject, run or batch) and are left out together: models
             are then chosen, and `loo_error_` and its kin computed, by leaving out a group at a time.
+
+        Returns
+        -------
+        classifier
+            Itself.
         """
         check_scalar(self.fdr, "fdr", Real, min_val=0.0, max_val=1.0)
         operator, targets = training_data(self, X, y)
@@ -144,6 +149,16 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
         """Of two classes, log-odds of ``classes_[1]``; of more, log probabilities less their mean.
 
         Of two classes and one model it is linear in X: the score that `coef_` and `intercept_` make.
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix of shape (n_samples, n_features)
+            Samples, in the units of the fit.
+
+        Returns
+        -------
+        array of shape (n_samples,) or (n_samples, n_classes)
+            Scores.
         """
         operator = self._standardized(X)
         with one_blas_thread():
@@ -162,6 +177,16 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
         """Class probabilities, integrated over the posterior of the weights and averaged over models.
 
         If label noise is part of the model, these are probabilities of the label as it would be recorded.
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix of shape (n_samples, n_features)
+            Samples, in the units of the fit.
+
+        Returns
+        -------
+        array of shape (n_samples, n_classes)
+            In the order of `classes_`.
         """
         return super().predict_proba(X)
 
@@ -174,6 +199,11 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
             The expected share of false features among those selected; the constructor's if not given.
         indices : bool
             Positions instead of a mask.
+
+        Returns
+        -------
+        array of shape (n_features,) or (n_selected,)
+            Mask, or positions.
         """
         mask = self._selected(fdr)
         if not mask.any() and "fallback_features_" in vars(self):

@@ -128,7 +128,18 @@ class BayesPointBase(ProbabilisticClassifier):
         return ""
 
     def decision_function(self, X: Any) -> NDArray[Any]:
-        """Scores of the Bayes point, positive for ``classes_[1]``; of several classes, log-odds of each."""
+        """Scores of the Bayes point, positive for ``classes_[1]``; of several classes, log-odds of each.
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix of shape (n_samples, n_features)
+            Samples, in the units of the fit.
+
+        Returns
+        -------
+        array of shape (n_samples,) or (n_samples, n_classes)
+            Scores.
+        """
         check_is_fitted(self)
         two = self.classes_.size == 2
         scores = self._scores(X, variances=False)[0][:, 0] if two else self._log_odds(X)
@@ -139,6 +150,16 @@ class BayesPointBase(ProbabilisticClassifier):
 
         Several classes: given independent votes of every class against the rest, the probability that k
         alone is voted for.
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix of shape (n_samples, n_features)
+            Samples, in the units of the fit.
+
+        Returns
+        -------
+        array of shape (n_samples, n_classes)
+            In the order of `classes_`.
         """
         return super().predict_proba(X)
 
@@ -147,6 +168,16 @@ class BayesPointBase(ProbabilisticClassifier):
 
         From -1 to 1, of shape (n_samples,), for ``classes_[1]``, or (n_samples, n_classes). Weights vote
         independently of each other, so that the vote is of a score with the variance of a sum.
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix of shape (n_samples, n_features)
+            Samples, in the units of the fit.
+
+        Returns
+        -------
+        array of shape (n_samples,) or (n_samples, n_classes)
+            Margins.
         """
         mean, var = self._scores(X)
         assert var is not None

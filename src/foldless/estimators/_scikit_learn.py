@@ -55,10 +55,32 @@ class Classifier(Saved, Summarised, ClassifierMixin, BaseEstimator):
 
     @abstractmethod
     def decision_function(self, X: Any) -> NDArray[Any]:
-        """Scores: of two classes positive for ``classes_[1]``, of more one for each class."""
+        """Scores: of two classes positive for ``classes_[1]``, of more one for each class.
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix of shape (n_samples, n_features)
+            Samples, in the units of the fit.
+
+        Returns
+        -------
+        array of shape (n_samples,) or (n_samples, n_classes)
+            Scores.
+        """
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The most probable class of each sample."""
+        """The most probable class of each sample.
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix of shape (n_samples, n_features)
+            Samples, in the units of the fit.
+
+        Returns
+        -------
+        array of shape (n_samples,)
+            Labels.
+        """
         decision = self.decision_function(X)
         if decision.ndim == 1:
             decision = np.column_stack([np.zeros_like(decision), decision])
@@ -105,11 +127,33 @@ class ProbabilisticClassifier(Classifier):
         """(samples, classes)"""
 
     def predict_proba(self, X: Any) -> NDArray[Any]:
-        """Class probabilities."""
+        """Class probabilities.
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix of shape (n_samples, n_features)
+            Samples, in the units of the fit.
+
+        Returns
+        -------
+        array of shape (n_samples, n_classes)
+            In the order of `classes_`.
+        """
         return np.exp(self._log_proba(X)).astype(self.coef_.dtype, copy=False)
 
     def predict_log_proba(self, X: Any) -> NDArray[Any]:
-        """Logarithms of the class probabilities, exact far out where the probabilities round to zero."""
+        """Logarithms of the class probabilities, exact far out where the probabilities round to zero.
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix of shape (n_samples, n_features)
+            Samples, in the units of the fit.
+
+        Returns
+        -------
+        array of shape (n_samples, n_classes)
+            In the order of `classes_`.
+        """
         return self._log_proba(X).astype(self.coef_.dtype, copy=False)
 
     def __sklearn_tags__(self) -> Any:
@@ -125,8 +169,14 @@ class ProbabilisticClassifier(Classifier):
         X : array, data frame or sparse matrix of shape (n_samples, n_features)
             Any units: columns are centred and scaled inside, unless ``standardize=False``.
         y : array of shape (n_samples,)
+            Labels, of any type, with at least two different values.
         sample_weight : array of shape (n_samples,), optional
             How often each sample counts: weight 2 is the same as the row twice.
+
+        Returns
+        -------
+        classifier
+            Itself.
         """
         self._check_parameters()
         X, targets = validated(self, X, y, ensure_min_samples=2, **STORAGE)
@@ -191,6 +241,16 @@ class SelectingClassifier(SelectorMixin, ProbabilisticClassifier):
 
         If none is, there are none, with a warning, as scikit-learn's selectors have it; what follows in a
         pipeline will not take that.
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix of shape (n_samples, n_features)
+            Samples with the columns of the fit.
+
+        Returns
+        -------
+        array, data frame or sparse matrix of shape (n_samples, n_selected)
+            Like X, unless ``set_output`` has something else.
         """
         if self.get_support().any():
             return super().transform(X)

@@ -67,7 +67,17 @@ class Display:
 
 
 def save(figure: Figure, path: Path, *, dpi: int = 150) -> None:
-    """Write a picture whole or not at all: an old one stays until the new one is complete."""
+    """Write a picture whole or not at all: an old one stays until the new one is complete.
+
+    Parameters
+    ----------
+    figure : matplotlib.figure.Figure
+        What to write.
+    path : Path
+        Its suffix is the format.
+    dpi : int
+        Dots per inch.
+    """
     with replacing(path) as unfinished, open(unfinished, "xb") as file:
         figure.savefig(file, format=path.suffix.lstrip(".") or "png", dpi=dpi)
 
