@@ -72,7 +72,7 @@ hooks: $(VENV)/.installed-lint
 	@$(BIN)/pre-commit install
 
 clean:
-	rm -rf $(VENV) $(VENV)-oldest docs/_build docs/gallery htmlcov .coverage .coverage.*
+	rm -rf $(VENV) $(VENV)-oldest docs/_build docs/gallery docs/api/generated dist htmlcov .coverage .coverage.*
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
 # The package is installed in place: only a change of pyproject.toml asks for a new installation.

@@ -36,12 +36,14 @@ version = release = foldless.__version__
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
     "numpydoc",
     "sphinxcontrib.bibtex",
     "sphinx_copybutton",
     "sphinx_gallery.gen_gallery",
 ]
-exclude_patterns = ["_build", "examples"]
+templates_path = ["_templates"]
+exclude_patterns = ["_build", "_templates", "examples"]
 nitpicky = True
 
 # Markdown. Headings have anchors as on GitHub, so that a link works in both places.
