@@ -9,7 +9,7 @@
 # make lint          style, types, imports, spelling
 # make dist-check    wheel and sdist, built twice, installed and tried in an empty environment
 # make lock          the versions that CI installs, anew: packaging/constraints.txt
-# make audit         known vulnerabilities of what is installed
+# make audit         known vulnerabilities of what is installed; fails, too, where the advisories cannot be reached
 # make hooks         the same before every commit, by pre-commit
 # make clean         remove the environments and caches
 #
@@ -83,7 +83,7 @@ lock: $(BIN)/pip
 
 audit: $(BIN)/pip
 	@$(BIN)/python -m pip install --quiet pip-audit
-	@$(BIN)/pip-audit --local --skip-editable --progress-spinner off
+	@$(BIN)/pip-audit --local --skip-editable --strict --progress-spinner off
 
 hooks: $(VENV)/.installed-lint
 	@$(BIN)/pre-commit install

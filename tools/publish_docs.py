@@ -48,8 +48,9 @@ def arrange(site: Path, pages: Path, tag: str) -> None:
     known = [*reversed(releases), "dev"]
     (pages / "versions.json").write_text(json.dumps(known) + "\n", encoding="utf-8")
     first = "stable" if releases else "dev"
-    text = f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={first}/index.html">'
-    (pages / "index.html").write_text(f'{text}<a href="{first}/index.html">foldless</a>\n', encoding="utf-8")
+    target = f"{first}/index.html"
+    head = f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={target}">'
+    (pages / "index.html").write_text(f'{head}<a href="{target}">foldless</a>\n', encoding="utf-8")
 
 
 def _numbers(version: str) -> tuple[int, ...]:
