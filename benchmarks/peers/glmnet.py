@@ -153,8 +153,8 @@ def correspondence() -> str:
     away = float(np.max(np.abs(own - found.weights) * unit) / np.max(np.abs(found.weights[1:] * unit[1:])))
     kept = int(np.count_nonzero(found.weights[1:])), lasso.n_kept_
     return (
-        f"lambda.min = {found.lam:.6f}: glmnet keeps {kept[0]} columns, SMLRClassifier(rate=n * lambda) {kept[1]}; "
-        f"weights per standard deviation differ by at most {away:.0e} of the largest"
+        f"lambda.min = {found.lam:.6f}: glmnet keeps {kept[0]} columns, SMLRClassifier(rate=n * lambda) "
+        f"{kept[1]}; weights per standard deviation differ by at most {away:.0e} of the largest"
     )
 
 
