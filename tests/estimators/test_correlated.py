@@ -13,6 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 
 from foldless import SparseClassifier
+from foldless.tuning.plan import Budget
 from foldless.tuning.record import DIAGONAL_COVARIANCES, GROUPS_NOT_LEFT_OUT, NOT_SPARSE
 from reference.planned import CORRELATED, NEVER_EXACT, Planned
 
@@ -78,12 +79,41 @@ def test_weights_are_log_odds_of_what_predicts():
     assert model.sparse_coef_.shape == model.sparse_coef_std_.shape == model.coef_.shape
 
 
+def test_weights_over_a_background_are_those_behind_the_labels():
+    """Half of every column is one factor: what labels tell of it is no reason to shrink weights."""
+    ratios, covered = [], []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        X = np.sqrt(0.5) * (rng.normal(size=(240, 1)) + rng.normal(size=(240, 400)))
+        weights = np.where(np.arange(400) < 4, 1.5, 0.0)
+        model = SparseClassifier().fit(X, rng.random(240) < expit(X @ weights))
+        assert model.solver_ == "EP"
+        own, spread = model.sparse_coef_[0], model.sparse_coef_std_[0]
+        likely = model.inclusion_probability_ > 0.5
+        covered.append((np.abs(own - weights) < 1.645 * spread)[likely])
+        ratios.append(own[:4][likely[:4]] / 1.5)
+    assert np.concatenate(ratios).size > 8
+    assert 0.85 < np.median(np.concatenate(ratios)) < 1.2
+    assert np.mean(np.concatenate(covered)) > 0.8
+
+
 def test_a_dense_signal_is_flagged():
     rng = np.random.default_rng(3)
     factor = rng.normal(size=120)
     X = factor[:, np.newaxis] + 3.0 * rng.normal(size=(120, 400))
     model = SparseClassifier().fit(X, np.where(factor > 0, 1, 0))
     assert NOT_SPARSE in model.flags_
+
+
+def test_messages_that_a_dense_signal_misleads_select_nothing():
+    rng = np.random.default_rng(3)
+    factor = rng.normal(size=120)
+    X = factor[:, np.newaxis] + 3.0 * rng.normal(size=(120, 400))
+    by_messages = Budget(exact=0.0, exact_over_background=0.0)
+    model = Planned().but(by_messages).fit(X, np.where(factor > 0, 1, 0))
+    assert {"diagonal-covariances", "misled"} <= {flag.code for flag in model.flags_}
+    assert not model.get_support(fdr=1.0).any()
+    assert not model.groups_
 
 
 def test_twins_are_named_together():

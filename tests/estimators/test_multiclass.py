@@ -168,7 +168,7 @@ def test_refitting_with_two_classes_leaves_nothing_of_the_three():
     assert_allclose(again.predict_proba(X), fresh.predict_proba(X))
     assert again.coef_.shape == (1, 10)
     assert model.fit(X, y).coef_.shape == (3, 10)
-    assert not hasattr(model, "mislabel_probability_")
+    assert model.mislabel_probability_.shape == y.shape
 
 
 def test_one_class_is_an_error():

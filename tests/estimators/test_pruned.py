@@ -78,7 +78,7 @@ def test_probabilities_are_those_of_a_step_behind_gaussian_scores(data):
 
 
 def test_constraints_hold_in_the_answer(data):
-    model = PrunedBayesClassifier(density=0.05, noise=0.1).fit(data.X, data.y)
+    model = PrunedBayesClassifier(density=0.05, noise=0.1, standardize=True).fit(data.X, data.y)
     assert_allclose(model.inclusion_probability_.mean(), 0.05, rtol=1e-8)
     scale = np.sqrt(data.X.shape[1]) * data.X.std(axis=0)
     power = np.mean((model.coef_[0] ** 2 + model.coef_std_[0] ** 2) * scale**2)
@@ -147,10 +147,23 @@ def test_messages_on_edges_give_the_same_answer():
 
 def test_the_grid_takes_the_least_error_and_breaks_ties_by_log_loss(data):
     model = PrunedBayesClassifier(density=[0.01, 0.1, 0.6], noise=[0.1, 0.3]).fit(data.X, data.y)
-    assert len(model.tried_) == 6
+    assert len(model.tried_) == 4 * 6
     best = min(model.tried_, key=lambda tried: (tried[2], tried[3]))
     assert (model.density_, model.noise_) == best[:2]
+    assert (model.standardized_, model.has_intercept_) == best[5:]
     assert model.loo_error_ <= best[2] + 2 / 80  # the rough fit that was chosen, finished
+
+
+def test_scales_are_kept_where_they_tell_and_dropped_where_they_do_not():
+    """The same columns, the active ones larger; then in units that make the others larger."""
+    data = make_class_means(n_samples=60, n_features=300, n_active=10, random_state=1)
+    larger = np.where(np.isin(np.arange(300), data.active), 5.0, 1.0)
+    fits = [PrunedBayesClassifier(noise=0.1).fit(data.X * units, data.y) for units in (larger, 1.0 / larger)]
+    assert [fit.standardized_ for fit in fits] == [False, True]
+    given = PrunedBayesClassifier(noise=0.1, standardize=True, fit_intercept=False).fit(data.X, data.y)
+    assert (given.standardized_, given.has_intercept_) == (True, False)
+    with pytest.raises(ValueError, match="standardize must be 'loo'"):
+        PrunedBayesClassifier(standardize="robust").fit(data.X, data.y)
 
 
 def test_the_paper_s_grid_is_the_default_and_drops_shares_below_one_feature(data):

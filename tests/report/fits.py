@@ -156,6 +156,9 @@ CASES = {
         ("solver", "HyGAMP"), solver="hygamp", max_iter=20, more={"n_classes": 3, "shape": TINY}
     ),
     "max-sum": gamp(("solver", "GAMP (max-sum)"), prior="laplace", rule="max-sum"),
+    "max-sum, flips": gamp(
+        ("learnt by", "em"), prior="laplace", rule="max-sum", channel="robust-probit", generative_weight=0
+    ),
     "sure": gamp(("learnt by", "sure"), prior="laplace", rule="max-sum", tuning="sure", generative_weight=0),
     "gaussian, probit": gamp(("channel", "Probit"), prior="gaussian", channel="probit"),
     "elastic net, hinge": gamp(("prior", "ElasticNet"), prior="elastic-net", channel="hinge"),

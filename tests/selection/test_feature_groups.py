@@ -72,6 +72,20 @@ def test_draws_are_of_the_joint_posterior(n_scores, slab_mean):
     assert_allclose(joint.joint_inclusion.sum(), expected_size, atol=8 * tolerance)
 
 
+@pytest.mark.parametrize("n_scores", [1, 3])
+def test_what_is_certain_is_in_every_draw_and_the_others_are_as_they_were(n_scores):
+    precision, shift = data_of(n_scores)
+    shift = shift.copy()
+    shift[:, 5] += 60.0 * np.sqrt(precision[:, 5, 5])
+    joint, certain = (posterior_of(precision, shift, slab_mean=0.3, slab_var=4.0) for _ in range(2))
+    certain.inclusion[5] = 1.0
+    assert np.all(np.any(certain.draws == 5, axis=1))
+    others = np.arange(8) != 5
+    tolerance = 5 * np.sqrt(0.25 / (DRAWS / 4))
+    assert joint.joint_inclusion[5] == 1.0
+    assert_allclose(certain.joint_inclusion[others], joint.joint_inclusion[others], atol=tolerance)
+
+
 def test_draws_are_the_same_every_time_and_for_duplicates():
     precision, shift = data_of(1)
     precision[:, 1], precision[:, :, 1] = precision[:, 0], precision[:, :, 0]
@@ -80,6 +94,17 @@ def test_draws_are_the_same_every_time_and_for_duplicates():
     assert_array_equal(joint.draws, again.draws)
     first, second = joint.joint_inclusion[:2]
     assert abs(first - second) < 5 * np.sqrt(0.25 / (DRAWS / 4))
+
+
+def test_a_group_is_not_filled_up_with_features_that_are_far_or_taken():
+    """Draws have the twins in more often than marginals do, whose sum reaches the level only further out."""
+    precision, shift = data_of(1)
+    X = np.linalg.cholesky(precision[0]).T
+    correlation = np.abs(np.corrcoef(X.T))
+    far = np.where(correlation > 0.9, correlation, 0.0)
+    joint = posterior_of(precision, 3 * shift, correlation=far)
+    joint.inclusion[:] = 0.3
+    assert joint.groups(0.9, []) == []  # which also ends
 
 
 def test_twins_are_a_group_and_what_is_far_is_not_in_it():

@@ -240,3 +240,30 @@ def test_folds_keep_groups_together():
     for train, test in folds:
         assert not set(groups[train]) & set(groups[test])
     assert len(folds_of(y, 5, np.repeat([0, 1], 33))) == 2
+
+
+# ---------------------------------------------------------------------- packaged_tables
+
+
+def test_packaged_tables_run_quickly(tmp_path):
+    """Tables in the form of export.R: genes that differ, and counts."""
+    from benchmarks.studies.packaged_tables.data import load
+    from benchmarks.studies.packaged_tables.run import main
+
+    rng = np.random.default_rng(0)
+    labels = np.repeat(["no", "yes"], 20)
+    values = {"dhfr": rng.standard_normal((40, 30)), "soilrep": rng.poisson(1.0, (40, 30))}
+    for name, X in values.items():
+        X[20:, :3] += 2
+        X.astype(np.float32).tofile(tmp_path / f"{name}.bin")
+        (tmp_path / f"{name}.labels").write_text("\n".join(["40", "30", *labels]))
+    counts, y = load(tmp_path, "soilrep")
+    np.testing.assert_allclose(counts.toarray(), np.log1p(values["soilrep"]), rtol=1e-6)
+    assert y.tolist() == labels.tolist()
+    words = ["--data", str(tmp_path), "--tables", *values, "--quick", "--out", str(tmp_path / "out")]
+    folder = main(words)
+    rows = pd.read_csv(folder / "results.csv")
+    assert len(rows) == 6
+    assert rows.error.between(0, 0.5).all()
+    assert rows[rows.method == "foldless"].differ.ge(3).all()
+    assert (folder / "figure.png").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import beta
 
 from foldless import SparseClassifier
 from foldless.channels import FlippedLabels, Logistic
@@ -11,7 +12,9 @@ from foldless.datasets import make_logistic
 from foldless.operators import Standardized, operator_from
 from foldless.priors import Gaussian, HyperPrior, SpikeAndSlab
 from foldless.solvers import EP, Stopping, solve
+from foldless.tuning.integration import _log_hyper
 from foldless.tuning.plan import Budget
+from foldless.tuning.record import NARROW_INTERVALS
 from foldless.tuning.table import Layout, LeftOut, Table, assembled
 
 
@@ -45,6 +48,27 @@ def test_intervals_know_that_the_slab_is_not_known():
     assert np.mean(alone) > 1.2 * np.mean(with_neighbours)
     assert np.mean(with_neighbours) < 1.5
     assert np.mean(with_neighbours < 1.645**2) > 0.8
+
+
+def test_a_share_of_wrong_labels_that_labels_have_found_counts_as_its_mean_over_the_prior():
+    X, y, _ = drawn_weights(0, 80, 20)
+    problem = fixed(X, np.where(y, 1.0, -1.0)).problem
+    f, n = problem.channel.flip_prob, 80
+    k = f * (n + 20.0) - 1.0
+    shares = np.linspace(0.0, 1.0, 200_001)[1:-1]
+    best = f**k * (1.0 - f) ** (n - k)
+    mean = np.mean(beta.pdf(shares, 2.0, 20.0) * shares**k * (1.0 - shares) ** (n - k))
+    hyper, right = HyperPrior(), problem.but(channel=problem.channel.base)
+    gained = _log_hyper(problem, hyper) - _log_hyper(right, hyper)
+    assert gained == pytest.approx(np.log(mean / best), abs=1e-4)
+
+
+def test_intervals_without_exact_covariances_are_flagged():
+    X, y, _ = drawn_weights(1)
+    assert NARROW_INTERVALS not in SparseClassifier().fit(X, y).flags_
+    model = SparseClassifier()
+    model._budget = Budget(polish=0.0)
+    assert NARROW_INTERVALS in model.fit(X, y).flags_
 
 
 def fixed(X, y):

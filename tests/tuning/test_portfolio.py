@@ -7,18 +7,20 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.special import expit, log_expit, log_softmax
 
-from foldless.channels import FlippedLabels, Logistic
+from foldless.channels import FlippedLabels, Logistic, Multinomial
+from foldless.operators import operator_from
 from foldless.tuning.portfolio import (
     Model,
     Scores,
     Weights,
+    _mislabelled,
     jackknifed,
     mixed,
     scale_of,
     stacked,
     stacking_weights,
 )
-from foldless.tuning.table import LeftOut, survey
+from foldless.tuning.table import Layout, LeftOut, Table, survey
 from reference.planned import table_of
 
 
@@ -172,6 +174,20 @@ def test_mislabelled_samples_are_suspected():
     portfolio = stacked([noisy], table_of(rng.normal(size=(60, 1)), seen))
     assert abs(portfolio.flip_rate - 0.05) < 0.03
     assert portfolio.mislabel_probability[:3].min() > 0.5 > portfolio.mislabel_probability[3:].max()
+
+
+def test_mislabelled_samples_of_four_classes_are_suspected_whatever_the_scale_of_scores():
+    rng = np.random.default_rng(4)
+    codes = np.arange(120) % 4
+    seen = codes.copy()
+    seen[:12] = (codes[:12] + 1 + np.arange(12) % 3) % 4
+    scores = np.eye(4)[codes] + 0.1 * rng.normal(size=(120, 4))
+    table = Table.of(operator_from(np.ones((120, 1))), seen, np.ones(120), Layout(1), 4)
+    for scale in (2.0, 8.0):
+        model = Model("ridge", "ridge", Multinomial(4), Scores(scale * scores, None), lambda: None)
+        wrong, rate = _mislabelled([(model, 0.0)], table)
+        assert abs(rate - 0.1) < 0.03
+        assert wrong[:12].min() > 0.5 > wrong[12:].max()
 
 
 def excess_of(X, labels):

@@ -1,4 +1,4 @@
-"""Several classes: SHyGAMP against the binary solver and the lasso, class means, SURE."""
+"""Several classes: SHyGAMP against the binary solver and the lasso, class means."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from foldless.priors import Blocks, Gaussian, Laplace, RowSparse, SpikeAndSlab
 from foldless.problem import Outcome, Problem
 from foldless.solvers import GAMP, Stopping, solve
 from foldless.tuning.class_means import class_means, starting_count
-from foldless.tuning.em import sure_threshold
 from foldless.tuning.fit import Choices, fit_tuned
 from foldless.tuning.record import Recorder
 from reference.planned import table_of
@@ -131,28 +130,6 @@ def test_every_prior_tells_classes_apart(prior):
     assert (strongest < 6).sum() >= 3
     assert test_X.shape == X.shape
     assert (test_y == y).all()
-
-
-def test_sure_by_sorting_is_the_minimum():
-    rng = np.random.default_rng(0)
-    w = np.where(rng.random(4000) < 0.1, rng.normal(0, 3, 4000), 0.0)
-    r, q = w + rng.standard_normal(4000), 1.0
-
-    def sure(t):
-        return np.sum(np.where(np.abs(r) > t, t**2, r**2 - 2 * q)) + r.size * q
-
-    best = sure_threshold(r, q)
-    universal = np.sqrt(2 * np.log(4000))
-    brute = min(sure(t) for t in np.linspace(0, universal, 3000))
-    assert sure(best) <= brute * (1 + 1e-6)
-    sizes = np.abs(r)
-
-    def squared_error(t):
-        return np.sum((np.sign(r) * np.maximum(sizes - t, 0.0) - w) ** 2)
-
-    least = min(squared_error(t) for t in np.linspace(0, universal, 500))
-    assert squared_error(best) <= 1.02 * least
-    assert sure_threshold(rng.standard_normal(4000), 1.0) == pytest.approx(universal)
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.5])

@@ -30,8 +30,10 @@ COLUMNS = [
     "seconds",
     "loo_error",
     "test_error",
+    "test_error_here",  # at the class frequencies of the sample that was learnt from
     "loo_log_loss",
     "test_log_loss",
+    "test_log_loss_here",
     "guessing_log_loss",
     "error_covered",  # whether the 95 % interval of the error has the truth in it
     "calibration_slope",
@@ -96,7 +98,11 @@ def measured(design: str, run: int, sizes: Sizes) -> dict[str, Any]:
     code = np.searchsorted(model.classes_, of.y[n:])
     share = np.ones(code.size) if weight is None else weight[n:]
     share = share / share.sum()
-    test_error = float(share @ (log_proba.argmax(axis=1) != code))
+    wrong, loss = log_proba.argmax(axis=1) != code, -log_proba[np.arange(code.size), code]
+    test_error = float(share @ wrong)
+    # Of few samples, one class has more than its share, and guessing it errs less there than elsewhere.
+    here = np.bincount(np.searchsorted(model.classes_, y), None if weight is None else weight[:n])
+    here = share * (here / here.sum() / np.bincount(code, share))[code]
     worth = model.loo_worth_
     return {
         "n_samples": n,
@@ -107,8 +113,10 @@ def measured(design: str, run: int, sizes: Sizes) -> dict[str, Any]:
         "seconds": seconds,
         "loo_error": model.loo_error_,
         "test_error": test_error,
+        "test_error_here": float(here @ wrong),
         "loo_log_loss": model.loo_log_loss_,
-        "test_log_loss": -float(share @ log_proba[np.arange(code.size), code]),
+        "test_log_loss": float(share @ loss),
+        "test_log_loss_here": float(here @ loss),
         "guessing_log_loss": worth.guessing_log_loss,
         "error_covered": int(worth.error_interval.lower <= test_error <= worth.error_interval.upper),
         "calibration_slope": worth.calibration_slope,
@@ -135,9 +143,12 @@ ABOUT = """# Is every number honest?
 
 `python -m benchmarks.studies.honesty.run` fits `SparseClassifier()` to {designs} simulated designs,
 {sizes}, and holds its numbers to {n_test} further samples. Figures are means over runs, with their standard
-errors. *Bias* is leave-one-out less the test sample: negative is too good to be true. Covers: how often the
-95 % interval of the error rate has the error of the test sample in it. *p < .05*: runs in which the
-permutation test finds something to learn. Likely features have a probability above one half; shown is how
+errors. *Bias* is leave-one-out less the test sample: negative is too good to be true. *Here* it is less the
+test sample at the class frequencies of the sample that was learnt from: of 100 samples at random from two
+equal classes, one has 54 on average, so that always answering with it errs in 46 of them and in half of all
+others. Subjects with one label each are few, and chance is larger. Covers: how often the 95 % interval of
+the error rate has the error of the test sample in it. *p < .05*: runs in which the permutation test finds
+something to learn. Likely features have a probability above one half; shown is how
 many of their weights lie in their 90 % intervals, and the median of |weight| over the true one. This page
 is made by the script. Leave-one-out was mended after a look at these designs, but for those that were made
 last and run once: {blind}.
@@ -145,9 +156,9 @@ last and run once: {blind}.
 {begins}
 {table}
 
-Over designs, the mean bias of the error is {error_bias} and of the log loss {loss_bias}; the largest of a
-design {largest_error} ({largest_error_of}) and {largest_loss} ({largest_loss_of}). Of {n_null} null runs
-{n_false} have a p value below .05.
+Over designs, the mean bias of the error is {error_bias} (here {error_here}) and of the log loss {loss_bias}
+(here {loss_here}); the largest of a design {largest_error} ({largest_error_of}) and {largest_loss}
+({largest_loss_of}). Of {n_null} null runs {n_false} have a p value below .05.
 {ends}
 """
 
@@ -157,6 +168,8 @@ def report(folder: Path) -> str:
     results = pd.read_csv(folder / "results.csv")
     results["error_bias"] = results.loo_error - results.test_error
     results["loss_bias"] = results.loo_log_loss - results.test_log_loss
+    results["error_here"] = results.loo_error - results.test_error_here
+    results["loss_here"] = results.loo_log_loss - results.test_log_loss_here
     rows, by_design = [], results.groupby("design")
     for design in [name for name in DESIGNS if name in set(results.design)]:
         own = by_design.get_group(design)
@@ -167,8 +180,10 @@ def report(folder: Path) -> str:
                 len(own),
                 common.mean_and_error(own.test_error),
                 common.mean_and_error(own.error_bias),
+                common.mean_and_error(own.error_here),
                 common.mean_and_error(own.test_log_loss),
                 common.mean_and_error(own.loss_bias),
+                common.mean_and_error(own.loss_here),
                 f"{own.error_covered.mean():.2f}",
                 f"{int((own.p_value < SIGNIFICANT).sum())} of {len(own)}",
                 f"{n_covered / n_likely:.2f} of {int(n_likely)}" if n_likely else "",
@@ -180,14 +195,16 @@ def report(folder: Path) -> str:
         "runs",
         "error",
         "bias",
+        "here",
         "log loss",
         "bias",
+        "here",
         "covers",
         "p < .05",
         "intervals",
         "ratio",
     ]
-    means = by_design[["error_bias", "loss_bias"]].mean()
+    means = by_design[["error_bias", "error_here", "loss_bias", "loss_here"]].mean()
     nulls = results[results.design.isin([name for name, design in DESIGNS.items() if design.null])]
     worst = means.abs().idxmax()
     return ABOUT.format(
@@ -201,6 +218,8 @@ def report(folder: Path) -> str:
         table=common.markdown(header, rows),
         error_bias=f"{means.error_bias.mean():+.3f}",
         loss_bias=f"{means.loss_bias.mean():+.3f}",
+        error_here=f"{means.error_here.mean():+.3f}",
+        loss_here=f"{means.loss_here.mean():+.3f}",
         largest_error=f"{means.error_bias[worst.error_bias]:+.3f}",
         largest_error_of=worst.error_bias,
         largest_loss=f"{means.loss_bias[worst.loss_bias]:+.3f}",

@@ -5,6 +5,7 @@ python -m benchmarks.studies.large_tables.plot
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ FOLDLESS = "foldless"
 
 def report(folder: Path) -> str:
     """Every table and method; also written into the README."""
-    results = _sorted(pd.read_csv(folder / "results.csv"))
+    results = in_order(pd.read_csv(folder / "results.csv"))
     rows = []
     for (table, method), group in results.groupby(["table", "method"], sort=False):
         done = group[group.error.notna()]
@@ -52,26 +53,27 @@ def report(folder: Path) -> str:
     return text
 
 
-def _sorted(results: pd.DataFrame) -> pd.DataFrame:
+def in_order(results: pd.DataFrame, tables: Iterable[str] = TABLES) -> pd.DataFrame:
     """Table by table, whenever they were measured; foldless first."""
-    order = {name: place for place, name in enumerate((*TABLES, FOLDLESS))}
+    order = {name: place for place, name in enumerate((*tables, FOLDLESS))}
     last = len(order)
     return results.sort_values(
         ["table", "method"], key=lambda names: names.map(lambda name: order.get(name, last)), kind="stable"
     )
 
 
-def draw(folder: Path) -> None:
+def draw(folder: Path, order: Iterable[str] = TABLES) -> None:
     """figure.png: errors and log losses of all methods, and what leave-one-out promised."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    results = _sorted(pd.read_csv(folder / "results.csv"))
+    results = in_order(pd.read_csv(folder / "results.csv"), order)
     results = results[results.error.notna()]
     tables = list(dict.fromkeys(results.table))
-    figure, axes = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained", sharey=True)
+    height = 1.4 + 0.4 * len(tables)
+    figure, axes = plt.subplots(1, 2, figsize=(11, height), layout="constrained", sharey=True)
     for axis, column, promised in zip(
         axes, ("error", "log_loss"), ("loo_error", "loo_log_loss"), strict=True
     ):

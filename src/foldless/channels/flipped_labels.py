@@ -37,6 +37,8 @@ SCAN_EVEN = np.linspace(0.0, 1.0, 17)
 SCAN_AROUND_ZERO = np.geomspace(1e-2, 1e3, 41)
 SCAN_ROWS_AT_ONCE = 1024
 BISECTIONS = 200
+# How far beyond its ends a range is scanned, relative to what is added up there.
+EDGE = 1e-9
 EPS = float(np.finfo(np.float64).eps)
 
 
@@ -167,6 +169,10 @@ class FlippedLabels(Wrapper):
     def _best_maximum(self, mean: Array, var: Array, y: Array, least: Array, most: Array) -> Response:
         """max_z log p(y | z) - (z - mean)²/2var over (z - mean)/var in [least, most], by scanning."""
         # Everything in s = (z - mean)/var, the slope at a stationary point: far out, z - mean loses it.
+        # A kink of the hinge can be an end of the range, where rounding decides on which side of it a point
+        # is: so the scan goes a little further.
+        beyond = EDGE * ((1.0 + np.abs(mean)) / var + np.abs(least) + np.abs(most))
+        least, most = least - beyond, most + beyond
         around_zero = np.concatenate([-SCAN_AROUND_ZERO, [0.0], SCAN_AROUND_ZERO])
         scan = np.hstack(
             [

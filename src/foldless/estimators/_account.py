@@ -204,10 +204,14 @@ class Account:
     def _learnt(self) -> Iterator[Sentence]:
         names = sorted({without_base(name) for name in self.record.learnt})
         if names:
-            plural = "was" if len(names) == 1 else "were"
-            words = "; ".join(meaning(name) for name in names)
-            claims = (*(("learnt", name) for name in names), ("learnt by", self.plan.sparse.tuning))
-            yield said(f"Learnt by {TUNINGS[self.plan.sparse.tuning]} {plural}: {words}.", *claims)
+            # SURE learns one parameter, and EM whatever else is learnt.
+            rate = [name for name in names if self.plan.sparse.tuning == "sure" and name == "prior__rate"]
+            for by, some in (("sure", rate), ("em", [name for name in names if name not in rate])):
+                if some:
+                    plural = "was" if len(some) == 1 else "were"
+                    words = "; ".join(meaning(name) for name in some)
+                    claims = (*(("learnt", name) for name in some), ("learnt by", by))
+                    yield said(f"Learnt by {TUNINGS[by]} {plural}: {words}.", *claims)
             return
         if self.generative_weight is None:
             return

@@ -41,7 +41,7 @@ from foldless.tuning.models.sparse import PLAIN, SparseFits
 from foldless.tuning.path import Result
 from foldless.tuning.plan import Budget, Plan
 from foldless.tuning.portfolio import Average
-from foldless.tuning.record import UNSETTLED, Record, Recorder
+from foldless.tuning.record import SELECT_NOTHING, Record, Recorder
 from foldless.tuning.table import Layout, Table
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
         mask = np.zeros(self.inclusion_probability_.size, dtype=bool)
         # What is kept by decree is no discovery: it must not make room for false ones.
         free = np.setdiff1d(np.arange(mask.size), self._always_kept)
-        if not any(flag.code == UNSETTLED.code for flag in self.flags_):
+        if not any(flag.code in SELECT_NOTHING for flag in self.flags_):
             mask[free] = select(self.inclusion_probability_[free], self.fdr if fdr is None else fdr)
         return mask
 

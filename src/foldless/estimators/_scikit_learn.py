@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_selection import SelectorMixin
@@ -285,7 +286,37 @@ def validated(estimator: BaseEstimator, X: Any, *y: Any, **how: Any) -> Any:
             f"X has {times} columns called {name!r}, and results go by the names of features. "
             "Give every column a name of its own, or pass the values alone: X.to_numpy()."
         )
-    return validate_data(estimator, X, *y, **how)
+    try:
+        return validate_data(estimator, X, *y, **how)
+    except ValueError as error:
+        said = str(error)
+        kind = next((word for word in ("NaN", "infinity") if said.startswith(f"Input X contains {word}")), "")
+        if not kind or (place := _first_not_finite(X)) is None:
+            raise
+        row, column = place
+        name = f" ({names[column]!r})" if names else ""
+        raise ValueError(
+            f"Input X contains {kind}: the first value that is not finite is in row {row}, column "
+            f"{column}{name}, counted from 0. Remove such rows or columns, or fill them in "
+            "(sklearn.impute.SimpleImputer)."
+        ) from None
+
+
+def _first_not_finite(X: Any) -> tuple[int, int] | None:
+    """Row and column; None where X cannot be looked at."""
+    if issparse(X):
+        X = X.tocoo()
+        spoiled = np.flatnonzero(~np.isfinite(X.data))[:1]
+        return None if not spoiled.size else (int(X.row[spoiled[0]]), int(X.col[spoiled[0]]))
+    try:
+        # A row at a time: the error must not need more memory than the table.
+        for row, values in enumerate(np.asarray(X)):
+            spoiled = np.flatnonzero(~np.isfinite(np.asarray(values, dtype=np.float64)))
+            if spoiled.size:
+                return row, int(spoiled[0])
+    except (TypeError, ValueError):
+        pass
+    return None
 
 
 def training_data(estimator: BaseEstimator, X: Any, y: ArrayLike) -> tuple[Storage, NDArray[Any]]:

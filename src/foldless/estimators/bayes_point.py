@@ -16,7 +16,16 @@ from foldless.estimators._summary import Sentence, said
 from foldless.operators import Standardized
 from foldless.registry import registered
 from foldless.solvers.knapsack import ENGINES, PRIORS, Histograms, LogPrior, Machine
-from foldless.solvers.knapsack.settings import BETAS, COSTS, SWEEPS, Choices, KnapsackFit, fit_knapsack
+from foldless.solvers.knapsack.settings import (
+    BETAS,
+    COSTS,
+    LOOPS,
+    SWEEPS,
+    WORK,
+    Choices,
+    KnapsackFit,
+    fit_knapsack,
+)
 
 # Messages, inputs and sorted moves: this many numbers of 8 bytes per sample, weight and bin.
 NUMBERS_PER_BIN = 5
@@ -44,14 +53,15 @@ class BayesPointClassifier(BayesPointBase):
         The power of the max-marginals whose mean is taken; infinity gives their maximum.
     n_sweeps : 'auto' or int, default='auto'
         Visits to every weight. Messages sharpen from soft margins to the 0-1 loss as they go on. Where
-        'auto', all three are averaged over, weighted by errors on samples left out by folds;
-        `foldless.solvers.knapsack.settings` has the reasons.
+        'auto', all three are averaged over, weighted by errors on samples left out by folds; large tables
+        compare fewer values. `foldless.solvers.knapsack.settings` has the reasons.
     n_bins, weight_range : int, default=128, and float, default=4.0
         Histograms have this many bins, from -weight_range to weight_range.
     messages : {'linear', 'exact'}, default='linear'
         Whether messages that are not concave are replaced by their hull; 'exact' is for few weights.
-    outer_every : int, optional
-        The paper's outer loop after so many sweeps. Its messages need not settle.
+    outer_every : 'auto', int or None, default='auto'
+        The paper's outer loop after so many sweeps, or never. 'auto' averages over both loops, by errors on
+        samples left out; where all else is given, by the posterior of their points.
     engine : {'auto', 'numba', 'numpy'}, default='auto'
         'auto' compiles the loops if numba is there (``pip install foldless[fast]``).
     n_folds : int, default=5
@@ -124,7 +134,7 @@ class BayesPointClassifier(BayesPointBase):
     n_bins: int = 128
     weight_range: float = 4.0
     messages: Literal["linear", "exact"] = "linear"
-    outer_every: int | None = None
+    outer_every: int | str | None = "auto"
     engine: Literal["auto", "numba", "numpy"] = "auto"
     n_folds: int = 5
 
@@ -136,7 +146,8 @@ class BayesPointClassifier(BayesPointBase):
             self._check_size(columns.shape)
             counted = weight > 0
             design = np.column_stack([dense(columns), np.ones(labels.size)])[counted]
-            found = fit_knapsack(design, labels[counted], weight[counted], machine, choices, watch)
+            work = WORK / (1 if self.classes_.size == 2 else self.classes_.size)
+            found = fit_knapsack(design, labels[counted], weight[counted], machine, choices, watch, work)
             return _one_against_rest(found, columns.constant)
 
         return fit
@@ -151,15 +162,18 @@ class BayesPointClassifier(BayesPointBase):
             )
         check_scalar(self.n_bins, "n_bins", Integral, min_val=4)
         check_scalar(self.weight_range, "weight_range", Real, min_val=0.0, include_boundaries="neither")
-        if self.outer_every is not None:
+        if isinstance(self.outer_every, str) and self.outer_every != "auto":
+            raise ValueError(
+                f"outer_every must be 'auto', a number of sweeps or None; got {self.outer_every!r}."
+            )
+        if not (self.outer_every is None or isinstance(self.outer_every, str)):
             check_scalar(self.outer_every, "outer_every", Integral, min_val=1)
         machine = Machine(
             self.prior,
             int(self.n_bins),
             float(self.weight_range),
             self.messages == "exact",
-            self.outer_every,
-            self.engine,
+            engine=self.engine,
         )
         if self.messages == "linear":
             _ = machine.compiled  # raises now if numba was asked for and is missing
@@ -173,6 +187,7 @@ class BayesPointClassifier(BayesPointBase):
             self._one_or_all("beta", BETAS, Real),
             int(self.n_folds),
             float(self.tol),
+            LOOPS if isinstance(self.outer_every, str) else (self.outer_every,),
         )
 
     def _one_or_all(self, name: str, values: tuple[Any, ...], kind: type) -> tuple[Any, ...]:
@@ -195,8 +210,8 @@ class BayesPointClassifier(BayesPointBase):
         if np.all(np.isfinite(self.cv_error_)):
             n_settings = sum(map(len, settings))
             found = said(
-                f"It is an average over {n_settings} settings of cost, power and sweeps, weighted by errors "
-                f"on samples left out by {self.n_folds} folds.",
+                f"It is an average over {n_settings} settings of cost, power, sweeps and loop, weighted by "
+                f"errors on samples left out by {self.n_folds} folds.",
                 ("folds", self.n_folds),
                 ("settings", n_settings),
             )
@@ -204,7 +219,8 @@ class BayesPointClassifier(BayesPointBase):
             first = settings[0][0]
             found = said(
                 f"A violation costs {first.cost:g}, max-marginals are taken to the power {first.beta:g}, and "
-                f"every weight was visited {first.n_sweeps} times: nothing of that was compared.",
+                f"every weight was visited {first.n_sweeps} times: nothing of that was compared."
+                + (" Both loops share by the posterior of their points." if len(settings[0]) > 1 else ""),
                 ("settings", len(settings)),
             )
         return (point, *self._each_class(), found)

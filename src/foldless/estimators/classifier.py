@@ -16,6 +16,7 @@ from sklearn.base import clone
 from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_is_fitted
 
+from foldless.beliefs import Array
 from foldless.channels import FlippedLabels, Logistic, Multinomial
 from foldless.estimators._base import (
     MessagePassingClassifier,
@@ -34,11 +35,14 @@ from foldless.selection.clusters import Candidates, joint_candidates, refined_in
 from foldless.selection.groups import COVERAGE, PURITY, JointPosterior, single_features
 from foldless.selection.marginal import ClassSums, class_sums
 from foldless.solvers import GAMP
+from foldless.solvers.background_ep import background_of, held_kernel
 from foldless.solvers.ep import EPState
+from foldless.solvers.label_ep import dual_weights
 from foldless.tuning.fit import Choices, Fit
+from foldless.tuning.integration import mixture_moments
 from foldless.tuning.path import Result, fit_table
 from foldless.tuning.plan import CHANCE, Plan, plan
-from foldless.tuning.portfolio import weights_of
+from foldless.tuning.portfolio import Weights, as_columns, weights_of
 from foldless.tuning.record import GROUPS_NOT_LEFT_OUT, MAY_BE_CHANCE, Flag, Recorder
 from foldless.tuning.table import Layout, Survey, Table, survey
 
@@ -54,6 +58,8 @@ NOTHING_TO_FALL_BACK_ON = Flag(
 )
 # Where the plan has none of its own.
 SOLVER = GAMP()
+# Below this a label leaves its score as it was, to the digits of double precision.
+LEAST_LABEL_PRECISION = 1e-8
 
 
 @registered("estimator/sparse")
@@ -126,9 +132,10 @@ class SparseClassifier(MessagePassingClassifier):
         `inclusion_probability_` is of: mean ± 1.645 standard deviations is an interval of 90 %. They are
         log-odds on average over other features, where a dense background stands for these, too.
     flip_rate_, mislabel_probability_ : float and array of shape (n_samples,)
-        Of two classes: the share of labels that are wrong, and the probability of each. Where models are
-        averaged, by the one of them that predicts left-out labels best beside a share of wrong ones;
-        ``channel_.flip_prob`` is what the sparse model alone assumes.
+        The share of labels that are wrong, and the probability of each. Where models are averaged, by the
+        one of them that predicts left-out labels best beside a share of wrong ones; of two classes,
+        ``channel_.flip_prob`` is what the sparse model alone assumes. Models of more classes take labels
+        for right: what they predict suffers from many wrong ones.
     models_ : list of ModelShare
         Code, name, weight in predictions and left-out log loss of every model tried, the weightiest first.
     groups_ : tuple of Group
@@ -171,9 +178,8 @@ class SparseClassifier(MessagePassingClassifier):
 
     Notes
     -----
-    Of D > 2 classes, `coef_`, `sparse_coef_` and their
-    deviations are (D, n_features), `intercept_` is (D,) and `loo_proba_` (n_samples, D); labels are taken to
-    be right, and there is no `mislabel_probability_`.
+    Of D > 2 classes, `coef_`, `sparse_coef_` and their deviations are (D, n_features), `intercept_` is (D,)
+    and `loo_proba_` (n_samples, D).
 
     Examples
     --------
@@ -277,28 +283,32 @@ class SparseClassifier(MessagePassingClassifier):
         super()._publish(result, weights)
         if self.p_value_ > CHANCE:
             self.flags_.append(MAY_BE_CHANCE)
-        own, dtype = weights_of(result.sparse.selecting, result.sparse.table), self.coef_.dtype
-        unit = over_what_background_leaves(result.sparse) / self._scale
-        self.sparse_coef_ = (own.mean.T * unit).astype(dtype)
-        self.sparse_coef_std_ = (np.sqrt(own.var.T) * unit).astype(dtype)
         for name in ("_joint", "groups_", "credible_sets_"):  # of an earlier fit
             self.__dict__.pop(name, None)
-        self._joint: Candidates | None = None
+        self._joint: Candidates | None = self._joint_posterior(result)
+        fit, dtype = result.sparse, self.coef_.dtype
+        own = weights_of(fit.selecting, fit.table)
+        if isinstance(fit.prior, OverBackground):
+            own = on_average_over_background(fit, own, self.inclusion_probability_)
+        self.sparse_coef_ = (own.mean.T / self._scale).astype(dtype)
+        self.sparse_coef_std_ = (np.sqrt(own.var.T) / self._scale).astype(dtype)
+
+    def _joint_posterior(self, result: Result) -> Candidates | None:
+        """What groups are found from, where there is a joint posterior; it also corrects what twins have."""
         solution, table = result.sparse.solution, result.sparse.table
         posterior, prior, sparse = solution.posterior, solution.problem.prior, result.plan.sparse
         if not (sparse.groups and solution.outcome.trustworthy and isinstance(solution.state, EPState)):
-            return
+            return None
         assert isinstance(prior, SupportsInclusion)
         inclusion = prior.inclusion_probability(posterior.cavity_mean, posterior.cavity_var)
         sites, tiles = solution.state.all_sites, solution.state.all_tiles(solution.problem)
         if inclusion.ndim == 1:
-            # The joint posterior of twins also corrects the probability of each of them.
             inclusion, _ = refined_inclusion(solution.problem, sites, inclusion, tiles)
             refined = np.where(table.free, inclusion[: table.free.size], self.inclusion_probability_)
             self.inclusion_probability_ = refined.astype(table.standardized.dtype)
         else:
             inclusion = inclusion[:, 0]  # of a row
-        self._joint = joint_candidates(solution.problem, sites, inclusion, tiles)
+        return joint_candidates(solution.problem, sites, inclusion, tiles)
 
     def get_groups(self, fdr: float | None = None) -> tuple[Group, ...]:
         """Groups of features at least one of which has an effect of its own: "one of these 14, .96".
@@ -353,14 +363,36 @@ class SparseClassifier(MessagePassingClassifier):
     save.__doc__ = MessagePassingClassifier.save.__doc__
 
 
-def over_what_background_leaves(fit: Fit) -> float:
-    """The factor from log-odds given the background to log-odds on average over it.
+def on_average_over_background(fit: Fit, own: Weights, inclusion: Array) -> Weights:
+    """Weights of a fit over a background, as log-odds on average over what is not known of that.
 
     Beside scores of variance V that are not known, log-odds of a label move by about 1 / √(1 + π V / 8) of
-    what they do where these are: it is how far averaging a logistic function flattens it.
+    what they do where these are: it is how far averaging a logistic function flattens it. V is what the
+    background leaves of a left-out score, which is less than it has a priori as far as samples go together.
+    The slab, too, is meant as log-odds of that kind, about which the cavities of the fit have the likelihood.
     """
-    if not isinstance(fit.prior, OverBackground):
-        return 1.0
-    free, variance = fit.table.free, np.asarray(fit.prior.variance)
-    of_scores = variance * free.sum() if variance.ndim == 0 else variance[: free.size][free].sum()
-    return float(1.0 / np.sqrt(1.0 + np.pi / 8.0 * of_scores))
+    solution, base = fit.solution, fit.prior.base  # type: ignore[attr-defined]
+    problem, posterior = solution.problem, solution.posterior
+    background = background_of(problem.prior, problem.operator.shape[1])
+    kernel = held_kernel(problem, background).astype(np.float64)[np.newaxis]
+    none, factor = np.zeros(kernel.shape[1]), []
+    for sites in solution.state.sites.of_scores():
+        precision = np.maximum(problem.sample_weight * sites.label_precision, LEAST_LABEL_PRECISION)
+        retained = dual_weights(kernel, none, precision[np.newaxis], none[np.newaxis])[3][0]
+        unknown = np.maximum(1.0 / retained - 1.0, 0.0) / precision
+        factor.append(problem.label_weight @ (1.0 + np.pi / 8.0 * unknown) ** -0.5)
+    flatter = np.array(factor) / problem.label_weight.sum()
+    n, (r, v) = fit.table.free.size, map(as_columns, (posterior.cavity_mean, posterior.cavity_var))
+    of_background = background[:n, np.newaxis]
+    shares = [var / (var + v[:n]) for var in (of_background + base.slab.variance / flatter**2, of_background)]
+    mean, var = mixture_moments(
+        np.array([inclusion, 1.0 - inclusion])[..., np.newaxis],
+        np.array([share * r[:n] for share in shares]),
+        np.array([share * v[:n] for share in shares]),
+    )
+    free = fit.table.free[:, np.newaxis]
+    return replace(
+        own,
+        mean=flatter * np.where(free, mean, own.mean),
+        var=flatter**2 * np.where(free, var, own.var),
+    )

@@ -82,8 +82,8 @@ class GAMPClassifier(MessagePassingClassifier):
         ``['prior__inclusion', 'channel__flip_prob']``. The scale of a channel is fixed unless named,
         because it and the scale of the prior are one parameter.
     tuning : {'em', 'sure'}, default='em'
-        How parameters are learnt: by EM, or the rate of a Laplace prior under max-sum by Stein's unbiased
-        risk estimate.
+        EM learns all parameters but the rate of a Laplace prior under max-sum, which is always learnt by
+        Stein's unbiased risk estimate; 'sure' learns that rate and nothing else.
     hyper_prior : "weak", HyperPrior or None, default="weak"
         Weak beliefs that keep EM from the dense and the empty extreme on small data; None for plain EM.
     variances : {'rank-one', 'uniform', 'per-coordinate'}, default='rank-one'
@@ -281,7 +281,7 @@ class GAMPClassifier(MessagePassingClassifier):
             (int(np.count_nonzero(table.sample_weight)), table.shape[1]),
             searched=choices.searched,
             n_classes=table.n_classes,
-            tuning=choices.tuning,
+            tuning=choices.learnt_by,
             groups=table.left_out.group is not None,
             budget=self._budget,
         )

@@ -15,6 +15,8 @@ from foldless.operators.base import Operator, RowStep, Storage, Sweep, column_po
 CONSTANT_ULPS = 4
 # Scales within this power of the dtype's range can be squared, summed and multiplied by variances with
 # room to spare, so they are folded into the weights. Beyond it they are divided out before squaring.
+# Sums over a million rows must not overflow, which in single precision they would for columns of 1e33.
+ROOM_FOR_SUMS = 1e6
 SAFE_SQUARE_POWER = 0.25
 # Below these, weights / scale (float32) or the variance of a column (float64) leave the dtype's range.
 SMALLEST_SCALE = {np.dtype(np.float32): 1e-30, np.dtype(np.float64): 1e-153}
@@ -80,13 +82,16 @@ class Standardized(Operator):
         )
         mean, variance = operator.column_moments(weight)
         scale = np.sqrt(variance)
-        if not (np.all(np.isfinite(mean)) and np.all(np.isfinite(scale))):
-            worst = int(np.flatnonzero(~(np.isfinite(mean) & np.isfinite(scale)))[0])
+        largest = float(np.finfo(operator.dtype).max) / ROOM_FOR_SUMS
+        usable = (np.abs(mean) < largest) & (scale < largest)
+        if not np.all(usable):
+            worst = int(np.flatnonzero(~usable)[0])
             names = getattr(operator, "column_names", None)
             which = f"column {worst}" if names is None else f"column {worst}, {names[worst]!r},"
             raise ValueError(
                 f"{which} has no finite mean and variance; it holds values that are not finite, "
-                "or larger than about 1e150. Rescale or remove it"
+                f"or larger than about {'1e150' if operator.dtype == np.float64 else '1e32'}. "
+                "Rescale or remove it"
             )
         rounding = CONSTANT_ULPS * np.finfo(operator.dtype).eps * np.abs(mean)
         constant = (scale <= rounding) | (scale < SMALLEST_SCALE[operator.dtype])

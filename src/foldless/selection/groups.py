@@ -22,7 +22,7 @@ reported first, and the search goes on among the features that are left.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -43,6 +43,8 @@ MOST_JUMPS = 5000
 MOST_MEMBERS = 40
 # Odds beyond this are as good as certain, and finite.
 LARGEST_LOG_ODDS = 500.0
+# A feature this probable is in every set that is drawn: chains would only lose it and find it again.
+CERTAIN = 0.999
 # Equally probable sets that probabilities are counted in.
 DRAWS = 2000
 # Groups form around so many features, of those correlated with it at least so much: twins first, and at the
@@ -51,6 +53,7 @@ MOST_LEADERS = 100
 RADII = (0.9, 0.7, 0.5, 0.3)
 # A group in which the prior alone would expect a feature, more likely than not, is no discovery.
 LARGEST_PRIOR_PROBABILITY = 0.5
+OF_EACH = ("columns", "inclusion", "prior_inclusion", "slab_mean", "slab_var")
 # Of credible sets.
 COVERAGE, PURITY = 0.95, 0.5
 
@@ -91,6 +94,29 @@ class JointPosterior(Candidates):
     @cached_property
     def draws(self) -> NDArray[np.intp]:
         """(draws, members): places of candidates that are in; what is no member is the number of them."""
+        certain = self.inclusion >= CERTAIN
+        if not certain.any():
+            return self._drawn()
+        n, open_ = self.columns.size, np.flatnonzero(~certain)
+        drawn = np.append(open_, n)[self._given(certain)._drawn()]
+        return np.hstack([drawn, np.broadcast_to(np.flatnonzero(certain), (DRAWS, n - open_.size))])
+
+    def _given(self, certain: NDArray[np.bool_]) -> JointPosterior:
+        """The others, where these are in: their weights are integrated out."""
+        rest, prior = ~certain, 1.0 / self.slab_var[certain]
+        across = self.precision[:, rest][:, :, certain]
+        among = self.precision[:, certain][:, :, certain] + np.diag(prior)
+        pull = self.shift[:, certain] + prior * self.slab_mean[certain]
+        solved = np.linalg.solve(among, np.dstack([across.transpose(0, 2, 1), pull]))
+        return replace(
+            self,
+            precision=self.precision[:, rest][:, :, rest] - across @ solved[:, :, :-1],
+            shift=self.shift[:, rest] - np.einsum("src,sc->sr", across, solved[:, :, -1]),
+            correlation=self.correlation[np.ix_(rest, rest)],
+            **{name: getattr(self, name)[rest] for name in OF_EACH},
+        )
+
+    def _drawn(self) -> NDArray[np.intp]:
         states, time = [], []
         rng, n = np.random.default_rng(0), self.columns.size
         members, size = self._start(rng), np.zeros(CHAINS, dtype=np.intp)
@@ -179,6 +205,11 @@ class JointPosterior(Candidates):
         """
         singles = self.alone(level) if singles is None else singles
         free, found = ~np.isin(self.columns, [each.leader for each in singles]), []
+        # One of a group is no more probable in than the sum of all: where that is too little, nothing is drawn
+        # in vain.
+        around = (self.correlation >= min(RADII)) @ (free * self.inclusion)
+        if around.max(initial=0.0, where=free) < level:
+            return []
         while smaller := self._around_leaders(free, level, purity):
             for members, probability in smaller:
                 if free[members].all():
@@ -210,12 +241,14 @@ class JointPosterior(Candidates):
             np.put_along_axis(place[:, :n], order, np.arange(n), axis=1)
             place[:, :n][rank > 0] = n
             first = place[:, self.draws].min(axis=2)  # of the members of a draw, the one that comes first
-            for leader, own, arrived in zip(leaders.tolist(), order, first, strict=True):
+            for leader, own, arrived, most in zip(
+                leaders.tolist(), order, first, near.sum(axis=1), strict=True
+            ):
                 covered = np.cumsum(np.bincount(arrived, minlength=n + 1)[:n]) / DRAWS
                 # Draws have errors of their own; that one is in is no more probable than the sum of all.
                 covered = np.minimum(covered, np.cumsum(self.inclusion[own]))
                 size = int(np.searchsorted(covered, level)) + 1
-                if size > n or (leader in best and best[leader][0].size <= size):
+                if size > most or (leader in best and best[leader][0].size <= size):
                     continue
                 members = own[:size]
                 prior = -np.expm1(np.sum(np.log1p(-self.prior_inclusion[members])))

@@ -11,7 +11,7 @@ from scipy.special import entr
 
 from foldless.beliefs import Array
 from foldless.channels import Channel, Pinned
-from foldless.priors import HyperPrior, Prior, SupportsInclusion
+from foldless.priors import HyperPrior, Laplace, Prior, SupportsInclusion
 from foldless.problem import Outcome, Problem, Solution
 from foldless.solvers import Stopping
 from foldless.solvers.base import Solver, Tuner
@@ -28,8 +28,9 @@ from foldless.tuning.class_means import (
     starting_prior,
     unblended,
 )
-from foldless.tuning.em import EM, SureRate, checked_names, tunable_names
+from foldless.tuning.em import EM, checked_names, tunable_names, without_base
 from foldless.tuning.record import Recorder, solver_name
+from foldless.tuning.sure import SureRate
 from foldless.tuning.table import Table, assembled, blocks_of, with_prior
 
 # Comparing generative weights by leave-one-out does not need the last digits of each fit.
@@ -51,7 +52,7 @@ class Choices:
     solver: Solver[Any]
     stopping: Stopping
     tune: frozenset[str] | None = None  # None: everything that can be learnt; empty: nothing
-    tuning: str = "em"  # or "sure", for the rate of a Laplace prior under max-sum
+    tuning: str = "em"  # or "sure": nothing but the rate of a Laplace prior under max-sum
     generative_weight: float | None = None  # None: by leave-one-out
     hyper: HyperPrior = field(default_factory=HyperPrior)
     screening: Screening | None = None  # None: all weights are visited in every iteration
@@ -59,6 +60,13 @@ class Choices:
     @property
     def max_sum(self) -> bool:
         return getattr(self.solver, "rule", "sum-product") == "max-sum"
+
+    @property
+    def learnt_by(self) -> str:
+        """SURE, if the rate of a Laplace prior under max-sum is learnt; see `tuning.sure`."""
+        laplace = self.prior == "laplace" or isinstance(self.prior, Laplace)
+        asked = self.tune is None or "prior__rate" in map(without_base, self.tune)
+        return "sure" if self.tuning == "sure" or (self.max_sum and laplace and asked) else "em"
 
     @property
     def searched(self) -> bool:
@@ -265,10 +273,13 @@ class _Search:
         learn: bool = True,
     ) -> Tuner:
         """What tunes a problem, or one that has some of its columns only."""
-        if self.choices.tuning == "sure":
-            return SureRate()
         asked = self.choices.tune
         names = tunable_names(problem) if asked is None else checked_names(problem, asked)
+        by_sure = self.choices.learnt_by == "sure" and learn
+        if self.choices.tuning == "sure":
+            names = frozenset()
+        elif by_sure:
+            names = frozenset(name for name in names if without_base(name) != "prior__rate")
         em = EM(
             names if learn else frozenset(),
             hyper=self.choices.hyper,
@@ -278,4 +289,5 @@ class _Search:
         means = self.means
         if columns is not None:
             means = replace(means, within_var=means.within_var[columns])
-        return BlendTuner(em, means)
+        tuner = BlendTuner(em, means)
+        return SureRate(tuner) if by_sure else tuner

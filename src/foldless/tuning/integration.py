@@ -16,10 +16,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
-from scipy.special import log_softmax, softmax
+from scipy.special import betaln, log_softmax, softmax, xlog1py, xlogy
 
 from foldless.beliefs import Array, Posterior
 from foldless.channels import FlippedLabels
+from foldless.channels.flipped_labels import FLIP_PRIOR_FLIPPED, FLIP_PRIOR_RIGHT
 from foldless.priors import Gaussian, HyperPrior, SpikeAndSlab
 from foldless.problem import History, Outcome, Problem, Solution
 from foldless.solvers import EP, Stopping
@@ -96,7 +97,18 @@ def _neighbours(problem: Problem) -> Iterator[Problem]:
 
 
 def _log_hyper(problem: Problem, hyper: HyperPrior) -> float:
-    return hyper.log_density(_spike_and_slab(problem)[1].variance)
+    """Of the slab's variance and, where labels may be wrong, of the share of these.
+
+    That share was found by these labels, so that its evidence is that of the best of all shares. What is due
+    is the mean under the prior Beta(a, b). Had k of n labels been wrong, with k from EM's mode, that is
+    B(k + a, n - k + b) / B(a, b)  over  f^k (1 - f)^(n - k)  of the best.
+    """
+    found = hyper.log_density(_spike_and_slab(problem)[1].variance)
+    if not isinstance(problem.channel, FlippedLabels):
+        return found
+    f, n, a, b = problem.channel.flip_prob, problem.n_samples, FLIP_PRIOR_FLIPPED, FLIP_PRIOR_RIGHT
+    k = min(max(f * (n + a + b - 2.0) - (a - 1.0), 0.0), n)
+    return found + float(betaln(k + a, n - k + b) - betaln(a, b) - xlogy(k, f) - xlog1py(n - k, -f))
 
 
 def _spike_and_slab(problem: Problem) -> tuple[SpikeAndSlab, Gaussian]:

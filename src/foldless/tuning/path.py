@@ -48,6 +48,8 @@ from foldless.tuning.record import (
     FELL_BACK,
     FELL_BACK_ON_BACKGROUND,
     FLAGS,
+    MISLED,
+    NARROW_INTERVALS,
     NOT_SPARSE,
     UNSETTLED,
     Flag,
@@ -102,10 +104,18 @@ def fit_table(
         flags.append(FELL_BACK_ON_BACKGROUND if fallback.background else FELL_BACK)
     if plan.path != "requested" and sparse.outcome in (Outcome.STALLED, Outcome.DIVERGED):
         flags.append(UNSETTLED)
+    elif plan.path.startswith("independent") and table.n_classes == 2 and not _exactly(record):
+        flags.append(NARROW_INTERVALS)
     share = sum(model.weight for model in portfolio.models if model.code == SPARSE)
     if portfolio.dense_lead > CLEAR_STANDARD_ERRORS and share < MOST_WEIGHT:
-        flags.append(NOT_SPARSE)
+        correlated = not plan.path.startswith("independent")
+        flags.append(MISLED if correlated and not _exactly(record) else NOT_SPARSE)
     return Result(sparse, portfolio, plan, record, tuple(flags), fits)
+
+
+def _exactly(record: Record) -> bool:
+    """Whether exact covariances had a part in the sparse model."""
+    return any(run.solver in ("EP", "BackgroundEP") for run in record.used("sparse"))
 
 
 def fit_part(table: Table, plan: Plan, choices: Choices) -> Average:

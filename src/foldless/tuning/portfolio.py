@@ -56,6 +56,8 @@ MAX_ITER = 100
 TOLERANCE = 1e-10
 # Shares of wrong labels that are tried beside models; at half of them labels would say nothing.
 FLIP_RATES = (0.001, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45)
+# Beside these, scales of the scores of models that have taken labels for right, and are the smaller for it.
+SHARPER = (0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)
 # Probabilities above this are sums of numbers none of which has left the range of float64.
 SMALLEST_SUM = 1e-290
 # No step goes further than this share of the way to where a weight would be zero.
@@ -347,6 +349,8 @@ def alone(model: Model, table: Table, *, as_log_odds: bool = False) -> Portfolio
     if isinstance(channel, FlippedLabels):
         mean, var = model.left_out.mean[:, 0], np.maximum(_variance(model, 1.0)[:, 0], LEAST_VARIANCE)
         wrong, rate = channel.mislabel_probability(mean, var, table.labels), float(channel.flip_prob)
+    elif as_log_odds and table.n_classes > 2:
+        wrong, rate = _mislabelled([(model, 1.0)], table)
     return Portfolio(Average((part,)), log_proba, (share,), wrong, rate)
 
 
@@ -479,25 +483,35 @@ def _mislabelled(tried: Sequence[tuple[Model, float]], table: Table) -> tuple[Ar
     """The probability of each label being wrong, and the share of labels that are.
 
     A mixture that is fitted to labels of which some are wrong becomes timid, and then needs no wrong labels.
-    So these are judged apart: at every flip rate f a label has the probability (1 - f) p + f (1 - p), with p
-    that of the model and certainty which predicts left-out labels best with it, and rates count by that and
-    their prior. None where no model that was tried allows for wrong labels.
+    So these are judged apart: at every flip rate f a label of K classes has the probability
+    (1 - f) p + f (1 - p) / (K - 1), with p that of the model and certainty which predicts left-out labels
+    best with it, and rates count by that and their prior. Models of more than two classes have taken labels
+    for right: it is the scale of their scores that is tried in place of certainties. None where, of two
+    classes, no model that was tried allows for wrong labels.
     """
-    if not any(isinstance(model.channel, FlippedLabels) for model, _ in tried):
+    others = table.n_classes - 1
+    if others > 1:
+        models = dict.fromkeys(model for model, _ in tried)
+        scores = np.array([k * model.left_out.mean for model in models for k in SHARPER])
+        log_proba = log_softmax(scores, axis=2)
+    elif any(isinstance(model.channel, FlippedLabels) for model, _ in tried):
+        right = [
+            (replace(m, channel=m.channel.base) if isinstance(m.channel, FlippedLabels) else m, k)
+            for m, k in tried
+        ]
+        log_proba = _tempered(right)
+    else:
         return None, None
-    right = [
-        (replace(m, channel=m.channel.base) if isinstance(m.channel, FlippedLabels) else m, k)
-        for m, k in tried
-    ]
-    proba = np.exp(table.log_density(_tempered(right)))
+    proba = np.exp(table.log_density(log_proba))
     weight, log_posterior, found = table.sample_weight, [], []
     for f in FLIP_RATES:
-        seen = (1.0 - f) * proba + f * (1.0 - proba)
+        wrong = f * (1.0 - proba) / others
+        seen = (1.0 - f) * proba + wrong
         fits = np.log(np.maximum(seen, np.finfo(float).tiny)) @ weight
         best = int(fits.argmax())
         prior = (FLIP_PRIOR_FLIPPED - 1.0) * np.log(f) + (FLIP_PRIOR_RIGHT - 1.0) * np.log1p(-f)
         log_posterior.append(float(fits[best]) + prior)
-        found.append(f * (1.0 - proba[best]) / np.maximum(seen[best], np.finfo(float).tiny))
+        found.append(wrong[best] / np.maximum(seen[best], np.finfo(float).tiny))
     posterior = softmax(log_posterior)
     return np.asarray(posterior @ np.array(found)), float(posterior @ np.array(FLIP_RATES))
 

@@ -92,10 +92,21 @@ UNSETTLED = Flag(
     "The sparse model did not settle, and so nothing is selected. Inclusion probabilities are a ranking at "
     "best.",
 )
+MISLED = Flag(
+    "misled",
+    "Columns are correlated, the sparse model was fitted without exact covariances, and models with many small "
+    "weights predict left-out labels clearly better: it blames single features for what many have in common, "
+    "and so nothing is selected. Inclusion probabilities are a ranking at best.",
+)
 GROUPS_NOT_LEFT_OUT = Flag(
     "groups-not-left-out",
     "The table is too large to leave groups out: samples were left out one by one. The leave-one-out error "
     "is optimistic if samples of a group resemble each other.",
+)
+NARROW_INTERVALS = Flag(
+    "narrow-intervals",
+    "Intervals of weights are those of message passing at one set of parameters, since exact covariances did "
+    "not settle or would cost too much: they are too narrow, and weights may be too large.",
 )
 FEW_COLUMNS = Flag(
     "few-columns",
@@ -111,10 +122,16 @@ FLAGS = {
         FELL_BACK_ON_BACKGROUND,
         FEW_COLUMNS,
         MAY_BE_CHANCE,
+        NARROW_INTERVALS,
         UNSETTLED,
+        MISLED,
         GROUPS_NOT_LEFT_OUT,
     )
 }
+
+
+# What these are said of has no false discovery rate that it could be held to.
+SELECT_NOTHING = frozenset((UNSETTLED.code, MISLED.code))
 
 
 @registered("record/record")

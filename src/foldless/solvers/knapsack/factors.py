@@ -34,7 +34,7 @@ from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from scipy.optimize import isotonic_regression
+from numpy.typing import NDArray
 
 from foldless.beliefs import Array
 from foldless.kernels import compiled
@@ -42,6 +42,10 @@ from foldless.kernels.knapsack import NEGLIGIBLE, Moves
 
 # Pieces whose slopes differ by less than rounding are one piece.
 SAME_SLOPE = 1e-13
+
+
+# Slope, width and owner of moves, (samples, moves).
+Sorted = tuple[Array, Array, NDArray[np.int32]]
 
 
 class Factors(Protocol):
@@ -58,51 +62,72 @@ class Factors(Protocol):
 
 
 class LinearFactors:
-    """Linear knapsack messages in NumPy: moves of all weights, sorted again when one weight's change."""
+    """Linear knapsack messages in NumPy: the moves of all weights, sorted, all samples at once."""
 
     def __init__(self, rows: Array, points: Array, cost: float) -> None:
-        n_samples, self._n_weights = rows.shape
-        self._n_moves = points.shape[1] - 1
+        (n_samples, n_weights), self._n_moves = rows.shape, points.shape[1] - 1
         self._rows, self._points, self._cost = rows, points, cost
-        self._start, self._peak = (
-            np.zeros((n_samples, self._n_weights)),
-            np.zeros((n_samples, self._n_weights)),
-        )
-        room = self._n_weights * self._n_moves
-        self._width, self._slope = np.zeros((n_samples, room)), np.zeros((n_samples, room))
-        self._order = np.tile(np.arange(room), (n_samples, 1))
+        self._start, self._peak = np.zeros(rows.shape), np.zeros(rows.shape)
+        # Cheapest first: what a move costs per unit of score, how much it adds, whose it is.
+        owner = np.repeat(np.arange(n_weights, dtype=np.int32), self._n_moves)
+        none = np.zeros((n_samples, owner.size))
+        self._moves: Sorted = none, none, np.tile(owner, (n_samples, 1))
+        self._others: tuple[int, Sorted] | None = None
 
     def receive(self, weight: int, inputs: Array) -> None:
-        moves = increments(self._rows[:, weight], self._points[weight], inputs, self._cost)
-        own = slice(weight * self._n_moves, (weight + 1) * self._n_moves)
-        self._start[:, weight], self._peak[:, weight] = moves.start, moves.peak
-        self._width[:, own], self._slope[:, own] = moves.width, moves.slope
-        # Nearly sorted, which a stable sort makes use of.
-        slope = np.take_along_axis(self._slope, self._order, axis=1)
+        own = increments(self._rows[:, weight], self._points[weight], inputs, self._cost)
+        self._start[:, weight], self._peak[:, weight] = own.start, own.peak
+        slope, width, owner = self._but(weight)
+        slope = np.concatenate([slope, own.slope], axis=1)
+        # Two runs, each sorted: a stable sort merges them.
         order = np.argsort(-slope, axis=1, kind="stable")
-        self._order = np.take_along_axis(self._order, order, axis=1)
+        order += np.arange(len(order))[:, np.newaxis] * order.shape[1]
+        whose = np.full((len(slope), self._n_moves), weight, dtype=owner.dtype)
+        self._moves = (
+            slope.ravel()[order],
+            np.concatenate([width, own.width], axis=1).ravel()[order],
+            np.concatenate([owner, whose], axis=1).ravel()[order],
+        )
+        self._others = None
 
     def send(self, weight: int) -> Array:
         need = 1.0 - self._rows[:, weight, np.newaxis] * self._points[weight]
-        return self._gained(need - (self._start.sum(axis=1) - self._start[:, weight])[:, np.newaxis], weight)
+        base = self._start.sum(axis=1) - self._start[:, weight]
+        slope, width, _ = self._but(weight)
+        return self._gained(need - base[:, np.newaxis], slope, width)
 
     def best(self) -> Array:
         need = 1.0 - self._start.sum(axis=1, keepdims=True)
-        return self._peak.sum(axis=1) + self._gained(need, None)[:, 0]
+        slope, width, _ = self._moves
+        return self._peak.sum(axis=1) + self._gained(need, slope, width)[:, 0]
 
-    def _gained(self, need: Array, but: int | None) -> Array:
-        """What it takes to add `need` (samples, any number) to the scores by moves of others than one."""
-        width = self._width
-        if but is not None:
-            width = width.copy()
-            width[:, but * self._n_moves : (but + 1) * self._n_moves] = 0.0
-        width = np.take_along_axis(width, self._order, axis=1)
-        lost = np.cumsum(width * np.take_along_axis(self._slope, self._order, axis=1), axis=1)
-        moved = np.cumsum(width, axis=1)
-        out = np.empty_like(need)
-        for f in range(len(need)):
-            out[f] = np.interp(need[f], np.append(0.0, moved[f]), np.append(0.0, lost[f]), right=-self._cost)
-        return np.maximum(out, -self._cost)
+    def _but(self, weight: int) -> Sorted:
+        """The moves of all other weights; of one weight every sample has as many."""
+        if self._others is None or self._others[0] != weight:
+            others = np.flatnonzero(self._moves[2] != weight).reshape(len(self._rows), -1)
+            slope, width, owner = self._moves
+            self._others = weight, (slope.ravel()[others], width.ravel()[others], owner.ravel()[others])
+        return self._others[1]
+
+    def _gained(self, need: Array, slope: Array, width: Array) -> Array:
+        """What it takes to add `need` (samples, any number) to the scores by these moves."""
+        n_samples, n_moves = slope.shape
+        if n_moves == 0:
+            return np.where(need > 0.0, -self._cost, 0.0)
+        moved, lost = np.zeros((2, n_samples, n_moves + 1))
+        np.cumsum(width, axis=1, out=moved[:, 1:])
+        np.cumsum(width * slope, axis=1, out=lost[:, 1:])
+        asked = np.maximum(need, 0.0)
+        # One search for all samples, each in a stretch of its own; beyond the largest need nothing matters.
+        # A place that rounding takes for its neighbour does no harm: the lines of both meet there.
+        farthest = float(asked.max()) + 1.0
+        sample = np.arange(n_samples)[:, np.newaxis]
+        stretch = 2.0 * farthest * sample
+        placed = np.searchsorted((np.minimum(moved, farthest) + stretch).ravel(), asked + stretch)
+        at = np.clip(placed - sample * (n_moves + 1) - 1, 0, n_moves - 1)
+        corner, line = at + sample * (n_moves + 1), at + sample * n_moves
+        out = lost.ravel()[corner] + (asked - moved.ravel()[corner]) * slope.ravel()[line]
+        return np.where(asked <= moved[:, -1:], np.maximum(out, -self._cost), -self._cost)
 
 
 class Increments(NamedTuple):
@@ -138,12 +163,36 @@ def increments(coefficient: Array, points: Array, messages: Array, cost: float) 
     width, slope = np.where(beyond, width, 0.0), np.where(beyond, slope, 0.0)
 
     dented = np.any((slope[:, 1:] > slope[:, :-1]) & beyond[:, :-1], axis=1)
-    for row in np.flatnonzero(dented):
-        # Slopes of the least concave majorant are the antitonic regression of the slopes.
-        hull = slice(first[row], None)
-        slope[row, hull] = isotonic_regression(slope[row, hull], weights=width[row, hull], increasing=False).x
+    if dented.any():
+        slope[dented] = np.where(
+            beyond[dented], hull_slopes(share[dented], value[dented], first[dented]), slope[dented]
+        )
     spent = np.cumsum(slope * width, axis=1) - slope * width
     return Increments(start, peak, np.where(spent > -cost, width, 0.0), slope)
+
+
+def hull_slopes(share: Array, value: Array, first: NDArray[np.intp]) -> Array:
+    """Between neighbouring points, slopes of the upper concave hull of the points from `first` on, by rows.
+
+    A point that is not above the line between its neighbours is no corner: such points go, all at once, until
+    none is left.
+    """
+    n_rows, n_points = share.shape
+    corner = np.flatnonzero(np.arange(n_points) >= first[:, np.newaxis])
+    s, u = share.ravel()[corner], value.ravel()[corner]
+    while True:
+        row = corner // n_points
+        same_row = row[1:] == row[:-1]
+        up, along = np.diff(u), np.diff(s)
+        kept = np.ones(corner.size, dtype=np.bool_)
+        kept[1:-1] = ~(same_row[1:] & same_row[:-1]) | (up[:-1] * along[1:] > up[1:] * along[:-1])
+        if kept.all():
+            break
+        corner, s, u = corner[kept], s[kept], u[kept]
+    slopes = np.zeros(n_rows * n_points)
+    lines = np.divide(up, along, out=np.zeros_like(up), where=same_row)
+    slopes[corner[0] : corner[-1]] = np.repeat(lines, np.diff(corner))
+    return slopes.reshape(n_rows, n_points)[:, :-1]
 
 
 class CompiledFactors:

@@ -198,9 +198,9 @@ def _from_plain_parameters(
         plain = run(purpose, problem, choices.stopping, detail=PLAIN)
     as_it_is = SparseFits.one(Fit.of(plain, table), solver, PLAIN)
     # Where no feature is more in than out, there is nothing to tune by. With exact covariances other
-    # parameters may settle what plain ones do not; with diagonal ones it is correlations that keep it moving,
-    # and EM would follow cavities that mean nothing.
-    tunable = plain.outcome.trustworthy or exact
+    # parameters may settle what plain ones do not, if no other model is to be fitted then; with diagonal ones
+    # it is correlations that keep it moving, and EM would follow cavities that mean nothing.
+    tunable = plain.outcome.trustworthy or (exact and sparse.fallback is None)
     if sparse.em_iterations == 0 or plain.outcome is Outcome.INTERRUPTED or not tunable:
         return as_it_is
     if not np.any(as_it_is.selects.inclusion_probability()[table.free] > 0.5):
@@ -291,7 +291,7 @@ def finished(fit: Fit, sparse: SparsePlan, choices: Choices, recorder: Recorder)
         if sparse.left_out_edges:
             fit = replace(fit, solution=answered(solution, sparse.left_out_edges))
         beside = blended and sparse.polish and sparse.integrate and choices.searched
-        return _beside_unblended(fit, choices, recorder) if beside and fit.outcome.trustworthy else fit
+        return _beside_unblended(fit, choices, recorder, 0.5) if beside and fit.outcome.trustworthy else fit
     solver = EP()
     start = solver.from_state(solution.problem, solution.state)
     begun = len(recorder.runs)
@@ -300,7 +300,7 @@ def finished(fit: Fit, sparse: SparsePlan, choices: Choices, recorder: Recorder)
     )
     if not (exact.outcome.trustworthy or exact.outcome is Outcome.INTERRUPTED):
         recorder.reject(slice(begun, None))
-        return fit
+        return _beside_unblended(fit, choices, recorder, 0.0) if sparse.integrate else fit
     history = History(solution.history.iterations + exact.history.iterations)
     outcome = solution.outcome if exact.outcome.trustworthy else exact.outcome
     polished = replace(fit, solution=replace(exact, history=history, outcome=outcome))
@@ -309,13 +309,15 @@ def finished(fit: Fit, sparse: SparsePlan, choices: Choices, recorder: Recorder)
     return integrated(polished, choices.hyper, recorder)
 
 
-def _beside_unblended(fit: Fit, choices: Choices, recorder: Recorder) -> Fit:
-    """A blend whose weights and probabilities are averaged with those of the likelihood alone.
+def _beside_unblended(fit: Fit, choices: Choices, recorder: Recorder, most: float) -> Fit:
+    """A fit whose weights and probabilities are averaged with those of the likelihood and a plain slab.
 
     Weights of a blend are log-odds if features are Gaussian within classes; if labels follow a logistic law
     of other features, they are too small, and their intervals too narrow. Those of the likelihood are right
-    in either case, and vague: they have at least half of the weight in means and variances. In probabilities
-    each counts by the likelihood of left-out labels. Classes are predicted by the blend.
+    in either case, and vague: a blend has at `most` half of the weight in means and variances. In
+    probabilities each counts by the likelihood of left-out labels. A fit that does not settle with exact
+    covariances has a slab as wide as separable classes make it: of that, nothing counts. Classes are
+    predicted by the fit as it is.
     """
     problem, solver = unblended(fit.solution.problem), EP()
     base = blocks_of(problem).base
@@ -329,8 +331,8 @@ def _beside_unblended(fit: Fit, choices: Choices, recorder: Recorder) -> Fit:
         return fit
     other = integrated(Fit.of(alone, fit.table), choices.hyper, recorder)
     gain = fit.solution.loo_log_densities() - other.solution.loo_log_densities()
-    share = float(expit(fit.solution.problem.label_weight @ gain))
-    in_or_out, in_moments = (np.array([k, 1.0 - k]) for k in (share, min(share, 0.5)))
+    share = float(expit(fit.solution.problem.label_weight @ gain)) if most else 0.0
+    in_or_out, in_moments = (np.array([k, 1.0 - k]) for k in (share, min(share, most)))
     mean, var = (
         np.array([getattr(f.solution.posterior, name) for f in (fit, other)]) for name in ("mean", "var")
     )

@@ -1,0 +1,59 @@
+"""The study of all methods at a small size: rows, refusals, a fit that is given up, the reading."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+ROOT = Path(__file__).parents[2]
+METHODS = ["ridge", "shrunken centroids", "SMLR", "pruned", "OneBitCS"]
+
+
+@pytest.fixture(autouse=True)
+def repository_on_path(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT))
+
+
+def study(name):
+    return importlib.import_module(f"benchmarks.studies.all_methods.{name}")
+
+
+def test_rows_are_added_and_read_out(tmp_path, capsys):
+    options = ["--quick", "--tables", "iris", "heart", "--out", str(tmp_path)]
+    study("run").main([*options, "--methods", *METHODS[:3]])
+    study("run").main([*options, "--methods", *METHODS])
+    results = pd.read_csv(tmp_path / "results.csv")
+    assert len(results) == 2 * len(METHODS)
+    stopped = results[results.stopped.notna()]
+    assert set(zip(stopped.data, stopped.method, strict=True)) == {("iris", "pruned"), ("iris", "OneBitCS")}
+    ran = results[results.stopped.isna()]
+    assert ran.error.between(0, 0.8).all()
+    assert set(ran.method[ran.log_loss.isna()]) == {"shrunken centroids", "OneBitCS"}
+    text = capsys.readouterr().out
+    assert "If one method must do for all" in text
+    assert (tmp_path / "figure.png").stat().st_size > 10_000
+
+
+def test_a_fit_over_time_is_given_up_and_not_tried_again(tmp_path):
+    run = study("run")
+    worker = run.Worker(None, patience=0.0)
+    assert worker.measured(("heart", "0", "SMLR")) == {"stopped": "over 0 s"}
+    worker.end()
+
+
+def test_every_method_names_its_paper_and_every_table_is_there():
+    methods, data = study("methods").METHODS, study("data").NAMES
+    assert {m.paper for m in methods.values()} == {
+        "rival",
+        "foldless",
+        "GAMP",
+        "SMLR",
+        "Bayes point",
+        "pruned",
+        "SHyGAMP",
+    }
+    assert len(methods) >= 29
+    assert len(data) == 21
