@@ -27,6 +27,7 @@ from foldless.estimators._scikit_learn import (
     new_data,
     sample_weights,
     training_data,
+    unless_finite,
 )
 from foldless.estimators._summary import STANDARDISED, Sentence, Summary, basics
 from foldless.evaluation import p_value_of, p_value_of_losses
@@ -161,7 +162,7 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
             Scores.
         """
         operator = self._standardized(X)
-        with one_blas_thread():
+        with one_blas_thread(), unless_finite():
             if self.classes_.size == 2 and len(self._average.parts) == 1:
                 part = self._average.parts[0]
                 found = part.scale * part.weights.scores(operator)[:, 0]
@@ -371,7 +372,7 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
     def _log_proba(self, X: Any) -> Array:
         """(samples, classes)"""
         operator = self._standardized(X)
-        with one_blas_thread():
+        with one_blas_thread(), unless_finite():
             return all_finite(self, getattr(operator.operator, "X", None), self._average.log_proba(operator))
 
 

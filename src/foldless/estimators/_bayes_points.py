@@ -17,7 +17,12 @@ from sklearn.utils.validation import check_is_fitted
 from foldless.beliefs import Array
 from foldless.channels import Channel
 from foldless.estimators._kernel_basis import Basis, FourierBasis, GramBasis, Kernel
-from foldless.estimators._scikit_learn import ProbabilisticClassifier, SampleWeights, all_finite
+from foldless.estimators._scikit_learn import (
+    ProbabilisticClassifier,
+    SampleWeights,
+    all_finite,
+    unless_finite,
+)
 from foldless.estimators._summary import (
     AS_THEY_ARE,
     STANDARDISED,
@@ -286,11 +291,14 @@ class BayesPointBase(ProbabilisticClassifier):
         weights = np.column_stack([point.mean for point in points])
         level = np.array([point.intercept for point in points])
         X = getattr(columns.operator, "X", None)
-        if not variances:
-            return all_finite(self, X, columns.scores(weights) + level), None
-        mean, var = columns.scores_and_variances(weights, np.column_stack([point.var for point in points]))
-        var = np.column_stack([point.score_variances(own) for point, own in zip(points, var.T, strict=True)])
-        return all_finite(self, X, mean + level), var
+        with unless_finite():
+            if not variances:
+                return all_finite(self, X, columns.scores(weights) + level), None
+            weight_var = np.column_stack([point.var for point in points])
+            mean, var = columns.scores_and_variances(weights, weight_var)
+            mean = all_finite(self, X, mean + level)
+        each = zip(points, var.T, strict=True)
+        return mean, np.column_stack([point.score_variances(own) for point, own in each])
 
     def _log_odds(self, X: Any) -> Array:
         mean, var = self._scores(X, variances=self._points[0].needs_variances)

@@ -369,6 +369,11 @@ def _looked_at_later(X: Any) -> dict[str, bool]:
     return {"ensure_all_finite": False} if large else {}
 
 
+def unless_finite() -> np.errstate:
+    """A context for samples that may turn out not to be finite: then an error, and no warning before it."""
+    return np.errstate(invalid="ignore", over="ignore")
+
+
 def all_finite(estimator: BaseEstimator, X: Any, found: Array) -> Array:
     """What was found for new samples; an error if that is not finite because the samples are not.
 

@@ -16,7 +16,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from foldless.beliefs import Array
 from foldless.estimators._kernel_basis import Kernel, kernel_matrix
-from foldless.estimators._scikit_learn import SampleWeights, SelectingClassifier, all_finite
+from foldless.estimators._scikit_learn import (
+    SampleWeights,
+    SelectingClassifier,
+    all_finite,
+    unless_finite,
+)
 from foldless.estimators._summary import (
     AS_THEY_ARE,
     BASIS_STANDARDISED,
@@ -305,7 +310,8 @@ class SMLRClassifier(SelectingClassifier):
         scores = np.zeros((X.shape[0], self.classes_.size))
         inside: Array = np.tile(self._intercept_inside, (X.shape[0], 1))
         if self._weights_inside.shape[0]:
-            inside = all_finite(self, X, inside + self._operator(X).scores(self._weights_inside))
+            with unless_finite():
+                inside = all_finite(self, X, inside + self._operator(X).scores(self._weights_inside))
         scores[:, self._free] = inside
         return scores.astype(self.coef_.dtype, copy=False)
 
