@@ -4,6 +4,7 @@
 # make studies-check reruns cells of every study: do committed results still hold? Eight minutes; DATA=DIR
 # make test-cpus     the numerical tests as on other processors: all kinds, or CPUS="Haswell Prescott+no-avx2"
 # make test-oldest   the test suite with the oldest dependencies that pyproject.toml allows
+# make trust         the long forms of what docs/trust.md shows: hours; SHARE=0.05 for a twentieth
 # make coverage      lines and branches that no test reaches
 # make docs          the documentation; says where it is
 # make lint          style, types, imports, spelling
@@ -24,10 +25,11 @@ WORKERS ?= 2
 ARGS ?=
 # Kinds of processors; see tools/test_on_cpus.py.
 CPUS ?=
+SHARE ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-studies studies-check test-cpus test-oldest coverage docs lint dist-check lock audit hooks clean
+.PHONY: help demo test test-studies studies-check test-cpus test-oldest trust coverage docs lint dist-check lock audit hooks clean
 
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
@@ -49,6 +51,9 @@ test-cpus: $(VENV)/.installed-test
 
 test-oldest: $(VENV)-oldest/.installed-test
 	@$(VENV)-oldest/bin/python -m pytest -n $(WORKERS) -m "not study" $(ARGS)
+
+trust: $(VENV)/.installed-test
+	@$(BIN)/python -m benchmarks.trust.run --share $(SHARE) $(ARGS)
 
 coverage: $(VENV)/.installed-coverage
 	@$(BIN)/python -m pytest -n $(WORKERS) -m "not study" --cov --cov-report=term --cov-report=html $(ARGS)

@@ -13,9 +13,14 @@ import pytest
 from hypothesis import settings
 from scipy.sparse import csr_matrix
 
-# The same examples every time, and no deadline: a busy machine is not a bug.
+# The same examples every time, and no deadline: a busy machine is not a bug. `make trust` asks for other and
+# many more examples, by FOLDLESS_EXAMPLES.
+TRUST_EXAMPLES = int(os.environ.get("FOLDLESS_EXAMPLES", "0"))
 settings.register_profile("foldless", derandomize=True, deadline=None)
-settings.load_profile("foldless")
+settings.register_profile(
+    "trust", deadline=None, max_examples=TRUST_EXAMPLES or 100, print_blob=True, database=None
+)
+settings.load_profile("trust" if TRUST_EXAMPLES else "foldless")
 
 RealData = Callable[[str], dict[str, Any]]
 

@@ -183,8 +183,9 @@ def judged(name: str, model: Any, given: str, storage: str, dtype: str) -> Verdi
 ALSO_RIGHT = r"Only binary classification|at least \d+ samples|Rescale or remove"
 
 
-# NaN there says "not known": a class of one sample cannot be left out and learnt (see PanelClassifier).
-UNKNOWN = {"left_out_proba_"}
+# NaN there says "not known": a class of one sample cannot be left out and learnt (PanelClassifier), and
+# nothing was cross-validated where all choices were made (BayesPointClassifier).
+UNKNOWN = {"left_out_proba_", "cv_error_", "cv_log_loss_"}
 
 
 def _fitted(model: Any, X: Any, y: Any) -> str:

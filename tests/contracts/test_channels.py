@@ -29,6 +29,12 @@ from foldless.channels import (
 )
 from foldless.channels.flipped_labels import FLIP_PRIOR_FLIPPED, FLIP_PRIOR_RIGHT, with_flip_prob
 from foldless.channels.logistic import sigmoid_power_response
+from foldless.testing.components import (
+    cavities,
+    check_channel_at_scores,
+    check_channel_derivatives,
+    derivative,
+)
 
 EVERY_CHANNEL: list[Channel] = [
     Logistic(),
@@ -77,15 +83,7 @@ exact_channel = pytest.mark.parametrize("channel", EXACT, ids=repr)
 max_sum_channel = pytest.mark.parametrize("channel", MAX_SUM, ids=repr)
 
 
-def grid(means=np.linspace(-6.0, 6.0, 25), variances=(0.05, 0.7, 3.0, 40.0)):  # noqa: B008
-    mean, var, label = np.meshgrid(means, variances, [-1.0, 1.0])
-    return mean.ravel(), var.ravel(), label.ravel()
-
-
-def derivative(function, x, step):
-    """Central differences of sixth order: error about step⁶, relative to the scale of the function."""
-    weights = {1: 3 / 4, 2: -3 / 20, 3: 1 / 60}
-    return sum(w * (function(x + k * step) - function(x - k * step)) for k, w in weights.items()) / step
+grid = cavities
 
 
 # --- (a) derivatives ---------------------------------------------------------------------------------
@@ -93,15 +91,7 @@ def derivative(function, x, step):
 
 @exact_channel
 def test_slope_and_curvature_are_derivatives_of_log_z(channel):
-    mean, var, label = grid()
-    response = channel.respond(mean, var, label)
-    # Any response is smooth on the scale of the cavity's spread, even if the likelihood has a kink;
-    # mixtures of two labels may change faster.
-    step = 0.01 * np.sqrt(var)
-    slope = derivative(lambda p: channel.respond(p, var, label).log_z, mean, step)
-    curvature = -derivative(lambda p: channel.respond(p, var, label).slope, mean, step)
-    assert_allclose(response.slope * np.sqrt(var), slope * np.sqrt(var), atol=2e-9, rtol=1e-9)
-    assert_allclose(response.curvature * var, curvature * var, atol=2e-8, rtol=1e-8)
+    check_channel_derivatives(channel)
 
 
 @pytest.mark.parametrize("channel", APPROXIMATE, ids=repr)
@@ -133,15 +123,9 @@ def test_proximal_curvature_is_the_derivative_of_its_slope(channel):
     assert_allclose((response.curvature * var)[smooth], (numeric * var)[smooth], atol=1e-7, rtol=1e-6)
 
 
-@pytest.mark.parametrize("label", [-1.0, 1.0])
 @finite_channel
-def test_at_score_has_the_derivatives_of_the_log_likelihood(channel, label):
-    z = np.linspace(-5.03, 5.08, 60)
-    at = channel.at_score(z, label)
-    slope = derivative(lambda s: channel.log_likelihood(s, label), z, 2e-3)
-    curvature = -derivative(lambda s: channel.at_score(s, label).slope, z, 2e-3)
-    assert_allclose(at.slope, slope, atol=2e-7)
-    assert_allclose(at.curvature, curvature, atol=1e-6)
+def test_at_score_has_the_derivatives_of_the_log_likelihood(channel):
+    check_channel_at_scores(channel)
 
 
 # --- (b) values --------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from foldless.tuning.class_means import class_means, starting_count
 from foldless.tuning.fit import Choices, fit_tuned
 from foldless.tuning.record import Recorder
 from reference.planned import table_of
+from reference.scikit_learn import mixed_penalty
 
 
 def shifted_classes(n_samples=120, n_features=300, n_active=6, n_classes=3, seed=0):
@@ -65,7 +66,7 @@ def test_max_sum_reaches_the_multinomial_lasso():
     solution = solve(problem, GAMP(rule="max-sum"), stopping=Stopping(tol=1e-7, max_iter=2000))
     # saga penalises alike, without an intercept.
     saga = LogisticRegression(
-        l1_ratio=1.0, C=1 / rate, solver="saga", fit_intercept=False, tol=1e-8, max_iter=20_000
+        **mixed_penalty(1.0), C=1 / rate, solver="saga", fit_intercept=False, tol=1e-8, max_iter=20_000
     ).fit(X, y)
 
     def objective(weights):

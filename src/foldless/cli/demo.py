@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from foldless.cli import options
 from foldless.cli.terminal import ExitCode, exit_codes
 
 
@@ -15,9 +16,7 @@ def demo(
         Path, typer.Option(help="The folder for the picture and the report.", file_okay=False, writable=True)
     ] = Path("foldless-demo"),
     seed: Annotated[int, typer.Option(help="Another seed is another study.", min=0)] = 0,
-    fdr: Annotated[
-        float, typer.Option(help="The false discovery rate of the selection.", min=0, max=1)
-    ] = 0.1,
+    fdr: options.Fdr = 0.1,
 ) -> None:
     """Fit a simulated study of which the truth is known, and show how near the answer comes.
 

@@ -47,8 +47,20 @@ Covariates = Annotated[
 Groups = Annotated[str | None, _column("Samples alike here (one patient, one run) are left out together.")]
 Samples = Annotated[str | None, _column("The column with names of samples, if it is not the first.")]
 Ignore = Annotated[list[str] | None, _column("A column to leave out; may be repeated.")]
+
+
+def _number(value: float) -> float:
+    # Older versions of Typer let NaN pass as a number between any two others.
+    if value != value:
+        raise typer.BadParameter("nan is no number.")
+    return value
+
+
 Fdr = Annotated[
-    float, typer.Option(help="The share of false features to expect among those selected.", min=0, max=1)
+    float,
+    typer.Option(
+        help="The share of false features to expect among those selected.", min=0, max=1, callback=_number
+    ),
 ]
 Model = Annotated[ModelName, typer.Option(help="Which model to fit.")]
 Seed = Annotated[

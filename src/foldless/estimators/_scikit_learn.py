@@ -287,7 +287,9 @@ def validated(estimator: BaseEstimator, X: Any, *y: Any, **how: Any) -> Any:
             "Give every column a name of its own, or pass the values alone: X.to_numpy()."
         )
     try:
-        return validate_data(estimator, X, *y, **how)
+        # Sums of large numbers are how scikit-learn looks for such as are not finite.
+        with np.errstate(over="ignore", invalid="ignore"):
+            return validate_data(estimator, X, *y, **how)
     except ValueError as error:
         said = str(error)
         kind = next((word for word in ("NaN", "infinity") if said.startswith(f"Input X contains {word}")), "")

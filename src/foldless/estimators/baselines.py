@@ -31,6 +31,7 @@ from foldless.solvers.solve import damped_newton
 
 # A basis function whose prior precision has grown this far beyond the data's is out [Tipping 2001].
 PRUNED_PRECISION = 1e9
+LARGEST_VALUE = 1e150
 NEWTON_STEPS = 50
 # Of the log posterior, in nats: precisions of nearly redundant functions need weights to rounding error.
 NEWTON_TOLERANCE = 1e-20
@@ -85,6 +86,12 @@ class _Binary(Classifier):
 
     def _checked(self, X: Any, y: ArrayLike) -> tuple[Array, Array]:
         X, targets = validated(self, X, y, ensure_min_samples=2, dtype=np.float64)
+        too_large = np.flatnonzero(np.abs(X).max(axis=0) > LARGEST_VALUE)
+        if too_large.size:
+            raise ValueError(
+                f"column {too_large[0]} holds values beyond {LARGEST_VALUE:g}, whose squares overflow. "
+                "Rescale or remove it."
+            )
         check_classification_targets(targets)
         self.classes_, code = np.unique(targets, return_inverse=True)
         if self.classes_.size != 2:
@@ -365,7 +372,8 @@ def relevance(
         determined = np.clip(1.0 - precision * spread, np.finfo(float).tiny, 1.0)
         updated = determined / np.maximum(np.square(weights), np.finfo(float).tiny)
         stays = updated < PRUNED_PRECISION
-        settled = bool(np.all(np.abs(np.log(updated / precision)[stays]) < tol)) and bool(stays.all())
+        changes = np.log(updated[stays] / precision[stays])
+        settled = bool(np.all(np.abs(changes) < tol)) and bool(stays.all())
         if not stays.any():
             # Without any signal the last function to stay is the one the data determine best.
             return kept[:0], weights[:0], precision[:0], iteration, True

@@ -285,7 +285,7 @@ class SparseClassifier(MessagePassingClassifier):
             self.flags_.append(MAY_BE_CHANCE)
         for name in ("_joint", "groups_", "credible_sets_"):  # of an earlier fit
             self.__dict__.pop(name, None)
-        self._joint: Candidates | None = self._joint_posterior(result)
+        self._joint: Candidates | JointPosterior | None = self._joint_posterior(result)
         fit, dtype = result.sparse, self.coef_.dtype
         own = weights_of(fit.selecting, fit.table)
         if isinstance(fit.prior, OverBackground):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -39,8 +40,8 @@ def readable_as(path: Path, kind: str, remedy: str) -> Iterator[None]:
     except (BadTable, MemoryError, ImportError):
         raise
     except Exception as error:
-        # A file that cannot be opened has an errno, and its own words.
-        if isinstance(error, OSError) and error.errno is not None:
+        # A file that cannot be opened has an errno, and its own words; EINVAL is a place that a file names.
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise
         reason = printable(f"{type(error).__name__}: {error}".splitlines()[0], longest=200)
         raise BadTable(path, f"this cannot be read as {kind} ({reason}).", remedy) from None

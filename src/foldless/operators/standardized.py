@@ -80,8 +80,9 @@ class Standardized(Operator):
         weight = (
             np.ones(operator.shape[0]) if sample_weight is None else np.asarray(sample_weight, np.float64)
         )
-        mean, variance = operator.column_moments(weight)
-        scale = np.sqrt(variance)
+        with np.errstate(over="ignore", invalid="ignore"):  # such columns are refused by name below
+            mean, variance = operator.column_moments(weight)
+            scale = np.sqrt(variance)
         largest = float(np.finfo(operator.dtype).max) / ROOM_FOR_SUMS
         usable = (np.abs(mean) < largest) & (scale < largest)
         if not np.all(usable):

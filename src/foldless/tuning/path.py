@@ -118,15 +118,15 @@ def _exactly(record: Record) -> bool:
     return any(run.solver in ("EP", "BackgroundEP") for run in record.used("sparse"))
 
 
-def fit_part(table: Table, plan: Plan, choices: Choices) -> Average:
+def fit_part(table: Table, plan: Plan, choices: Choices, *, sparse: bool) -> Average:
     """What a plan predicts with, from the rows that have a weight, for less than the whole plan costs.
 
-    Dense models predict as well without the sparse one beside them. A sparse model that stands alone is
-    fitted as its tuned weight of the class means has it, and not refined.
+    Dense models predict as well without a `sparse` one that has no share beside them. It is fitted as its
+    tuned weight of the class means has it, and not refined.
     """
     fraction = table.standardized.nonzero_weight(table.sample_weight) / table.sample_weight.sum()
     dense, recorder = plan.dense, Recorder()
-    if dense is not None and not dense.if_worthwhile:
+    if dense is not None and not sparse:
         unit = occurrence_unit(table, fraction) if dense.per_occurrence else None
         models = _Path(table, plan, choices, recorder, unit, None)._dense(table, dense, unit)[0]
         # Rows without weight would be predicted at once, and the caller is about to predict all.
@@ -206,7 +206,7 @@ class _Path:
     def _worthwhile(self, fits: SparseFits) -> list[Model]:
         """The dense models, as far as they are planned and have something to add."""
         dense = self.plan.dense
-        if dense is None or fits.outcome is Outcome.INTERRUPTED:
+        if dense is None or not dense.recipes or fits.outcome is Outcome.INTERRUPTED:
             return []
         if not dense.if_worthwhile:
             return self._dense(self.table, dense, self.unit)[0]
@@ -226,7 +226,7 @@ class _Path:
         known: States | None = None,
     ) -> tuple[list[Model], States]:
         if dense.solver == "kernel EP":
-            return informed_ridges(table, dense.recipes, self.recorder), {}
+            return informed_ridges(table, dense, self.recorder), {}
         if dense.solver in ("Newton", "primal EP"):
             return newton_ridges(table, dense, unit, self.recorder), {}
         return ridges(table, dense, unit, self.recorder, recipes=recipes, known=known)
@@ -238,7 +238,11 @@ class _Path:
             model = of_solution(SPARSE, SPARSE, selects.solution, self.table)
             # Who chose prior and likelihood wants the posterior of these.
             return selects, alone(model, self.table, as_log_odds=self.plan.path != "requested")
-        return selects, _averaged(fits, dense, self.table, self.plan.sparse.left_out_edges)
+        edges = self.plan.sparse.left_out_edges
+        if selects.solution.state is fits.judged.state:
+            # Not gone on from: samples have been left out of it already.
+            fits, edges = replace(fits, judged=selects.solution), 0
+        return selects, _averaged(fits, dense, self.table, edges)
 
 
 def _averaged(fits: SparseFits, dense: list[Model], table: Table, left_out_edges: int = 0) -> Portfolio:

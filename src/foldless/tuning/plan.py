@@ -127,6 +127,8 @@ class Budget:
     exact_over_background: float = 1e11
     # Up to here all features are visited in every iteration, and by informed ridges; a tenth of a second.
     every_feature: float = 5e8
+    # Up to here products with X take no longer than what is beside them, and stay in the caller's precision.
+    double: float = 5e6
     all_columns: float = 5e8  # of a sparse model where samples outnumber features: 20 milliseconds
     # Pairs of samples and columns that answer when a sample is left out of message passing: 30 milliseconds.
     left_out_edges: int = 500_000
@@ -165,6 +167,7 @@ class SparsePlan:
     starts: tuple[str, ...] = ("class means",)
     judged_by_left_out: bool = False
     background: float = 0.0  # score variance of a dense background beside the sparse effects
+    single: bool = False  # exact covariances from products with X in single precision
     variances: str = "rank-one"  # of message passing from plain parameters
     tuning: str = "em"  # or "sure": how parameters are learnt
     em_iterations: int = 0  # from plain parameters
@@ -196,6 +199,7 @@ class DensePlan:
     per_occurrence: bool = False  # one size of weights per occurrence instead of per standard deviation
     # How samples are left out of ridges of several classes: ONE_BY_ONE, IN_SETS or ALONG_OWN.
     left_out: str = ONE_BY_ONE
+    single: bool = False  # products with X in single precision
     if_worthwhile: bool = False  # only if the first ridge has a share in the average
 
 
@@ -305,6 +309,7 @@ class _Planning:
         self.exact_budget = budget.exact_over_background if few_iterations else budget.exact
         self.affordable = self.in_kernel or self.cost <= self.exact_budget
         self.large = few_iterations and self.cost > budget.every_feature
+        self.single = self.cost > budget.double
         self.groups_asked, self.groups = groups, groups and self.affordable
         self.reasons: list[Reason] = []
         self.flags: list[str] = []
@@ -466,6 +471,7 @@ class _Planning:
             "BackgroundEP" if self.large else "EP",
             starts=("plain parameters",),
             background=BACKGROUND_SCORE_VARIANCE,
+            single=self.single,
             tolerance=TOLERANCE_OF_MANY if self.many else TOLERANCE,
             patience=PATIENCE,
             groups=True,
@@ -491,6 +497,7 @@ class _Planning:
             self._prior,
             "EP",
             starts=("plain parameters",),
+            single=self.single,
             em_iterations=em,
             tolerance=TOLERANCE_OF_MANY if self.many else TOLERANCE,
             patience=PATIENCE,
@@ -562,7 +569,9 @@ class _Planning:
             # Informed priors follow class means, which of a rare word are those of a document or two.
             return DensePlan("EP", RIDGES, per_occurrence=True)
         if self.wide:
-            return DensePlan("kernel EP", RIDGES_OF_ONE_KERNEL if self.large else INFORMED)
+            return DensePlan(
+                "kernel EP", RIDGES_OF_ONE_KERNEL if self.large else INFORMED, single=self.single
+            )
         if self.cost > self.budget.ridge_ep and not self.groups:
             return self._tall_ridges()
         return DensePlan("EP", RIDGES)

@@ -94,9 +94,9 @@ UNSETTLED = Flag(
 )
 MISLED = Flag(
     "misled",
-    "Columns are correlated, the sparse model was fitted without exact covariances, and models with many small "
-    "weights predict left-out labels clearly better: it blames single features for what many have in common, "
-    "and so nothing is selected. Inclusion probabilities are a ranking at best.",
+    "Columns are correlated, the sparse model was fitted without exact covariances, and models with many "
+    "small weights predict left-out labels clearly better: it blames single features for what many have in "
+    "common, and so nothing is selected. Inclusion probabilities are a ranking at best.",
 )
 GROUPS_NOT_LEFT_OUT = Flag(
     "groups-not-left-out",

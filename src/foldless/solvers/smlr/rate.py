@@ -309,6 +309,8 @@ def by_integration(task: Task) -> Tuned:
     rates: list[float] = []
     changes: list[float] = []
     without_features = fitted = task.fit(top, task.nothing)
+    if top == 0:  # no column differs from a constant, or none goes with the labels at all
+        return Tuned(without_features, np.array([top]), np.zeros(1), without_features.n_iter)
     for _ in range(MOST_ROUNDS):
         fitted = task.fit(rate, fitted)
         n_iter += fitted.n_iter

@@ -1,0 +1,89 @@
+"""What `make trust` runs at length, in seconds: hostile inputs, kills, mutations, calibration."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+# Modules of the repository, not of the package.
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.trust import fuzz, hostile, kills, mutants, numerics, page, sbc
+
+CELLS = list(hostile.cells())
+# Every input meets at least three estimators, in storages and precisions that take turns. A class for each of
+# 26 samples takes seconds in some.
+SAMPLE = [
+    cell
+    for k, cell in enumerate(CELLS)
+    if (k // 9 + k // 225) % 9 == k % 9 and (k // 9 + k // 225) % 3 == 0 and cell[2] != "a class each"
+]
+
+
+def test_the_sample_has_every_input_and_storage_for_several_estimators() -> None:
+    assert len(hostile.INPUTS) == 25
+    for given in set(hostile.INPUTS) - {"a class each"}:
+        assert sum(cell[2] == given for cell in SAMPLE) >= 3, given
+    assert {cell[0] for cell in SAMPLE} == {cell[0] for cell in CELLS}
+    assert {cell[3] for cell in SAMPLE} == set(hostile.STORAGES)
+
+
+@pytest.mark.parametrize("name", dict.fromkeys(cell[0] for cell in SAMPLE))
+def test_hostile_inputs_are_fitted_or_refused_with_a_reason(name: str) -> None:
+    hostile.PATIENCE = 60.0  # a busy machine, or a loop that is compiled, is no hang
+    verdicts = [hostile.judged(*cell) for cell in SAMPLE if cell[0] == name]
+    assert [verdict for verdict in verdicts if not verdict.good] == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_kill_leaves_whole_files_and_the_same_result() -> None:
+    found = kills.run(3)
+    assert found["truncated"] == []
+    assert found["different after resuming"] == 0
+
+
+def test_changed_models_and_tables_are_refused_and_nothing_is_run() -> None:
+    found = fuzz.models(100)
+    assert found["refused"] == 100
+    assert found["wrong"] == found["executed"] == {}
+    for suffix, of_tables in fuzz.tables(12).items():
+        assert of_tables["wrong"] == of_tables["executed"] == {}, suffix
+
+
+@pytest.mark.study
+def test_ranks_of_true_values_are_uniform() -> None:
+    found = sbc.run(150)
+    assert found["inside"] == sbc.COMPARISONS
+    # A posterior that is too sure of itself would be noticed.
+    rng = np.random.default_rng(0)
+    sure = [sbc._rank(w, 0.5 * w, 0.05, 1.0, rng) for w in rng.standard_normal(150)]
+    assert sbc.kstest(sure, "uniform").pvalue < 1e-6
+
+
+def test_scalar_functions_agree_with_long_arithmetic() -> None:
+    found = numerics.run(200)
+    assert found["NaN"] == []
+    assert max(max(errors) for errors in found["worst relative error"].values()) < 1e-12
+
+
+def test_a_mutant_differs_in_one_place() -> None:
+    import ast
+
+    source = "def f(a, b):\n    return a + b if a < b else 2.0 * a\n"
+    assert len(mutants.sites(ast.parse(source))) == 4
+    for k in range(4):
+        tree = ast.parse(source)
+        mutants.change(mutants.sites(tree)[k])
+        assert ast.unparse(tree) != ast.unparse(ast.parse(source))
+
+
+def test_the_page_is_that_of_the_committed_results() -> None:
+    assert page.PAGE.read_text(encoding="utf-8") == page.text(page.results())
+    for path in page.RESULTS.glob("*.json"):
+        assert {"result", "commit", "command"} <= json.loads(path.read_text()).keys(), path.name
