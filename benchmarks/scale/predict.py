@@ -3,7 +3,8 @@
 python -m benchmarks.scale.predict
 
 One row, as a service gets them, and ten thousand at once. Every model is asked in turns with a
-LogisticRegression of the same training samples, in one process and on one thread; times are medians.
+LogisticRegression of the same training samples, in one process and on one thread; times are medians, of
+the processor, so that other programs do not count.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import argparse
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from time import perf_counter
+from time import process_time
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +31,7 @@ HERE = Path(__file__).parent
 N_TRAINING, N_FEATURES, MANY = 100, 2000, 10_000
 # Of what is stored in sparse tables, as with words.
 SHARE_STORED = 0.05
+STORAGES = ("float64", "float32", "CSR", "DataFrame")
 COLUMNS = ("model", "classes", "storage", "rows", "call", "ms", "logistic_ms", "ratio")
 
 
@@ -64,6 +66,7 @@ KINDS = (
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="models whose names contain this")
+    parser.add_argument("--storage", choices=STORAGES, help="this one only")
     parser.add_argument("--seconds", type=float, default=0.6, help="for each pair of calls")
     parser.add_argument("--rows", type=int, default=MANY, help="of the many")
     parser.add_argument("--out", type=Path, default=HERE)
@@ -71,8 +74,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments.out.mkdir(parents=True, exist_ok=True)
     worst: dict[int, tuple[float, str]] = {}
     chosen = [kind for kind in KINDS if arguments.only.lower() in kind.name.lower()]
+    storages = STORAGES if arguments.storage is None else (arguments.storage,)
     with common.Results(arguments.out, COLUMNS, "predict.csv") as results, bounded_threads(1):
-        for found in measured(chosen, arguments.rows, arguments.seconds):
+        for found in measured(chosen, storages, arguments.rows, arguments.seconds):
             results.add(**found)
             print(
                 *(f"{value:.3g}" if isinstance(value, float) else value for value in found.values()),
@@ -90,10 +94,12 @@ def bound(rows: int) -> float:
     return 5.0 if rows == 1 else 2.0
 
 
-def measured(kinds: Sequence[Kind], n_many: int, seconds: float) -> Iterator[dict[str, Any]]:
+def measured(
+    kinds: Sequence[Kind], storages: Sequence[str], n_many: int, seconds: float
+) -> Iterator[dict[str, Any]]:
     for kind in kinds:
         for n_classes in kind.classes:
-            for storage in ("float64", "float32", "CSR", "DataFrame"):
+            for storage in storages:
                 if storage == "CSR" and not kind.sparse:
                     continue
                 X, y, many = tables(n_classes, storage, n_many, kind.correlated)
@@ -153,13 +159,13 @@ def medians(
     taken: list[tuple[float, float]] = []
     one(rows)
     other(rows)
-    begun = perf_counter()
-    while len(taken) < 5 or perf_counter() - begun < seconds:
-        start = perf_counter()
+    begun = process_time()
+    while len(taken) < 5 or process_time() - begun < seconds:
+        start = process_time()
         one(rows)
-        middle = perf_counter()
+        middle = process_time()
         other(rows)
-        taken.append((middle - start, perf_counter() - middle))
+        taken.append((middle - start, process_time() - middle))
     own, others = np.median(np.array(taken), axis=0)
     return float(own), float(others)
 

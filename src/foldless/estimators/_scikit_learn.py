@@ -12,7 +12,7 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any, NamedTuple, Self
 
@@ -22,7 +22,7 @@ from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_selection import SelectorMixin
-from sklearn.utils import _safe_indexing, assert_all_finite, column_or_1d, compute_sample_weight
+from sklearn.utils import _safe_indexing, check_array, column_or_1d, compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
@@ -291,17 +291,22 @@ def validated(estimator: BaseEstimator, X: Any, *y: Any, **how: Any) -> Any:
         with np.errstate(over="ignore", invalid="ignore"):
             return validate_data(estimator, X, *y, **how)
     except ValueError as error:
-        said = str(error)
-        kind = next((word for word in ("NaN", "infinity") if said.startswith(f"Input X contains {word}")), "")
-        if not kind or (place := _first_not_finite(X)) is None:
-            raise
-        row, column = place
-        name = f" ({names[column]!r})" if names else ""
-        raise ValueError(
-            f"Input X contains {kind}: the first value that is not finite is in row {row}, column "
-            f"{column}{name}, counted from 0. Remove such rows or columns, or fill them in "
-            "(sklearn.impute.SimpleImputer)."
-        ) from None
+        raise _with_place(error, X, names) from None
+
+
+def _with_place(error: ValueError, X: Any, names: Sequence[Any] = ()) -> ValueError:
+    """The error that a value is not finite, with where it is; any other as it is."""
+    said = str(error)
+    kind = next((word for word in ("NaN", "infinity") if said.startswith(f"Input X contains {word}")), "")
+    if not kind or (place := _first_not_finite(X)) is None:
+        return error
+    row, column = place
+    name = f" ({names[column]!r})" if len(names) else ""
+    return ValueError(
+        f"Input X contains {kind}: the first value that is not finite is in row {row}, column "
+        f"{column}{name}, counted from 0. Remove such rows or columns, or fill them in "
+        "(sklearn.impute.SimpleImputer)."
+    )
 
 
 def _first_not_finite(X: Any) -> tuple[int, int] | None:
@@ -383,7 +388,10 @@ def all_finite(estimator: BaseEstimator, X: Any, found: Array) -> Array:
     is not read a second time, which would take as long as the prediction.
     """
     if isinstance(X, np.ndarray) and not np.isfinite(found).all():
-        assert_all_finite(X, estimator_name=type(estimator).__name__, input_name="X")
+        try:
+            check_array(X, estimator=estimator, input_name="X", dtype=FLOATS)
+        except ValueError as error:
+            raise _with_place(error, X) from None
     return found
 
 
