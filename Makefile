@@ -8,6 +8,9 @@
 # make coverage      lines and branches that no test reaches
 # make docs          the documentation; says where it is
 # make lint          style, types, imports, spelling
+# make dist-check    wheel and sdist, built twice, installed and tried in an empty environment
+# make lock          the versions that CI installs, anew: packaging/constraints.txt
+# make audit         known vulnerabilities of what is installed; fails, too, where the advisories cannot be reached
 # make hooks         the same before every commit, by pre-commit
 # make clean         remove the environments and caches
 #
@@ -26,7 +29,7 @@ SHARE ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-studies studies-check test-cpus test-oldest trust coverage docs lint hooks clean
+.PHONY: help demo test test-studies studies-check test-cpus test-oldest trust coverage docs lint dist-check lock audit hooks clean
 
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
@@ -73,11 +76,25 @@ lint: $(VENV)/.installed-lint
 	check $(BIN)/codespell; \
 	if [ -n "$$failed" ]; then echo "lint failed:$$failed" >&2; exit 1; fi
 
+dist-check: $(BIN)/pip
+	@$(BIN)/python -m pip install --quiet build
+	@$(BIN)/python tools/check_dist.py
+
+lock: $(BIN)/pip
+	@$(BIN)/python -m pip install --quiet uv
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --upgrade --no-header --no-annotate \
+	  --no-emit-index-url --extra test --extra docs --extra lint --extra coverage \
+	  --output-file packaging/constraints.txt pyproject.toml
+
+audit: $(BIN)/pip
+	@$(BIN)/python -m pip install --quiet pip-audit
+	@$(BIN)/pip-audit --local --skip-editable --strict --progress-spinner off
+
 hooks: $(VENV)/.installed-lint
 	@$(BIN)/pre-commit install
 
 clean:
-	rm -rf $(VENV) $(VENV)-oldest docs/_build docs/gallery htmlcov .coverage .coverage.*
+	rm -rf $(VENV) $(VENV)-oldest docs/_build docs/gallery docs/api/generated dist htmlcov .coverage .coverage.*
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
 # The package is installed in place: only a change of pyproject.toml asks for a new installation.

@@ -36,13 +36,15 @@ version = release = foldless.__version__
 extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
     "numpydoc",
     "sphinxcontrib.bibtex",
     "sphinx_copybutton",
     "sphinx_gallery.gen_gallery",
 ]
+templates_path = ["_templates"]
 # The gallery offers its examples as notebooks to download; its pages are others.
-exclude_patterns = ["_build", "examples", "gallery/*.ipynb"]
+exclude_patterns = ["_build", "_templates", "examples", "gallery/*.ipynb"]
 nitpicky = True
 
 # Markdown. Headings have anchors as on GitHub, so that a link works in both places.

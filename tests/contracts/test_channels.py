@@ -181,6 +181,18 @@ def test_log_z_matches_quadrature_of_the_likelihood(channel):
         assert channel.respond(p, v, y).log_z == pytest.approx(expected, rel=1e-10, abs=2e-11)
 
 
+@pytest.mark.parametrize("channel", [c for c in EVERY_CHANNEL if not c.score_shape], ids=repr)
+def test_log_odds_are_those_of_the_two_labels(channel):
+    """Channels may have a shorter way to them, of scores that are certain as well."""
+    mean, var, _ = grid(np.array([-30.0, -2.0, 0.0, 0.4, 9.0]), (1e-9, 0.05, 3.0, 40.0))
+    one = np.ones_like(mean)
+    expected = channel.respond(mean, var, one).log_z - channel.respond(mean, var, -one).log_z
+    assert_allclose(channel.log_odds(mean, var), expected, rtol=1e-9, atol=1e-9)
+    with np.errstate(invalid="ignore"):
+        expected = channel.at_score(mean, one).log_z - channel.at_score(mean, -one).log_z
+    assert_allclose(channel.log_odds(mean, None), expected, rtol=1e-9, atol=1e-9)
+
+
 def far_table():
     with (Path(__file__).parents[1] / "reference" / "channel_tables.csv").open() as file:
         rows = list(csv.DictReader(file))

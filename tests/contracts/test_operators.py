@@ -403,6 +403,9 @@ def test_sweep_and_products_match_the_explicit_matrix(
         assert_close(result.slopes, A.T @ slopes, operator)
         assert_close(result.curvatures, squares.T @ curvatures, operator)
         assert_close(operator.score_variances(v, **about), squares @ v, operator)
+        scores, variances = operator.scores_and_variances(w, v, **about)
+        assert_close(scores, A @ w, operator)
+        assert_close(variances, squares @ v, operator)
 
 
 def test_moments_and_columns_match_the_explicit_matrix(pair: tuple[Operator, np.ndarray]) -> None:

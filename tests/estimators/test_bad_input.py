@@ -5,8 +5,10 @@ import pandas as pd
 import pytest
 from scipy import sparse
 
+import foldless
 from foldless import GAMPClassifier, PrunedBayesClassifier, SparseClassifier
 from foldless.channels import Hinge, Probit, Step
+from foldless.estimators._scikit_learn import LARGE
 from foldless.priors import SpikeAndSlab
 
 X = np.random.default_rng(0).normal(size=(20, 5))
@@ -120,3 +122,21 @@ def test_classes_in_place_of_objects():
         GAMPClassifier(prior=SpikeAndSlab).fit(X, y)
     with pytest.raises((ValueError, TypeError), match="object"):
         GAMPClassifier(channel=Hinge).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    "model", [foldless.GAMPClassifier(), foldless.SMLRClassifier(rate=5.0), foldless.EPBayesPointClassifier()]
+)
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_large_table_with_a_gap_is_refused_by_predictions(model, value):
+    """Large tables are looked through for such values only where a prediction is not finite."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((30, 600)), np.arange(30) % 2
+    model.fit(X + y[:, np.newaxis], y)
+    many = np.tile(X, (60, 1))
+    assert many.size > LARGE
+    assert model.predict_proba(many).shape == (1800, 2)
+    many[700, 599] = value
+    for predict in (model.predict, model.predict_proba, model.decision_function):
+        with pytest.raises(ValueError, match="in row 700, column 599"):
+            predict(many)

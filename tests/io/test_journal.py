@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
+from foldless.io.files import write_whole
 from foldless.io.journal import BadJournal, Journal, journal
 
 HEADER = {"X": "of size 3", "the parameter tol": "0.1"}
@@ -147,3 +149,24 @@ def test_two_fits_cannot_share_a_journal(tmp_path: Path) -> None:
     ):
         pass
     assert not path.exists()
+
+
+def test_a_file_that_another_program_holds_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Windows, where an open file cannot be replaced; one that is let go soon is."""
+    path, refusals = tmp_path / "features.tsv", [2]
+    path.write_bytes(b"old")
+    real = os.replace
+
+    def replace(old: Path, new: Path) -> None:
+        if refusals[0]:
+            refusals[0] -= 1
+            raise PermissionError(13, "Access is denied", str(old))
+        real(old, new)
+
+    monkeypatch.setattr(os, "replace", replace)
+    write_whole(path, b"new")
+    assert path.read_bytes() == b"new"
+    refusals[0] = 99
+    with pytest.raises(PermissionError, match="open in another program"):
+        write_whole(path, b"newer")
+    assert [each.name for each in tmp_path.iterdir()] == ["features.tsv"]

@@ -21,6 +21,9 @@ from jinja2 import StrictUndefined, UndefinedError
 from scipy.sparse import csr_array
 from scipy.stats import false_discovery_control, ttest_ind
 from sklearn.datasets import load_iris
+from sklearn.feature_selection import VarianceThreshold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import foldless
 from foldless import (
@@ -36,7 +39,7 @@ from foldless.estimators._summary import STANDARDISED, LeaveOneOut, Sentence, Su
 from foldless.estimators.baselines import OneBitCS, RVMClassifier, SBMLRClassifier
 from foldless.io import printable
 from foldless.problem import History, Iteration, Outcome
-from foldless.report import features, pictures, samples
+from foldless.report import features, html, pictures, samples
 from foldless.report.page import environment
 from foldless.report.wording import listed, named, plural, probability, sentence, signed
 from foldless.selection import CredibleSet
@@ -90,7 +93,7 @@ def about(labels):
 
 @pytest.fixture(scope="module")
 def source(model, about):
-    return report.html(model, **about)
+    return html(model, **about)
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +155,7 @@ def test_every_estimator_has_a_page(case, request):
     estimator, make = ESTIMATORS[case]
     X, y = make()
     model = estimator.fit(X, y)
-    page = parsed(report.html(model, y=y))
+    page = parsed(html(model, y=y))
     check_structure(page)
     assert active_nodes(page) == []
     text = words(page)
@@ -268,17 +271,17 @@ def test_values_of_the_named_features_are_shown_if_the_table_is_there(
             lambda values, *a, _n=name, _o=original, **k: drawn.update({_n: values}) or _o(values, *a, **k),
         )
     for X in (data.X, pd.DataFrame(data.X), csr_array(data.X)):
-        page = parsed(report.html(model, X=X, **about))
+        page = parsed(html(model, X=X, **about))
         assert len(page.every("img")) == 8
         top = model.get_support(indices=True)
         np.testing.assert_allclose(drawn["HeatMapDisplay"].std(axis=0), 1.0)
         assert drawn["HeatMapDisplay"].shape == (60, top.size)
     with pytest.raises(ValueError, match="the table of the fit has 60 samples of 300 features"):
-        report.html(model, X=data.X[:, :5], **about)
+        html(model, X=data.X[:, :5], **about)
 
 
 def test_images_have_the_items_of_cobidas(model, labels, without_ink):
-    assert "For decoding studies: COBIDAS items" in words(parsed(report.html(model, y=labels, images=True)))
+    assert "For decoding studies: COBIDAS items" in words(parsed(html(model, y=labels, images=True)))
 
 
 def test_the_confusion_matrix_counts_every_sample_once(page, model, labels):
@@ -305,7 +308,7 @@ def test_twins_stand_beside_each_other(without_ink):
     model = SparseClassifier().fit(X, y)
     pair = [s for s in model.credible_sets_ if set(s.columns) == {3, 17}]
     assert len(pair) == 1, model.credible_sets_
-    page = parsed(report.html(model, y=y, feature_names=[f"gene {j}" for j in range(40)]))
+    page = parsed(html(model, y=y, feature_names=[f"gene {j}" for j in range(40)]))
     (sets,) = [t for t in page.every("table") if t.attributes["aria-labelledby"] == "set-table"]
     assert any(
         {"gene 3", "gene 17"} <= {words(name) for name in row.every("bdi")} for row in sets.every("tr")
@@ -323,12 +326,11 @@ def test_names_may_be_series_of_any_index(model, labels, without_ink):
     index = np.arange(300)[::-1] + 7
     about = {"y": labels, "sample_names": [f"s{i}" for i in range(60)]}
     names = pd.Series([f"gene {j}" for j in range(300)], index=index)
-    as_list = report.html(model, feature_names=list(names), **about)
-    assert report.html(model, feature_names=names, **about) == as_list
+    as_list = html(model, feature_names=list(names), **about)
+    assert html(model, feature_names=names, **about) == as_list
     rows = pd.Series(about.pop("sample_names"), index=index[:60])
     assert (
-        report.html(model, feature_names=names, y=pd.Series(labels, index=rows.index), sample_names=rows)
-        == as_list
+        html(model, feature_names=names, y=pd.Series(labels, index=rows.index), sample_names=rows) == as_list
     )
 
 
@@ -338,7 +340,7 @@ def test_covariates_are_no_discoveries(monkeypatch, without_ink):
     drawn = []
     monkeypatch.setattr(pictures, "InclusionDisplay", lambda weight, *_, **__: drawn.append(weight) or Mock())
     model = SparseClassifier(always_keep=[0]).fit(X, y)
-    page = parsed(report.html(model, y=y, feature_names=[f"gene {j}" for j in range(40)]))
+    page = parsed(html(model, y=y, feature_names=[f"gene {j}" for j in range(40)]))
     (table,) = [t for t in page.every("table") if t.attributes["aria-labelledby"] == "feature-table"]
     rows = [[words(cell) for cell in row.every("th", "td")] for row in table.every("tr")[1:]]
     assert rows[0] == ["kept in the model whatever the data say"]
@@ -350,7 +352,7 @@ def test_covariates_are_no_discoveries(monkeypatch, without_ink):
 
 def test_parameters_are_said_to_be_learnt_where_they_were(model, without_ink):
     """Message passing learns them; where nothing stands out under correlation they are left alone."""
-    text = words(parsed(report.html(model)))
+    text = words(parsed(html(model)))
     assert "share of labels that are wrong" in text
     assert f"{model.channel_.flip_prob:.4g} (learnt)" in text
     assert "Learnt by expectation maximisation" in text
@@ -358,14 +360,14 @@ def test_parameters_are_said_to_be_learnt_where_they_were(model, without_ink):
     X = rng.standard_normal((40, 1)) + 0.5 * rng.standard_normal((40, 60))
     nothing = SparseClassifier().fit(X, rng.choice(["a", "b"], 40))
     assert nothing.solver_ == "EP"
-    text = words(parsed(report.html(nothing)))
+    text = words(parsed(html(nothing)))
     assert "0.01 (fixed)" in text
     assert "left at plain values" in text
     assert "(learnt)" not in text
 
 
 def test_what_was_not_told_is_left_out_and_said(model, without_ink):
-    page = parsed(report.html(model))
+    page = parsed(html(model))
     check_structure(page)
     assert "the labels were not passed on" in words(page)
     assert "Learning curve: none was computed" in words(page)
@@ -381,7 +383,7 @@ def test_a_learning_curve_has_its_place(model, labels, coarse):
             drawn.append(ax)
             ax.plot([10, 20], [0.3, 0.2])
 
-    page = parsed(report.html(model, y=labels, learning_curve=Curve()))
+    page = parsed(html(model, y=labels, learning_curve=Curve()))
     assert len(drawn) == 1
     assert "Would more samples help?" in words(page)
     assert len(page.every("img")) == 7
@@ -398,7 +400,7 @@ def test_a_curve_itself_is_drawn_by_its_display(model, labels, coarse):
         level=0.9,
         seen=SimpleNamespace(n_samples=60, error=model.loo_error_),
     )
-    with_curve = parsed(report.html(model, y=labels, learning_curve=curve))
+    with_curve = parsed(html(model, y=labels, learning_curve=curve))
     assert "Would more samples help?" in words(with_curve)
     assert len(with_curve.every("img")) == 7
 
@@ -408,19 +410,19 @@ def test_doubt_is_said_on_top(model, labels, without_ink):
     doubtful.outcome_ = Outcome.STALLED
     doubtful.flags_ = [Flag("doubt", "Read probabilities as a ranking.")]
     doubtful.loo_proba_ = np.where(np.arange(labels.size)[:, None] == 3, np.nan, model.loo_proba_)
-    page = parsed(report.html(doubtful, y=labels))
+    page = parsed(html(doubtful, y=labels))
     (caution,) = [n for n in page.every("div") if n.attributes.get("class") == "caution"]
     assert "did not settle (stalled)" in words(caution)
     assert Outcome.STALLED.advice in words(caution)
     assert "Read probabilities as a ranking." in words(caution)
     assert "broke down for 1 sample;" in words(caution)
-    assert not [n for n in parsed(report.html(model)).every("div") if n.attributes.get("class") == "caution"]
+    assert not [n for n in parsed(html(model)).every("div") if n.attributes.get("class") == "caution"]
 
 
 def test_classes_that_cannot_be_told_apart_are_said_to_be_so(without_ink):
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((40, 50)), rng.choice(["a", "b"], 40)
-    text = words(parsed(report.html(SparseClassifier().fit(X, y), y=y)))
+    text = words(parsed(html(SparseClassifier().fit(X, y), y=y)))
     assert "Not shown" in text
     assert "that they can is not shown" in text
 
@@ -428,11 +430,11 @@ def test_classes_that_cannot_be_told_apart_are_said_to_be_so(without_ink):
 def test_groups_are_told_where_they_were_left_out(data, labels, model, without_ink):
     groups = np.arange(labels.size) // 6
     by_groups = SparseClassifier().fit(data.X, labels, groups=groups)
-    text = words(parsed(report.html(by_groups, y=labels, groups=groups, images=True)))
+    text = words(parsed(html(by_groups, y=labels, groups=groups, images=True)))
     assert "10 groups" in text
     assert "leave-one-group-out error" in text
     assert "by leaving out one group at a time" in text
-    text = words(parsed(report.html(model, y=labels, groups=groups, images=True)))
+    text = words(parsed(html(model, y=labels, groups=groups, images=True)))
     assert "group-out" not in text
     assert "samples were left out one by one" in text
 
@@ -489,7 +491,7 @@ def test_hostile_names_are_only_names(n_classes, monkeypatch, coarse):
     monkeypatch.setattr(features, "MOST_SELECTED", len(HOSTILE_NAMES))
     monkeypatch.setattr(features, "MOST_IN_GROUP", len(HOSTILE_NAMES))
     model, y = fabricated(n_classes)
-    source = report.html(
+    source = html(
         model,
         y=y,
         feature_names=HOSTILE_NAMES,
@@ -541,7 +543,7 @@ def test_real_fits_with_hostile_columns_and_classes(tmp_path, without_ink):
 def test_names_in_any_script_are_drawn_without_complaint(model, labels, coarse):
     """A warning would be an error here: fonts of pictures need not have every letter."""
     names = ["基因" + str(j) if j % 2 else f"\U0001f9ec ген {j}" for j in range(300)]
-    page = parsed(report.html(model, y=labels, feature_names=names))
+    page = parsed(html(model, y=labels, feature_names=names))
     assert names[int(np.argmax(model.inclusion_probability_))] in words(page)
 
 
@@ -566,7 +568,7 @@ def test_templates_escape_everything_and_miss_nothing():
 
 
 def test_the_policy_allows_this_style_this_script_and_pictures_only(model, without_ink):
-    page = parsed(report.html(model))
+    page = parsed(html(model))
     (policy,) = [
         m.attributes["content"]
         for m in page.every("meta")
@@ -640,7 +642,7 @@ def test_what_does_not_fit_is_told_before_anything_is_written(model, about, said
 
 def test_a_model_that_is_not_fitted_has_no_page():
     with pytest.raises(ValueError, match="Call fit first"):
-        report.html(SparseClassifier())
+        html(SparseClassifier())
 
 
 def test_importing_the_report_imports_nothing_slow():
@@ -663,3 +665,16 @@ def test_numbers_are_worded_for_readers():
     assert listed(["a", "b", "c"]) == "a, b and c"
     assert plural(1, "label") == "1 label"
     assert plural(12345, "label") == "12\u202f345 labels"
+
+
+def test_the_page_of_a_pipeline_is_about_its_last_step(without_ink):
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.standard_normal((40, 6)), columns=[f"gene {j}" for j in range(6)])
+    X["gene 2"] = 1.0
+    y = np.where(X["gene 4"] > 0, "ill", "well")
+    pipeline = make_pipeline(VarianceThreshold(), StandardScaler(), SMLRClassifier(rate=2.0)).fit(X, y)
+    page = html(pipeline, y=y, X=X)
+    assert "gene 4" in page
+    assert "gene 2" not in page
+    assert "VarianceThreshold, StandardScaler" in page
+    assert "gene 4" in html(make_pipeline(SMLRClassifier(rate=2.0)).fit(X, y))

@@ -44,6 +44,11 @@ class Channel(Component):
         return True
 
     @property
+    def exact(self) -> bool:
+        """Whether averages over Gaussians are those of the likelihood, so that labels' add up as these do."""
+        return True
+
+    @property
     def scale_free(self) -> bool:
         """Whether only the sign of the score matters, so that labels cannot tell the size of weights."""
         return False

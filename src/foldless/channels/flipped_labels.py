@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 from typing import cast as cast_to
 
 import numpy as np
+from scipy.special import expit
 
 from foldless.beliefs import Array, Response
 from foldless.channels.base import (
@@ -69,6 +70,11 @@ class FlippedLabels(Wrapper):
         as_given = self.base.at_score(z, y)
         as_flipped = None if self.base.normalised else self.base.at_score(z, -y)
         return cast(self._mixed(as_given, as_flipped), score_dtype(score))
+
+    def log_odds(self, mean: Array, var: Array | None) -> Array:
+        if not (self.base.normalised and self.base.exact):
+            return super().log_odds(mean, var)
+        return flipped_log_odds(self.base.log_odds(mean, var), self.flip_prob)
 
     def untempered(self) -> Channel:
         return FlippedLabels(self.base.untempered(), self.flip_prob)
@@ -209,6 +215,15 @@ class FlippedLabels(Wrapper):
         if as_flipped is None:
             return with_floor(as_given, self.flip_prob)
         return mixed_labels(as_given, as_flipped, self.flip_prob)
+
+
+def flipped_log_odds(log_odds: Array, flip_prob: Array | float) -> Array:
+    """Of labels of which some are flipped: the improbable one's p becomes g + (1 - 2g) p, g = flip_prob."""
+    improbable = flip_prob + (1.0 - 2.0 * flip_prob) * expit(-np.abs(log_odds))
+    # One whose probability is below all numbers is impossible; where nothing is flipped its odds are known.
+    with np.errstate(divide="ignore"):
+        found = np.copysign(np.log1p(-improbable) - np.log(improbable), log_odds)
+    return np.where(np.equal(flip_prob, 0.0), log_odds, found).astype(log_odds.dtype, copy=False)
 
 
 def with_floor(right: Response, flip_prob: float) -> Response:

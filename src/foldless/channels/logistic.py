@@ -109,6 +109,20 @@ class Logistic(ScaleLearner, MarginChannel):
                 "'exponential-sums' is the accurate default."
             )
 
+    @property
+    def exact(self) -> bool:
+        return self.integral == "exponential-sums"
+
+    def log_odds(self, mean: Array, var: Array | None) -> Array:
+        if var is None:
+            return self.scale * mean
+        if not self.exact:
+            return super().log_odds(mean, var)
+        m, v = doubles(mean, var)
+        log_tail = log_sigmoid_tail(self.scale * m, self.scale**2 * np.maximum(v, SMALLEST_VAR))
+        found = np.copysign(np.log1p(-np.exp(log_tail)) - log_tail, m)
+        return found.astype(score_dtype(mean), copy=False)
+
     def proximal(self, cavity_mean: Array, cavity_var: Array, labels: Array) -> Response:
         return through_margin(
             partial(_power_proximal, scale=self.scale, power=1.0), labels, cavity_mean, cavity_var
@@ -272,14 +286,39 @@ def sigmoid_power_response(mean: Array, var: Array, power: float = 1.0) -> Respo
     return Response(*(field.reshape(shape) for field in out))
 
 
+def log_sigmoid_tail(mean: Array, var: Array) -> Array:
+    """log E[σ(-x)] for x ~ N(|mean|, var), the improbable side, without derivatives."""
+    shape = mean.shape
+    mean, var = mean.ravel(), var.ravel()
+    narrow = (np.abs(mean) <= LARGEST_MEAN) & (var <= LOGISTIC_RULES[-1].largest_var)
+    out, tail = np.empty(mean.size), np.empty(mean.size if narrow.all() else np.count_nonzero(narrow))
+    every = tail.size == mean.size
+    inside = (mean, var) if every else (mean[narrow], var[narrow])
+    loops = fastest("sigmoids", mean.size >= LEAST_ROWS_COMPILED)
+    tasks = [
+        (*(part[rows] for part in inside), LOGISTIC_RULES, tail[rows])
+        for rows in _parts_of_threads(tail.size)
+    ]
+    in_threads(loops.tail_rows, tasks)
+    if every:
+        return np.log(tail).reshape(shape)
+    out[narrow] = np.log(tail)
+    out[~narrow] = exponential_sums_response(-np.abs(mean[~narrow]), var[~narrow]).log_z
+    return out.reshape(shape)
+
+
+def _parts_of_threads(n_rows: int) -> list[slice]:
+    cuts = np.linspace(0, n_rows, max(n_rows // ROWS_PER_THREAD, 1) + 1).astype(int)
+    return [slice(a, b) for a, b in pairwise(cuts)]
+
+
 def _at_nodes(mean: Array, var: Array, power: float, n_rows: int) -> Array:
     """Rows that a rule is good for, of so many in all: log_z, slope and curvature, (3, rows)."""
     out = np.empty((3, mean.size))
     loops = fastest("sigmoids", n_rows >= LEAST_ROWS_COMPILED)
-    cuts = np.linspace(0, mean.size, max(mean.size // ROWS_PER_THREAD, 1) + 1).astype(int)
     tasks = [
-        (float(power), mean[a:b], var[a:b], rules_of(power), *(field[a:b] for field in out))
-        for a, b in pairwise(cuts)
+        (float(power), mean[rows], var[rows], rules_of(power), *(field[rows] for field in out))
+        for rows in _parts_of_threads(mean.size)
     ]
     in_threads(loops.logistic_rows if power == 1.0 else loops.power_rows, tasks)
     return out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import socket
@@ -55,6 +56,10 @@ def exit_codes() -> Iterator[Console]:
     """
     from rich.console import Console
 
+    for stream in (sys.stdout, sys.stderr):
+        # Written to a file on Windows, text is in the code page of the country, which has no Greek letters.
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="replace")
     try:
         with answered_interrupts():
             # Names are shown as they are: no markup, no emoji, no guessed colours.

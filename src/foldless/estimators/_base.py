@@ -23,9 +23,11 @@ from foldless.estimators._resuming import checkpointed
 from foldless.estimators._scikit_learn import (
     SampleWeights,
     SelectingClassifier,
+    all_finite,
     new_data,
     sample_weights,
     training_data,
+    unless_finite,
 )
 from foldless.estimators._summary import STANDARDISED, Sentence, Summary, basics
 from foldless.evaluation import p_value_of, p_value_of_losses
@@ -111,6 +113,11 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
         groups : array of shape (n_samples,), optional
             Samples that belong together (of one subject, run or batch) and are left out together: models
             are then chosen, and `loo_error_` and its kin computed, by leaving out a group at a time.
+
+        Returns
+        -------
+        classifier
+            Itself.
         """
         check_scalar(self.fdr, "fdr", Real, min_val=0.0, max_val=1.0)
         operator, targets = training_data(self, X, y)
@@ -143,9 +150,19 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
         """Of two classes, log-odds of ``classes_[1]``; of more, log probabilities less their mean.
 
         Of two classes and one model it is linear in X: the score that `coef_` and `intercept_` make.
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix of shape (n_samples, n_features)
+            Samples, in the units of the fit.
+
+        Returns
+        -------
+        array of shape (n_samples,) or (n_samples, n_classes)
+            Scores.
         """
         operator = self._standardized(X)
-        with one_blas_thread():
+        with one_blas_thread(), unless_finite():
             if self.classes_.size == 2 and len(self._average.parts) == 1:
                 part = self._average.parts[0]
                 found = part.scale * part.weights.scores(operator)[:, 0]
@@ -153,12 +170,24 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
                 log_proba = self._average.log_proba(operator)
                 two = self.classes_.size == 2
                 found = np.diff(log_proba)[:, 0] if two else log_proba - log_proba.mean(axis=1, keepdims=True)
-        return found.astype(self.coef_.dtype, copy=False)
+        return all_finite(self, getattr(operator.operator, "X", None), found).astype(
+            self.coef_.dtype, copy=False
+        )
 
     def predict_proba(self, X: Any) -> NDArray[Any]:
         """Class probabilities, integrated over the posterior of the weights and averaged over models.
 
         If label noise is part of the model, these are probabilities of the label as it would be recorded.
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix of shape (n_samples, n_features)
+            Samples, in the units of the fit.
+
+        Returns
+        -------
+        array of shape (n_samples, n_classes)
+            In the order of `classes_`.
         """
         return super().predict_proba(X)
 
@@ -171,6 +200,11 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
             The expected share of false features among those selected; the constructor's if not given.
         indices : bool
             Positions instead of a mask.
+
+        Returns
+        -------
+        array of shape (n_features,) or (n_selected,)
+            Mask, or positions.
         """
         mask = self._selected(fdr)
         if not mask.any() and "fallback_features_" in vars(self):
@@ -338,8 +372,8 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
     def _log_proba(self, X: Any) -> Array:
         """(samples, classes)"""
         operator = self._standardized(X)
-        with one_blas_thread():
-            return self._average.log_proba(operator)
+        with one_blas_thread(), unless_finite():
+            return all_finite(self, getattr(operator.operator, "X", None), self._average.log_proba(operator))
 
 
 def _p_value(table: Table, loo_log_proba: Array) -> tuple[str, float]:

@@ -6,17 +6,23 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_softmax, ndtr
 from sklearn.utils import check_random_state, check_scalar
+from sklearn.utils.validation import check_is_fitted
 
 from foldless.beliefs import Array
 from foldless.channels import Channel
 from foldless.estimators._kernel_basis import Basis, FourierBasis, GramBasis, Kernel
-from foldless.estimators._scikit_learn import ProbabilisticClassifier, SampleWeights
+from foldless.estimators._scikit_learn import (
+    ProbabilisticClassifier,
+    SampleWeights,
+    all_finite,
+    unless_finite,
+)
 from foldless.estimators._summary import (
     AS_THEY_ARE,
     STANDARDISED,
@@ -26,7 +32,7 @@ from foldless.estimators._summary import (
     basics,
     said,
 )
-from foldless.operators import Dense, Operator, Standardized, Storage, operator_from
+from foldless.operators import Dense, Standardized, Storage, operator_from
 from foldless.problem import Iteration, Outcome
 from foldless.registry import registered
 from foldless.solvers.knapsack import Histograms, Sweep
@@ -44,13 +50,15 @@ class BinaryPoint(ABC):
     intercept: float
     intercept_var: float
 
-    def scores(self, columns: Operator) -> tuple[Array, Array]:
-        """Means and variances of the scores."""
-        mean = columns.scores(self.mean) + self.intercept
-        return mean, columns.score_variances(self.var) + self.intercept_var
+    needs_variances: ClassVar[bool] = True
+
+    def score_variances(self, independent: Array) -> Array:
+        """From those of independent weights."""
+        return independent + self.intercept_var
 
     @abstractmethod
-    def log_odds(self, columns: Operator) -> Array: ...
+    def log_odds(self, mean: Array, var: Array | None) -> Array:
+        """From means of scores, and their variances if these are needed."""
 
 
 @registered("bayes-point/knapsack")
@@ -59,9 +67,10 @@ class KnapsackPoint(BinaryPoint):
     """Means of max-marginals; log-odds are proportional to scores."""
 
     log_odds_scale: float
+    needs_variances: ClassVar[bool] = False
 
-    def log_odds(self, columns: Operator) -> Array:
-        return self.log_odds_scale * (columns.scores(self.mean) + self.intercept)
+    def log_odds(self, mean: Array, var: Array | None) -> Array:
+        return self.log_odds_scale * mean
 
 
 @registered("bayes-point/ep")
@@ -72,12 +81,11 @@ class EPPoint(BinaryPoint):
     variance_scale: float  # covariances are left out; this makes up for them on average
     channel: Channel
 
-    def scores(self, columns: Operator) -> tuple[Array, Array]:
-        mean, var = super().scores(columns)
-        return mean, self.variance_scale * var
+    def score_variances(self, independent: Array) -> Array:
+        return self.variance_scale * super().score_variances(independent)
 
-    def log_odds(self, columns: Operator) -> Array:
-        return self.channel.predictive().log_odds(*self.scores(columns))
+    def log_odds(self, mean: Array, var: Array | None) -> Array:
+        return self.channel.predictive().log_odds(mean, var)
 
 
 class OneAgainstRest(NamedTuple):
@@ -125,10 +133,21 @@ class BayesPointBase(ProbabilisticClassifier):
         return ""
 
     def decision_function(self, X: Any) -> NDArray[Any]:
-        """Scores of the Bayes point, positive for ``classes_[1]``; of several classes, log-odds of each."""
-        columns = self._new_columns(X)
+        """Scores of the Bayes point, positive for ``classes_[1]``; of several classes, log-odds of each.
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix of shape (n_samples, n_features)
+            Samples, in the units of the fit.
+
+        Returns
+        -------
+        array of shape (n_samples,) or (n_samples, n_classes)
+            Scores.
+        """
+        check_is_fitted(self)
         two = self.classes_.size == 2
-        scores = self._points[0].scores(columns)[0] if two else self._log_odds(columns)
+        scores = self._scores(X, variances=False)[0][:, 0] if two else self._log_odds(X)
         return scores.astype(self.coef_.dtype, copy=False)
 
     def predict_proba(self, X: Any) -> NDArray[Any]:
@@ -136,6 +155,16 @@ class BayesPointBase(ProbabilisticClassifier):
 
         Several classes: given independent votes of every class against the rest, the probability that k
         alone is voted for.
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix of shape (n_samples, n_features)
+            Samples, in the units of the fit.
+
+        Returns
+        -------
+        array of shape (n_samples, n_classes)
+            In the order of `classes_`.
         """
         return super().predict_proba(X)
 
@@ -144,13 +173,20 @@ class BayesPointBase(ProbabilisticClassifier):
 
         From -1 to 1, of shape (n_samples,), for ``classes_[1]``, or (n_samples, n_classes). Weights vote
         independently of each other, so that the vote is of a score with the variance of a sum.
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix of shape (n_samples, n_features)
+            Samples, in the units of the fit.
+
+        Returns
+        -------
+        array of shape (n_samples,) or (n_samples, n_classes)
+            Margins.
         """
-        columns = self._new_columns(X)
-        margins = np.empty((columns.shape[0], len(self._points)))
-        for k, point in enumerate(self._points):
-            mean, var = point.scores(columns)
-            std = np.sqrt(np.maximum(var, np.finfo(float).tiny))
-            margins[:, k] = 2.0 * ndtr(mean / std) - 1.0
+        mean, var = self._scores(X)
+        assert var is not None
+        margins = 2.0 * ndtr(mean / np.sqrt(np.maximum(var, np.finfo(float).tiny))) - 1.0
         margins = margins.astype(self.coef_.dtype, copy=False)
         return margins[:, 0] if self.classes_.size == 2 else margins
 
@@ -194,7 +230,8 @@ class BayesPointBase(ProbabilisticClassifier):
         return _as_they_are(Dense(self._basis.columns(samples)))
 
     def _new_columns(self, X: Any) -> Standardized:
-        standardized = Standardized(operator_from(self._new_data(X)), self._center, self._scale)
+        X = self._new_data(X, finite=self._basis is not None)
+        standardized = Standardized(operator_from(X), self._center, self._scale)
         if self._basis is None:
             return standardized
         return _as_they_are(Dense(self._basis.columns(dense(standardized))))
@@ -248,11 +285,29 @@ class BayesPointBase(ProbabilisticClassifier):
             selects=False,
         )
 
-    def _log_odds(self, columns: Standardized) -> Array:
-        return np.column_stack([point.log_odds(columns) for point in self._points])
+    def _scores(self, X: Any, *, variances: bool = True) -> tuple[Array, Array | None]:
+        """Means and variances of the scores of each class against the rest, (samples, points)."""
+        columns, points = self._new_columns(X), self._points
+        weights = np.column_stack([point.mean for point in points])
+        level = np.array([point.intercept for point in points])
+        X = getattr(columns.operator, "X", None)
+        with unless_finite():
+            if not variances:
+                return all_finite(self, X, columns.scores(weights) + level), None
+            weight_var = np.column_stack([point.var for point in points])
+            mean, var = columns.scores_and_variances(weights, weight_var)
+            mean = all_finite(self, X, mean + level)
+        each = zip(points, var.T, strict=True)
+        return mean, np.column_stack([point.score_variances(own) for point, own in each])
+
+    def _log_odds(self, X: Any) -> Array:
+        mean, var = self._scores(X, variances=self._points[0].needs_variances)
+        of_points = [None] * mean.shape[1] if var is None else list(var.T)
+        each = zip(self._points, mean.T, of_points, strict=True)
+        return np.column_stack([point.log_odds(*scores) for point, *scores in each])
 
     def _log_proba(self, X: Any) -> Array:
-        return coupled(self._log_odds(self._new_columns(X)))
+        return coupled(self._log_odds(X))
 
     def _show(self, number: int, step: Iteration | Sweep) -> None:
         print(f"[{type(self).__name__}] {type(step).__name__.lower()} {number:4d}  change {step.change:.2e}")

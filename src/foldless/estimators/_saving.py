@@ -47,6 +47,16 @@ class Saved:
 
         The file holds parameters, fitted attributes and no code: loading it executes nothing. A warm start
         begins anew after loading. An existing file is replaced, whole or not at all.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file, by custom ``.safetensors``.
+
+        Returns
+        -------
+        Path
+            The file written.
         """
         check_is_fitted(self)
         path = Path(path)

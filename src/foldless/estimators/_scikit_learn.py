@@ -12,7 +12,7 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any, NamedTuple, Self
 
@@ -22,7 +22,7 @@ from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_selection import SelectorMixin
-from sklearn.utils import column_or_1d, compute_sample_weight
+from sklearn.utils import _safe_indexing, check_array, column_or_1d, compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
@@ -45,6 +45,9 @@ NEARLY_EQUAL = 1e-6
 NEAR_TIE = 1e-5
 # Of the heaviest sample. Nothing is learnt from less, and nobody has seen more.
 SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-12, 1e6
+# Entries of a table that is read as seldom as possible.
+LARGE = 1 << 20
+FLOATS = (np.float64, np.float32)
 TILED_STORAGE = STORAGE | {"dtype": (np.float64, np.float32, *INTEGERS)}
 
 
@@ -53,18 +56,43 @@ class Classifier(Saved, Summarised, ClassifierMixin, BaseEstimator):
 
     @abstractmethod
     def decision_function(self, X: Any) -> NDArray[Any]:
-        """Scores: of two classes positive for ``classes_[1]``, of more one for each class."""
+        """Scores: of two classes positive for ``classes_[1]``, of more one for each class.
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix of shape (n_samples, n_features)
+            Samples, in the units of the fit.
+
+        Returns
+        -------
+        array of shape (n_samples,) or (n_samples, n_classes)
+            Scores.
+        """
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The most probable class of each sample."""
+        """The most probable class of each sample.
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix of shape (n_samples, n_features)
+            Samples, in the units of the fit.
+
+        Returns
+        -------
+        array of shape (n_samples,)
+            Labels.
+        """
         decision = self.decision_function(X)
         if decision.ndim == 1:
             decision = np.column_stack([np.zeros_like(decision), decision])
         first, second = np.partition(decision, -2, axis=1)[:, -2:].T[::-1]
         # Rounding may leave a tie in probabilities and none here, or the other way round.
-        near = first - second < NEAR_TIE
-        if near.any() and hasattr(self, "predict_proba"):
-            decision = np.where(near[:, np.newaxis], self.predict_proba(X), decision)
+        near = np.flatnonzero(first - second < NEAR_TIE)
+        if near.size and hasattr(self, "predict_proba"):
+            some = near.size < len(decision) and not stays_elsewhere(X)
+            decision[near] = (
+                self.predict_proba(_safe_indexing(X, near)) if some else self.predict_proba(X)[near]
+            )
         return self.classes_[np.argmax(decision, axis=1)]
 
     def _encoded(self, y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
@@ -100,11 +128,33 @@ class ProbabilisticClassifier(Classifier):
         """(samples, classes)"""
 
     def predict_proba(self, X: Any) -> NDArray[Any]:
-        """Class probabilities."""
+        """Class probabilities.
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix of shape (n_samples, n_features)
+            Samples, in the units of the fit.
+
+        Returns
+        -------
+        array of shape (n_samples, n_classes)
+            In the order of `classes_`.
+        """
         return np.exp(self._log_proba(X)).astype(self.coef_.dtype, copy=False)
 
     def predict_log_proba(self, X: Any) -> NDArray[Any]:
-        """Logarithms of the class probabilities, exact far out where the probabilities round to zero."""
+        """Logarithms of the class probabilities, exact far out where the probabilities round to zero.
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix of shape (n_samples, n_features)
+            Samples, in the units of the fit.
+
+        Returns
+        -------
+        array of shape (n_samples, n_classes)
+            In the order of `classes_`.
+        """
         return self._log_proba(X).astype(self.coef_.dtype, copy=False)
 
     def __sklearn_tags__(self) -> Any:
@@ -120,8 +170,14 @@ class ProbabilisticClassifier(Classifier):
         X : array, data frame or sparse matrix of shape (n_samples, n_features)
             Any units: columns are centred and scaled inside, unless ``standardize=False``.
         y : array of shape (n_samples,)
+            Labels, of any type, with at least two different values.
         sample_weight : array of shape (n_samples,), optional
             How often each sample counts: weight 2 is the same as the row twice.
+
+        Returns
+        -------
+        classifier
+            Itself.
         """
         self._check_parameters()
         X, targets = validated(self, X, y, ensure_min_samples=2, **STORAGE)
@@ -141,9 +197,10 @@ class ProbabilisticClassifier(Classifier):
         """Fitted attributes of checked data; what to add to a warning, if there is reason for one."""
         raise NotImplementedError
 
-    def _new_data(self, X: Any) -> Any:
+    def _new_data(self, X: Any, *, finite: bool = True) -> Any:
+        """Checked; unless it must be `finite`, that is left to `all_finite` where it takes long."""
         check_is_fitted(self)
-        return validated(self, X, reset=False, **STORAGE)
+        return validated(self, X, reset=False, **STORAGE, **({} if finite else _looked_at_later(X)))
 
     def _publish_left_out(
         self,
@@ -185,6 +242,16 @@ class SelectingClassifier(SelectorMixin, ProbabilisticClassifier):
 
         If none is, there are none, with a warning, as scikit-learn's selectors have it; what follows in a
         pipeline will not take that.
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix of shape (n_samples, n_features)
+            Samples with the columns of the fit.
+
+        Returns
+        -------
+        array, data frame or sparse matrix of shape (n_samples, n_selected)
+            Like X, unless ``set_output`` has something else.
         """
         if self.get_support().any():
             return super().transform(X)
@@ -224,24 +291,29 @@ def validated(estimator: BaseEstimator, X: Any, *y: Any, **how: Any) -> Any:
         with np.errstate(over="ignore", invalid="ignore"):
             return validate_data(estimator, X, *y, **how)
     except ValueError as error:
-        said = str(error)
-        if "could not convert string to float" in said and hasattr(X, "select_dtypes"):
-            words = [str(column) for column in X.select_dtypes(exclude=["number", "bool"]).columns]
-            more, first = (f" and {len(words) - 5} more" if len(words) > 5 else ""), words[:5]
-            raise ValueError(
-                f"X has columns of words: {', '.join(map(repr, first))}{more} ({said}). Code them, "
-                f"pd.get_dummies(X, columns={first!r}), or leave them out, X.drop(columns={first!r})."
-            ) from None
-        kind = next((word for word in ("NaN", "infinity") if said.startswith(f"Input X contains {word}")), "")
-        if not kind or (place := _first_not_finite(X)) is None:
-            raise
-        row, column = place
-        name = f" ({names[column]!r})" if names else ""
-        raise ValueError(
-            f"Input X contains {kind}: the first value that is not finite is in row {row}, column "
-            f"{column}{name}, counted from 0. Remove such rows or columns, or fill in what is missing: "
-            f"make_pipeline(SimpleImputer(strategy='median'), {type(estimator).__name__}())."
-        ) from None
+        raise _with_place(error, X, estimator, names) from None
+
+
+def _with_place(error: ValueError, X: Any, estimator: Any, names: Sequence[Any] = ()) -> ValueError:
+    """An error about words or values that are not finite, with where they are; any other as it is."""
+    said = str(error)
+    if "could not convert string to float" in said and hasattr(X, "select_dtypes"):
+        words = [str(column) for column in X.select_dtypes(exclude=["number", "bool"]).columns]
+        more, first = (f" and {len(words) - 5} more" if len(words) > 5 else ""), words[:5]
+        return ValueError(
+            f"X has columns of words: {', '.join(map(repr, first))}{more} ({said}). Code them, "
+            f"pd.get_dummies(X, columns={first!r}), or leave them out, X.drop(columns={first!r})."
+        )
+    kind = next((word for word in ("NaN", "infinity") if said.startswith(f"Input X contains {word}")), "")
+    if not kind or (place := _first_not_finite(X)) is None:
+        return error
+    row, column = place
+    name = f" ({names[column]!r})" if len(names) else ""
+    return ValueError(
+        f"Input X contains {kind}: the first value that is not finite is in row {row}, column "
+        f"{column}{name}, counted from 0. Remove such rows or columns, or fill in what is missing: "
+        f"make_pipeline(SimpleImputer(strategy='median'), {type(estimator).__name__}())."
+    )
 
 
 def _first_not_finite(X: Any) -> tuple[int, int] | None:
@@ -285,7 +357,7 @@ def training_data(estimator: BaseEstimator, X: Any, y: ArrayLike) -> tuple[Stora
 def new_data(estimator: BaseEstimator, X: Any) -> Storage:
     """The operator of new samples, with the columns of the fit."""
     if not stays_elsewhere(X):
-        return operator_from(validated(estimator, X, reset=False, **TILED_STORAGE))
+        return operator_from(validated(estimator, X, reset=False, **TILED_STORAGE, **_looked_at_later(X)))
     operator = operator_from(X)
     expected = int(estimator.n_features_in_)
     if operator.shape[1] != expected:
@@ -303,6 +375,31 @@ def new_data(estimator: BaseEstimator, X: Any) -> Storage:
                 f"{operator.column_names[first]!r} instead of {names[first]!r}."
             )
     return operator
+
+
+def _looked_at_later(X: Any) -> dict[str, bool]:
+    """Whether a table is so large that looking for values that are not finite is left to `all_finite`."""
+    large = isinstance(X, np.ndarray) and X.dtype in FLOATS and X.size > LARGE
+    return {"ensure_all_finite": False} if large else {}
+
+
+def unless_finite() -> np.errstate:
+    """A context for samples that may turn out not to be finite: then an error, and no warning before it."""
+    return np.errstate(invalid="ignore", over="ignore")
+
+
+def all_finite(estimator: BaseEstimator, X: Any, found: Array) -> Array:
+    """What was found for new samples; an error if that is not finite because the samples are not.
+
+    A number that is not finite makes every sum over its row likewise, whatever its weight. So a large table
+    is not read a second time, which would take as long as the prediction.
+    """
+    if isinstance(X, np.ndarray) and not np.isfinite(found).all():
+        try:
+            check_array(X, estimator=estimator, input_name="X", dtype=FLOATS)
+        except ValueError as error:
+            raise _with_place(error, X, self) from None
+    return found
 
 
 class SampleWeights(NamedTuple):

@@ -45,7 +45,21 @@ class SBMLRClassifier(SMLRClassifier):
 
     Parameters
     ----------
-    kernel, gamma, fit_intercept, tol, max_iter : as in `SMLRClassifier`
+    kernel, gamma, fit_intercept, tol, max_iter
+        As of `SMLRClassifier`.
+
+    Attributes
+    ----------
+    coef_, intercept_, rate_, rate_path_, n_kept_, basis_, basis_indices_
+        As of `SMLRClassifier`, as are all others.
+    objective_, duality_gap_, kkt_residual_, loo_proba_, loo_error_, loo_log_loss_, loo_worth_
+        What the fit reached, and leave-one-out.
+    outcome_, n_iter_ : Outcome, int
+        How the iteration ended, with ``outcome_.advice``, and after how many steps in all.
+    classes_ : array of shape (n_classes,)
+        The labels, sorted.
+    n_features_in_, feature_names_in_ : int, array of shape (n_features,)
+        How many columns were fitted, and their names, where columns have names.
     """
 
     def __init__(
@@ -107,13 +121,35 @@ class OneBitCS(_Binary):
     ----------
     sparsity : float, default=10
         s: how many features matter.
+
+    Attributes
+    ----------
+    coef_, intercept_ : arrays of shape (1, n_features) and (1,)
+        The estimate, in the units of X; only its direction matters.
+    classes_ : array of shape (n_classes,)
+        The labels, sorted.
+    n_features_in_, feature_names_in_ : int, array of shape (n_features,)
+        How many columns were fitted, and their names, where columns have names.
     """
 
     _: KW_ONLY
     sparsity: float = 10
 
     def fit(self, X: Any, y: ArrayLike) -> Self:
-        """Fit to data of two classes; columns are standardised."""
+        """Fit to data of two classes; columns are standardised.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n_samples, n_features)
+            Dense.
+        y : array of shape (n_samples,)
+            Labels of two classes.
+
+        Returns
+        -------
+        classifier
+            Itself.
+        """
         check_scalar(self.sparsity, "sparsity", Real, min_val=1.0)
         X, labels = self._checked(X, y)
         center, scale = X.mean(axis=0), X.std(axis=0)
@@ -132,7 +168,18 @@ class OneBitCS(_Binary):
         return Summary(**basics(self), method=(method,), columns=STANDARDISED, selects=False)
 
     def decision_function(self, X: Any) -> Array:
-        """Measurements of the estimate."""
+        """Measurements of the estimate.
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix of shape (n_samples, n_features)
+            Samples, in the units of the fit.
+
+        Returns
+        -------
+        array of shape (n_samples,)
+            Scores.
+        """
         check_is_fitted(self)
         X = validated(self, X, reset=False, dtype=np.float64)
         return X @ self.coef_[0] + self.intercept_[0]
@@ -188,11 +235,20 @@ class RVMClassifier(_Binary):
     tol : float, default=1e-3
         Change of the log precisions at which the iteration ends.
     max_iter : int, default=500
+        Updates of the precisions.
 
     Attributes
     ----------
-    coef_, intercept_, precision_, n_kept_, n_iter_, classes_
-    basis_, basis_indices_ : the relevance vectors and their positions, with a kernel
+    coef_, intercept_, precision_ : arrays of shape (1, n_features or n_kept), (1,) and (n_kept,)
+        Weights at their mode, and what was learnt of their sizes.
+    n_kept_, n_iter_ : int
+        Basis functions that are left, and updates.
+    basis_, basis_indices_ : arrays of shape (n_kept, n_features) and (n_kept,)
+        The relevance vectors and their positions, with a kernel.
+    classes_ : array of shape (n_classes,)
+        The labels, sorted.
+    n_features_in_, feature_names_in_ : int, array of shape (n_features,)
+        How many columns were fitted, and their names, where columns have names.
     """
 
     _: KW_ONLY
@@ -203,7 +259,20 @@ class RVMClassifier(_Binary):
     max_iter: int = 500
 
     def fit(self, X: Any, y: ArrayLike) -> Self:
-        """Fit to data of two classes."""
+        """Fit to data of two classes.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n_samples, n_features)
+            Dense.
+        y : array of shape (n_samples,)
+            Labels of two classes.
+
+        Returns
+        -------
+        classifier
+            Itself.
+        """
         check_scalar(self.tol, "tol", Real, min_val=0.0)
         check_scalar(self.max_iter, "max_iter", Integral, min_val=1)
         X, labels = self._checked(X, y)
@@ -252,7 +321,18 @@ class RVMClassifier(_Binary):
         )
 
     def decision_function(self, X: Any) -> Array:
-        """Log-odds of ``classes_[1]`` at the mode of the weights."""
+        """Log-odds of ``classes_[1]`` at the mode of the weights.
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix of shape (n_samples, n_features)
+            Samples, in the units of the fit.
+
+        Returns
+        -------
+        array of shape (n_samples,)
+            Scores.
+        """
         check_is_fitted(self)
         X = validated(self, X, reset=False, dtype=np.float64)
         if self.kernel is not None:
@@ -262,7 +342,18 @@ class RVMClassifier(_Binary):
         return X @ self.coef_[0] + self.intercept_[0]
 
     def predict_proba(self, X: Any) -> Array:
-        """Class probabilities at the mode of the weights."""
+        """Class probabilities at the mode of the weights.
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix of shape (n_samples, n_features)
+            Samples, in the units of the fit.
+
+        Returns
+        -------
+        array of shape (n_samples, n_classes)
+            In the order of `classes_`.
+        """
         score = self.decision_function(X)
         return expit(np.column_stack([-score, score]))
 

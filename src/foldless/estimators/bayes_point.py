@@ -55,8 +55,7 @@ class BayesPointClassifier(BayesPointBase):
         Visits to every weight. Messages sharpen from soft margins to the 0-1 loss as they go on. Where
         'auto', all three are averaged over, weighted by errors on samples left out by folds; large tables
         compare fewer values. `foldless.solvers.knapsack.settings` has the reasons.
-    n_bins : int, default=128
-    weight_range : float, default=4.0
+    n_bins, weight_range : int, default=128, and float, default=4.0
         Histograms have this many bins, from -weight_range to weight_range.
     messages : {'linear', 'exact'}, default='linear'
         Whether messages that are not concave are replaced by their hull; 'exact' is for few weights.
@@ -80,11 +79,13 @@ class BayesPointClassifier(BayesPointBase):
         Whether weights, and kernels, see columns of mean zero and unit variance; or of median zero and the
         interquartile range of unit variance, which outliers leave alone; or X as it is.
     class_weight : dict or 'balanced', optional
+        What a sample of each class counts; 'balanced' makes all classes count alike.
     tol : float, default=1e-4
         Change of messages, as a share of the cost, at which sweeps end.
     random_state : int or RandomState, default=0
         Of random features; nothing else is random.
     verbose : int, default=0
+        Print each sweep, if above 0.
 
     Attributes
     ----------
@@ -97,13 +98,18 @@ class BayesPointClassifier(BayesPointBase):
         ``skew`` and ``interval(level)``. They are max-marginals of messages stopped early, wider than the
         posterior's: means are what the machine is good at, widths and votes are a ranking.
     settings_ : list of Setting
-        What was averaged over, each with its error on samples left out and its share, the weightiest first;
-        `violation_cost_`, `beta_` and `n_sweeps_` are those of the first. With several classes these, and
-        the next, are lists, class by class.
+        What was averaged over, each with its error on samples left out and its share, the weightiest first.
+    violation_cost_, beta_, n_sweeps_ : float, float, int
+        Those of the first. With several classes these, and the next, are lists, class by class.
     cv_error_, cv_log_loss_, dual_bound_ : float
         Of the average, on samples left out (NaN if nothing was 'auto'); and the upper bound of the log
         posterior that the messages of the weightiest setting prove.
-    outcome_, n_iter_, classes_, n_features_in_, feature_names_in_
+    outcome_, n_iter_ : Outcome, int
+        How the iteration ended, with ``outcome_.advice``, and after how many steps in all.
+    classes_ : array of shape (n_classes,)
+        The labels, sorted.
+    n_features_in_, feature_names_in_ : int, array of shape (n_features,)
+        How many columns were fitted, and their names, where columns have names.
 
     Notes
     -----

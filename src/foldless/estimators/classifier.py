@@ -87,13 +87,16 @@ class SparseClassifier(MessagePassingClassifier):
     always_keep : list of column names or positions, optional
         Covariates such as age or batch that stay in the model whatever the data say.
     class_weight : dict or 'balanced', optional
+        What a sample of each class counts; 'balanced' makes all classes count alike.
     fdr : float, default=0.1
         False discovery rate of `transform`, and of `get_support` if it is not given another.
     generative_weight : 'auto' or float in [0, 1], default='auto'
         How far the likelihood also models features given the class; see `GAMPClassifier`. A number above 0
         is an error where the plan has exact covariances, which have no such blend.
     tol : float, default=1e-4
+        Relative change of the weights at which the iteration ends.
     max_iter : int, default=1000
+        Iterations of each run.
     fallback : None or 'panel', default=None
         What `get_support` and `transform` have where no feature is selected at a false discovery rate. By
         default nothing, and `transform` warns. With 'panel' a `PanelClassifier` looks for the few
@@ -104,6 +107,7 @@ class SparseClassifier(MessagePassingClassifier):
         Go on from where the last fit ended, if it settled in less than `max_iter` iterations, and data and
         parameters are the same. The answer does not depend on it.
     verbose : int, default=0
+        Print each iteration, if above 0.
     n_jobs : int, optional
         How many threads a fit may use; -1 for all cores. By default one, but for compiled loops over sparse
         data (the extra ``fast``), which use what numba is set to. On an idle machine two make dense fits up
@@ -149,11 +153,33 @@ class SparseClassifier(MessagePassingClassifier):
         covariances), 'EP' (with exact ones), or 'GAMP + EP'.
     flags_ : list of Flag
         Reasons to read some numbers with care, each with a ``code`` and a ``text``.
+    inclusion_probability_ : array of shape (n_features,)
+        Posterior probability that a feature has an effect of its own beside all others.
+    loo_proba_, loo_error_, loo_log_loss_ : array of shape (n_samples, n_classes), float, float
+        Class probabilities of each training sample from all others (from other groups, where `groups` are
+        given), their error and mean log loss. Equal rows of one label are one sample.
+    loo_worth_ : Worth
+        What these are worth: ``error_interval`` (exact, 95 %), ``auc`` and ``auc_interval``,
+        ``calibration_slope``, and the same of class frequencies, ``guessing_error``, ``guessing_log_loss``.
+    p_value_ : float
+        Of class means as far apart as these if labels had nothing to do with the features, by permutation.
+    prior_, channel_ : Prior, Channel
+        Of the sparse model, as tuned.
+    generative_weight_, generative_path_ : float, list of (float, float)
+        How far features were modelled given the class, and the leave-one-out log loss at each weight tried.
+    history_, log_evidence_ : History, float
+        Every iteration of the last run, and the log evidence, if the solver has one (NaN otherwise).
+    outcome_, n_iter_ : Outcome, int
+        How the iteration ended, with ``outcome_.advice``, and after how many steps in all.
+    classes_ : array of shape (n_classes,)
+        The labels, sorted.
+    n_features_in_, feature_names_in_ : int, array of shape (n_features,)
+        How many columns were fitted, and their names, where columns have names.
 
     Notes
     -----
-    Other attributes are those of `GAMPClassifier`. Of D > 2 classes, `coef_`, `sparse_coef_` and their
-    deviations are (D, n_features), `intercept_` is (D,) and `loo_proba_` (n_samples, D).
+    Of D > 2 classes, `coef_`, `sparse_coef_` and their deviations are (D, n_features), `intercept_` is (D,)
+    and `loo_proba_` (n_samples, D).
 
     Examples
     --------
@@ -213,7 +239,18 @@ class SparseClassifier(MessagePassingClassifier):
     def plan(
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
     ) -> Plan:
-        """What `fit` would do with these data, and why: `Plan.reasons`. Nothing is fitted."""
+        """What `fit` would do with these data, and why: `Plan.reasons`. Nothing is fitted.
+
+        Parameters
+        ----------
+        X, y, sample_weight, groups
+            As of `fit`.
+
+        Returns
+        -------
+        Plan
+            Its ``path`` and ``reasons`` are sentences.
+        """
         reader = clone(self)  # reading leaves attributes behind
         operator, targets = training_data(reader, X, y)
         classes, code = reader._encoded(targets)
@@ -289,6 +326,11 @@ class SparseClassifier(MessagePassingClassifier):
         ----------
         fdr : float, optional
             The expected share of groups without an effect; the constructor's if not given.
+
+        Returns
+        -------
+        tuple of Group
+            Single features first.
         """
         check_is_fitted(self)
         rate = self.fdr if fdr is None else check_scalar(fdr, "fdr", Real, min_val=0.0, max_val=1.0)

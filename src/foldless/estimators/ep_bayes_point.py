@@ -70,7 +70,15 @@ class EPBayesPointClassifier(BayesPointBase):
         The evidence of the fit, and that of every kind of noise.
     loo_proba_, loo_error_, loo_log_loss_ : array of shape (n_samples, n_classes), float, float
         Leave-one-out, read off the cavities.
-    outcome_, n_iter_, classes_, n_features_in_, feature_names_in_
+    loo_worth_ : Worth
+        What these are worth: ``error_interval`` (exact, 95 %), ``auc`` and ``auc_interval``,
+        ``calibration_slope``, and the same of class frequencies, ``guessing_error``, ``guessing_log_loss``.
+    outcome_, n_iter_ : Outcome, int
+        How the iteration ended, with ``outcome_.advice``, and after how many steps in all.
+    classes_ : array of shape (n_classes,)
+        The labels, sorted.
+    n_features_in_, feature_names_in_ : int, array of shape (n_features,)
+        How many columns were fitted, and their names, where columns have names.
 
     Examples
     --------

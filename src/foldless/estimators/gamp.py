@@ -101,6 +101,7 @@ class GAMPClassifier(MessagePassingClassifier):
     fit_intercept : bool, default=True
         Columns are centred in either case, so that `intercept_` in the units of X is not zero without one.
     class_weight : dict or 'balanced', optional
+        What a sample of each class counts; 'balanced' makes all classes count alike.
     fdr : float, default=0.1
         False discovery rate of `transform`, and of `get_support` if it is not given another.
     tol : float, default=1e-4
@@ -131,11 +132,26 @@ class GAMPClassifier(MessagePassingClassifier):
         Of class means as far apart as these if labels had nothing to do with the features, by permutation.
     mislabel_probability_ : array of shape (n_samples,)
         For robust channels: the probability of each training label being wrong.
-    prior_, channel_, generative_weight_
-        As tuned. `generative_path_` has the leave-one-out log loss at each weight tried.
-    outcome_ : Outcome
-        How the iteration ended, with ``outcome_.advice``. `history_` has every iteration of the last run.
-    classes_, n_iter_, log_evidence_, n_features_in_, feature_names_in_
+    flip_rate_ : float
+        Likewise, the share of labels that are wrong.
+    prior_, channel_ : Prior, Channel
+        As tuned.
+    generative_weight_, generative_path_ : float, list of (float, float)
+        How far features were modelled given the class, and the leave-one-out log loss at each weight tried.
+    history_, log_evidence_ : History, float
+        Every iteration of the last run, and the log evidence, if the solver has one (NaN otherwise).
+    plan_, record_ : Plan, Record
+        What was to be fitted, and what happened: every run, with its solver, outcome and iterations.
+    models_, flags_ : list of ModelShare, list of Flag
+        The models behind predictions, and reasons to read some numbers with care.
+    solver_ : str
+        The solvers that ran, in their order.
+    outcome_, n_iter_ : Outcome, int
+        How the iteration ended, with ``outcome_.advice``, and after how many steps in all.
+    classes_ : array of shape (n_classes,)
+        The labels, sorted.
+    n_features_in_, feature_names_in_ : int, array of shape (n_features,)
+        How many columns were fitted, and their names, where columns have names.
 
     Examples
     --------

@@ -80,6 +80,7 @@ class PanelClassifier(SelectingClassifier):
     always_keep : list of column names or positions, optional
         Covariates that are in every panel.
     class_weight : dict or 'balanced', optional
+        What a sample of each class counts; 'balanced' makes all classes count alike.
     n_parts : int, default=5
         Parts of the samples that are left out in turn. Groups stay together.
 
@@ -104,13 +105,18 @@ class PanelClassifier(SelectingClassifier):
     alternatives_ : dict from position to tuple of StandIn
         For every member that may be left out, features that could take its place, with ``loss``: by how many
         nats a sample the panel would be further from the full model.
-    coef_, intercept_ : of the panel's columns, in the units of X
+    coef_, intercept_ : arrays of shape (1 or n_classes, n_members) and (1 or n_classes,)
+        Of the panel's columns, in the units of X.
     left_out_proba_ : array of shape (n_samples, n_classes)
         Of every sample from the panel made without its part. NaN where a class has no samples but these.
     flags_ : list of Flag
         ``no-panel`` where there is none.
     reference_ : the full model
         Not saved with the panel.
+    classes_ : array of shape (n_classes,)
+        The labels, sorted.
+    n_features_in_, feature_names_in_ : int, array of shape (n_features,)
+        How many columns were fitted, and their names, where columns have names.
 
     Examples
     --------
@@ -143,11 +149,18 @@ class PanelClassifier(SelectingClassifier):
         Parameters
         ----------
         X : array, data frame, sparse matrix or `open_rows`, of shape (n_samples, n_features)
+            The whole table, in any units.
         y : array of shape (n_samples,)
+            Labels, of any type, with at least two different values.
         sample_weight : array of shape (n_samples,), optional
             How often each sample counts: weight 2 is the same as the row twice.
         groups : array of shape (n_samples,), optional
             Samples that belong together, and are left out together.
+
+        Returns
+        -------
+        PanelClassifier
+            Itself.
         """
         sizes = self._sizes()
         operator, targets = training_data(self, X, y)
@@ -262,7 +275,18 @@ class PanelClassifier(SelectingClassifier):
     # ------------------------------------------------------------------ predictions
 
     def decision_function(self, X: Any) -> NDArray[Any]:
-        """Of two classes, log-odds of ``classes_[1]``; of more, log probabilities less their mean."""
+        """Of two classes, log-odds of ``classes_[1]``; of more, log probabilities less their mean.
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix
+            The whole table, or the panel's columns alone.
+
+        Returns
+        -------
+        array of shape (n_samples,) or (n_samples, n_classes)
+            Scores.
+        """
         scores = self._scores(X)
         scores = scores[:, 0] if self.classes_.size == 2 else scores
         return scores.astype(self.coef_.dtype, copy=False)
@@ -272,6 +296,16 @@ class PanelClassifier(SelectingClassifier):
 
         Columns of a data frame are found by their names. Of an array, either all columns of the table are
         needed, or those of `features_` in their order.
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix
+            Samples, in the units of the fit.
+
+        Returns
+        -------
+        array of shape (n_samples, n_classes)
+            In the order of `classes_`.
         """
         return super().predict_proba(X)
 
@@ -301,7 +335,18 @@ class PanelClassifier(SelectingClassifier):
         return new_data(self, X).columns(self.features_)
 
     def get_support(self, indices: bool = False) -> NDArray[Any]:
-        """The panel, as a mask over the columns of the table or as positions."""
+        """The panel, as a mask over the columns of the table or as positions.
+
+        Parameters
+        ----------
+        indices : bool
+            Positions instead of a mask.
+
+        Returns
+        -------
+        array of shape (n_features,) or (n_members,)
+            Mask, or positions.
+        """
         check_is_fitted(self)
         if indices:
             return self.features_.copy()
@@ -314,7 +359,17 @@ class PanelClassifier(SelectingClassifier):
     ) -> pd.DataFrame:
         """What is known of every feature, from the full model, and whether it is in the panel.
 
-        See `SparseClassifier.feature_table`. Only right after a fit, since what is saved has no full model.
+        Only right after a fit, since what is saved has no full model.
+
+        Parameters
+        ----------
+        X, y, sample_weight : optional
+            The table that was fitted, for tests of single features that the fit has not kept.
+
+        Returns
+        -------
+        pandas.DataFrame
+            As of `SparseClassifier.feature_table`.
         """
         check_is_fitted(self)
         full = vars(self).get("reference_")

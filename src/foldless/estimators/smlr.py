@@ -16,7 +16,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from foldless.beliefs import Array
 from foldless.estimators._kernel_basis import Kernel, kernel_matrix
-from foldless.estimators._scikit_learn import SampleWeights, SelectingClassifier
+from foldless.estimators._scikit_learn import (
+    SampleWeights,
+    SelectingClassifier,
+    all_finite,
+    unless_finite,
+)
 from foldless.estimators._summary import (
     AS_THEY_ARE,
     BASIS_STANDARDISED,
@@ -91,6 +96,7 @@ class SMLRClassifier(SelectingClassifier):
     standardize : bool, default=True
         Whether the penalty sees columns of mean zero and unit variance (never copied) or X as it is.
     fit_intercept : bool, default=True
+        Whether there is a level beside the weights.
     reference_class : label, optional
         Gives this class no weights of its own, as in the paper. By default all classes of three or more
         have weights, so that no class is special. Two classes have one set of weights either way.
@@ -109,18 +115,27 @@ class SMLRClassifier(SelectingClassifier):
     ----------
     coef_, intercept_ : arrays of shape (1 or n_classes, n_features) and (1 or n_classes,)
         In the units of X. With a kernel, of the basis functions in `basis_`.
-    rate_ : float
-        The rate used; `rate_path_` has the rates looked at and the criterion there.
+    rate_, rate_path_ : float, list of (float, float)
+        The rate used; the rates looked at and the criterion there.
     n_kept_ : int
         Features, or basis functions, with a weight that is not zero.
-    basis_, basis_indices_ : the kept training samples and their positions, with a kernel
+    basis_, basis_indices_ : arrays of shape (n_kept, n_features) and (n_kept,)
+        The kept training samples and their positions, with a kernel.
     objective_, duality_gap_, kkt_residual_ : float
         Loss plus penalty; how far above the minimum it can be; the largest violation of the optimality
         conditions over all weights.
     loo_proba_, loo_error_, loo_log_loss_
         Class probabilities of each training sample from all others (approximately; for 'l1' checked by refits
         where it matters), their error and mean log loss. NaN where the approximation breaks down.
-    outcome_, n_iter_, classes_, n_features_in_, feature_names_in_
+    loo_worth_ : Worth
+        What these are worth: ``error_interval`` (exact, 95 %), ``auc`` and ``auc_interval``,
+        ``calibration_slope``, and the same of class frequencies, ``guessing_error``, ``guessing_log_loss``.
+    outcome_, n_iter_ : Outcome, int
+        How the iteration ended, with ``outcome_.advice``, and after how many steps in all.
+    classes_ : array of shape (n_classes,)
+        The labels, sorted.
+    n_features_in_, feature_names_in_ : int, array of shape (n_features,)
+        How many columns were fitted, and their names, where columns have names.
 
     Examples
     --------
@@ -151,16 +166,49 @@ class SMLRClassifier(SelectingClassifier):
     max_iter: int = 10_000
 
     def decision_function(self, X: Any) -> NDArray[Any]:
-        """Scores: for two classes the log-odds of ``classes_[1]``, else one score per class."""
+        """Scores: for two classes the log-odds of ``classes_[1]``, else one score per class.
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix of shape (n_samples, n_features)
+            Samples, in the units of the fit.
+
+        Returns
+        -------
+        array of shape (n_samples,) or (n_samples, n_classes)
+            Scores.
+        """
         scores = self._class_scores(X)
         return scores[:, 1] - scores[:, 0] if self.classes_.size == 2 else scores
 
     def predict_proba(self, X: Any) -> NDArray[Any]:
-        """Class probabilities."""
+        """Class probabilities.
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix of shape (n_samples, n_features)
+            Samples, in the units of the fit.
+
+        Returns
+        -------
+        array of shape (n_samples, n_classes)
+            In the order of `classes_`.
+        """
         return softmax(self._class_scores(X), axis=1)
 
     def get_support(self, indices: bool = False) -> NDArray[Any]:
-        """The features that the classifier uses; with a kernel all of them (see `basis_indices_`)."""
+        """The features that the classifier uses; with a kernel all of them (see `basis_indices_`).
+
+        Parameters
+        ----------
+        indices : bool
+            Positions instead of a mask.
+
+        Returns
+        -------
+        array of shape (n_features,) or (n_kept,)
+            Mask, or positions.
+        """
         check_is_fitted(self)
         kernel = self.kernel is not None
         mask = np.ones(self.n_features_in_, dtype=bool) if kernel else np.any(self.coef_ != 0, axis=0)
@@ -170,6 +218,16 @@ class SMLRClassifier(SelectingClassifier):
         """For two classes: the columns as the penalty sees them, their weights, and the intercept.
 
         Of a kernel, only the kept basis functions; the others have weight zero and are forgotten.
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix of shape (n_samples, n_features)
+            Samples, in the units of the fit.
+
+        Returns
+        -------
+        Operator, array of shape (n_columns,), float
+            Columns, weights and intercept.
         """
         return self._operator(self._new_data(X)), self._weights_inside[:, 0], float(self._intercept_inside[0])
 
@@ -248,11 +306,12 @@ class SMLRClassifier(SelectingClassifier):
 
     def _class_scores(self, X: Any) -> NDArray[Any]:
         """One score per class; that of a class without weights is zero."""
-        X = self._new_data(X)
+        X = self._new_data(X, finite=self.kernel is not None)
         scores = np.zeros((X.shape[0], self.classes_.size))
         inside: Array = np.tile(self._intercept_inside, (X.shape[0], 1))
         if self._weights_inside.shape[0]:
-            inside = inside + self._operator(X).scores(self._weights_inside)
+            with unless_finite():
+                inside = all_finite(self, X, inside + self._operator(X).scores(self._weights_inside))
         scores[:, self._free] = inside
         return scores.astype(self.coef_.dtype, copy=False)
 

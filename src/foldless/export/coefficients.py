@@ -20,6 +20,18 @@ def write_coefficients(model: Any, path: str | Path) -> Path:
     `predict_proba` also integrates over what is not known of them; weights of `SparseClassifier` have a scale
     by which their plain logistic is near to that. Names that a spreadsheet would take for formulas have an
     apostrophe in front (`foldless.io.tsv`).
+
+    Parameters
+    ----------
+    model : estimator
+        Fitted.
+    path : str or Path
+        Where to write; an existing file is replaced.
+
+    Returns
+    -------
+    Path
+        The file written.
     """
     check_is_fitted(model)
     if getattr(model, "kernel", None) is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 from foldless.io.table import BadTable, OverBudget
@@ -24,10 +25,23 @@ def free_memory() -> float:
                 return 1024.0 * float(line.split()[1])
     except (OSError, ValueError, IndexError):
         pass
+    if sys.platform == "win32":
+        return _free_on_windows()
     try:
+        # Of macOS and others: half of what there is.
         return 0.5 * float(os.sysconf("SC_PAGE_SIZE")) * float(os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, OSError, ValueError):  # not every system has these names
         return 4.0 * GIGA
+
+
+def _free_on_windows() -> float:
+    """`GlobalMemoryStatusEx`: its own length and the load, then total and available physical memory."""
+    import ctypes
+
+    status = (ctypes.c_uint64 * 8)()
+    status[0] = ctypes.sizeof(status)  # the length is the lower half of the first number
+    asked = ctypes.windll.kernel32.GlobalMemoryStatusEx(ctypes.byref(status))  # type: ignore[attr-defined,unused-ignore]
+    return float(status[2]) if asked else 4.0 * GIGA
 
 
 def default_budget() -> float:

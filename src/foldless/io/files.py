@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+import time
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+# Scanners of new files let go of them soon; editors and spreadsheets do not.
+ATTEMPTS, SECONDS_BETWEEN_ATTEMPTS = 4, 0.05
 # Files being written: a process that ends at once, without unwinding, can still clear them away.
 _unfinished: set[Path] = set()
 
@@ -28,10 +31,25 @@ def replacing(path: Path) -> Iterator[Path]:
     _unfinished.add(unfinished)
     try:
         yield unfinished
-        os.replace(unfinished, path)
+        _renamed(unfinished, path)
     finally:
         unfinished.unlink(missing_ok=True)
         _unfinished.discard(unfinished)
+
+
+def _renamed(unfinished: Path, path: Path) -> None:
+    """In place of an old file. Windows refuses while another program has that open, if only to scan it."""
+    for attempt in range(ATTEMPTS):
+        try:
+            os.replace(unfinished, path)
+            return
+        except PermissionError as error:
+            if path.is_dir() or not path.exists():
+                raise
+            if attempt == ATTEMPTS - 1:
+                advice = "It may be open in another program: close it there, or name another file"
+                raise PermissionError(error.errno, f"cannot be replaced. {advice}", str(path)) from None
+        time.sleep(SECONDS_BETWEEN_ATTEMPTS)
 
 
 def write_whole(path: Path, content: bytes) -> None:

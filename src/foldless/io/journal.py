@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import sys
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,10 +23,10 @@ from typing import BinaryIO
 from foldless.io.files import write_whole
 from foldless.io.names import printable
 
-try:
+if sys.platform == "win32":
+    import msvcrt
+else:
     import fcntl
-except ImportError:  # not on Windows, where nothing guards against two fits with one file
-    fcntl = None  # type: ignore[assignment]
 
 MAGIC = b"foldless journal 1\n"
 GOING, INTERRUPTED = b"-", b"i"
@@ -34,6 +35,7 @@ FRAME = struct.Struct("<QI")
 # than a second of work, the disk is waited for once a second.
 SECONDS_BETWEEN_SYNCS = 1.0
 LONGEST_SHOWN = 300
+LOCKED_BYTE = (1 << 31) - 2
 
 
 class BadJournal(ValueError):
@@ -168,11 +170,15 @@ def _read_frame(stream: BinaryIO, size: int) -> bytes | None:
 
 def _lock(path: Path, stream: BinaryIO) -> None:
     """Two fits must not write into one file."""
-    if fcntl is None:
-        return
     try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        if sys.platform == "win32":
+            # One byte, so far out that nobody needs it; reading it would be refused.
+            stream.seek(LOCKED_BYTE)
+            msvcrt.locking(stream.fileno(), msvcrt.LK_NBLCK, 1)
+            stream.seek(0)
+        else:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
         raise BlockingIOError(
             11, f"{path} is in use by another fit. Wait for it, or give `checkpoint` another name."
         ) from None

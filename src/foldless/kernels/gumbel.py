@@ -40,6 +40,8 @@ MOST_LEVELS = 300
 TAIL_BEGINS = 5.0
 # And how fast it falls there, whatever the power, in the variable of the sum.
 TAIL_FALLS = 4.0
+# Of a sum of numbers relative to its largest weight; below, terms may have left the range of float64.
+SMALLEST_SUM = 1e-280
 # Newton steps to where the sum begins. The mode is found in six; the sum does not need it.
 START_STEPS = 1
 
@@ -222,15 +224,22 @@ def log_proba_rows(
 ) -> None:
     """Add to log_proba (samples, D), which begins at -∞, the sums over levels of `gumbel_log_proba`."""
     rows, widths = np.arange(lowest.size), Widths.of(var)
-    for number in range(int(n_levels.max(initial=0))):
-        if np.any(n_levels[rows] <= number):
-            going = n_levels[rows] > number
+    most = int(n_levels.max(initial=0))
+    # With few rows, a step in Python takes longer than its sums, so many levels are taken in one.
+    at_once = int(np.clip(PIECE // max(mean.size, 1), 1, max(most, 1)))
+    for begin in range(0, most, at_once):
+        if np.any(n_levels[rows] <= begin):
+            going = n_levels[rows] > begin
             rows, widths = rows[going], widths.of_rows(going)
-        level = lowest[rows] + number * step[rows]
-        log_f, f, _ = widths.at(mean[rows] - level[:, np.newaxis])
+        number = np.arange(begin, min(begin + at_once, most))
+        level = lowest[rows, np.newaxis] + np.multiply.outer(step[rows], number)
+        at_levels = widths.of_rows(np.s_[:, np.newaxis])
+        log_f, f, _ = at_levels.at(mean[rows, np.newaxis] - level[:, :, np.newaxis])
+        log_weight = np.where(number < n_levels[rows, np.newaxis], log_f.sum(axis=2), -np.inf)
         with np.errstate(divide="ignore"):
-            log_terms = log_f.sum(axis=1, keepdims=True) + np.log(-f)
-        log_proba[rows] = np.logaddexp(log_proba[rows], log_terms)
+            log_terms = np.log(np.negative(f, out=f), out=f)
+        log_terms += log_weight[:, :, np.newaxis]
+        log_proba[rows] = np.logaddexp(log_proba[rows], np.logaddexp.reduce(log_terms, axis=1))
 
 
 # ---------------------------------------------------------------------- loops
@@ -411,16 +420,31 @@ def _log_proba_rows_in_loops(
     offset = left_end / score_step
     over_unit, position = np.empty(n_classes), np.empty(n_classes)
     begin, last = np.empty(n_classes, np.int64), np.empty(n_classes, np.int64)
-    f, df = np.empty(n_classes), np.empty(n_classes)
+    f, df, total = np.empty(n_classes), np.empty(n_classes), np.empty(n_classes)
     for m in range(mean.shape[0]):
         _place(var[m], begins, smallest_width, width_step, score_step, over_unit, position, begin, last)
+        # Relative to the largest weight so far, which rises level by level, and then falls.
+        largest = -np.inf
+        total[:] = 0.0
         for number in range(n_levels[m]):
             level = lowest[m] + number * step[m]
             log_weight = _softened(mean[m], level, patches, offset, over_unit, position, begin, last, f, df)
+            if log_weight > largest:
+                shrink = np.exp(largest - log_weight)
+                largest = log_weight
+                for k in range(n_classes):
+                    total[k] *= shrink
+            weight = np.exp(log_weight - largest)
             for k in range(n_classes):
-                term = log_weight + np.log(-f[k])
-                before = log_proba[m, k]
-                if term > before:
-                    log_proba[m, k] = term + np.log1p(np.exp(before - term))
-                elif term > -np.inf:
-                    log_proba[m, k] = before + np.log1p(np.exp(term - before))
+                total[k] -= weight * f[k]
+        for k in range(n_classes):
+            if total[k] > SMALLEST_SUM:
+                log_proba[m, k] = largest + np.log(total[k])
+            else:
+                # A class so improbable that the numbers do not reach as far as their logarithms.
+                for number in range(n_levels[m]):
+                    level = lowest[m] + number * step[m]
+                    log_weight = _softened(
+                        mean[m], level, patches, offset, over_unit, position, begin, last, f, df
+                    )
+                    log_proba[m, k] = np.logaddexp(log_proba[m, k], log_weight + np.log(-f[k]))

@@ -47,6 +47,10 @@ MIN_COLUMN_RUN = 512
 # Sums of squares below this may have lost terms to underflow.
 SMALLEST_SAFE_SQUARE = 1e-280
 
+# So many vectors are faster one by one. Measured on 10 000 x 2000: sparse, four in 1.7 ms instead of 10.5;
+# dense, two in 26 instead of 44.
+FEW_SPARSE, FEW_DENSE = 4, 3
+
 # The matrix and its transpose: anything with `@`.
 Tile = tuple[Any, Any]
 # Lays a vector over columns out along the entries of a tile.
@@ -189,6 +193,23 @@ class Tiled(Storage):
     ) -> Array:
         return self._of_all_rows(self._squares(center, scale), weight_var)
 
+    def scores_and_variances(
+        self,
+        weights: Array,
+        weight_var: Array,
+        *,
+        center: Array | None = None,
+        scale: Array | None = None,
+    ) -> tuple[Array, Array]:
+        values, squares = self._values(), self._squares(center, scale)
+        shared = _background_sum(squares, weight_var)
+        weights, weight_var = self._column_vector(weights), self._column_vector(weight_var)
+        scores, variances = (np.empty((self.shape[0], *each.shape[1:])) for each in (weights, weight_var))
+        for rows in self._row_blocks:
+            scores[rows] = self._forth(values, rows, weights)
+            variances[rows] = _with_background(self._forth(squares, rows, weight_var), shared)
+        return scores, variances
+
     def _of_all_rows(self, source: TileSource, vector: Array) -> Array:
         shared = _background_sum(source, vector)
         vector = self._column_vector(vector)
@@ -293,10 +314,18 @@ def _square(entries: Array, along: AlongTile) -> None:
 
 
 def _product(matrix: Any, vectors: Array) -> Any:
-    """matrix @ vectors. With several vectors BLAS takes a fifth less time if they come first, as rows."""
-    if vectors.ndim == 1 or not isinstance(matrix, np.ndarray):
+    """matrix @ vectors. With several vectors BLAS takes a fifth less time if they come first, as rows.
+
+    A few are faster one by one: SciPy's loop over several is six times slower than four over one, and BLAS
+    has no kernel for two or three, which matters where the matrix is in cache.
+    """
+    is_dense = isinstance(matrix, np.ndarray)
+    if vectors.ndim == 1:
         return matrix @ vectors
-    return (vectors.T @ matrix.T).T
+    few = FEW_DENSE if is_dense and matrix.nbytes <= 2 * BLOCK_BYTES else 0 if is_dense else FEW_SPARSE
+    if vectors.shape[1] <= few:
+        return np.stack([matrix @ vector for vector in np.ascontiguousarray(vectors.T)], axis=1)
+    return (vectors.T @ matrix.T).T if is_dense else matrix @ vectors
 
 
 def product_dtype(stored: np.dtype[Any]) -> np.dtype[Any]:

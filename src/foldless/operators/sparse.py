@@ -17,6 +17,8 @@ from foldless.io.files import checksum
 from foldless.operators.base import RowStep, Sweep, column_positions, needed
 from foldless.operators.dense import BLOCK_BYTES, AlongTile, EntriesOf, Tile, Tiled, TileSource, slices
 
+# Of a sparse matrix, before stored entries are counted.
+ROWS_TO_COMPARE = 10
 # Where no squares are formed, blocks are this many times larger: sparse products are too slow for caches to
 # matter, and every block is a round of small array operations in `row_step`. Beyond, these leave the cache.
 LARGER_BLOCKS = 4
@@ -75,18 +77,20 @@ class Sparse(Tiled):
             else _slices_of_entries(X.indptr, n_rows, LARGER_BLOCKS * block_bytes // self.dtype.itemsize)
         )
         self._column_tiles = self._moment_tiles = self._lines if self._by_columns else [whole]
-
-        # Columns of which every entry is stored.
-        self._complete = self._stored_per_column() == n_rows
-
         # Views of X need no memory but take time to set up, so they are kept; converted tiles are not.
-        self._views: dict[tuple[int, int, int], Tile] | None = None
-        if X.dtype == self.dtype:
-            self._views = {
-                _key(rows, columns): self._tile(rows, columns, self._entries(rows, columns))
-                for rows in (*self._row_blocks, *self._unbuffered_row_blocks)
-                for columns in self._column_tiles
-            }
+        self._views: dict[tuple[int, int, int], Tile] | None = {} if X.dtype == self.dtype else None
+
+    @cached_property
+    def _complete(self) -> NDArray[np.bool_]:
+        """Columns of which every entry is stored."""
+        if not self._by_columns:
+            # Most often a few rows have no column in common, and then there is none.
+            common = set(range(self.shape[1]))
+            for i in range(min(self.shape[0], ROWS_TO_COMPARE)):
+                common.intersection_update(self.X.indices[self.X.indptr[i] : self.X.indptr[i + 1]].tolist())
+                if not common:
+                    return np.zeros(self.shape[1], dtype=bool)
+        return np.asarray(self._stored_per_column() == self.shape[0])
 
     def identity(self) -> str:
         stored = (self.X.data, self.X.indices, self.X.indptr)
@@ -141,9 +145,14 @@ class Sparse(Tiled):
         return products
 
     def _values(self) -> TileSource:
-        if self._views is not None:
-            views = self._views
-            return TileSource(lambda rows, columns: views[_key(rows, columns)])
+        if (views := self._views) is not None:
+
+            def view(rows: slice, columns: slice) -> Tile:
+                if (key := _key(rows, columns)) not in views:
+                    views[key] = self._tile(rows, columns, self._entries(rows, columns))
+                return views[key]
+
+            return TileSource(view)
         return TileSource(lambda rows, columns: self._tile(rows, columns, self._entries(rows, columns)))
 
     def _squares(self, center: Array | None, scale: Array | None) -> TileSource:

@@ -135,6 +135,14 @@ class Standardized(Operator):
         inner_var = _divided(weight_var, self._square_scale)
         return self.operator.score_variances(inner_var, center=self.center, scale=self._inner_scale)
 
+    def scores_and_variances(self, weights: Array, weight_var: Array) -> tuple[Array, Array]:
+        inner_weights, inner_var = _divided(weights, self.scale), _divided(weight_var, self._square_scale)
+        scores, variances = self.operator.scores_and_variances(
+            inner_weights, inner_var, center=self.center, scale=self._inner_scale
+        )
+        scores -= self.center @ inner_weights
+        return scores, variances
+
     def column_moments(self, sample_weight: Array) -> tuple[Array, Array]:
         mean, variance = self.operator.column_moments(sample_weight)
         return (mean - self.center) / self.scale, variance / self.scale / self.scale

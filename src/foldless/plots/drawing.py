@@ -135,6 +135,15 @@ def save(figure: Figure, path: Path | str, *, dpi: int = 150) -> None:
 
     In SVG and PDF text stays text, which can be searched and edited (PDF brings its fonts along), and the
     same picture has the same bytes on every day.
+
+    Parameters
+    ----------
+    figure : matplotlib.figure.Figure
+        What to write.
+    path : Path or str
+        Its suffix is the format.
+    dpi : int
+        Dots per inch.
     """
     from matplotlib import rc_context
 

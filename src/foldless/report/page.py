@@ -32,8 +32,11 @@ def write(model: Any, path: str | Path, **about: Any) -> Path:
 
     Parameters
     ----------
-    model : a fitted classifier of foldless
-    path : the file; an old one is replaced
+    model : a fitted classifier of foldless, or a pipeline that ends in one
+        Of a pipeline, `feature_names`, `feature_descriptions` and `X` are those of its first step, or of its
+        last; the page shows what reaches the last one.
+    path : str or Path
+        The file; an old one is replaced.
     y : array of shape (n_samples,), optional
         The labels of the fit, for the confusion matrix, calibration and suspicious labels.
     feature_names, feature_descriptions : sequences, one entry for each column, optional
@@ -58,6 +61,11 @@ def write(model: Any, path: str | Path, **about: Any) -> Path:
         What is doubtful about the table, a sentence each.
     images : bool
         Whether samples are brain images: adds the items that COBIDAS asks decoding studies for.
+
+    Returns
+    -------
+    Path
+        The file written.
     """
     from foldless.report.subject import Subject
 
@@ -72,9 +80,22 @@ def write_page(path: Path, subject: Subject) -> Path:
 
 
 def html(model: Any, **about: Any) -> str:
-    """The page as text; the arguments are those of `write`."""
+    """The page as text.
+
+    Parameters
+    ----------
+    model : a fitted classifier of foldless, or a pipeline that ends in one
+        Other arguments are those of `write`.
+
+    Returns
+    -------
+    str
+        HTML, whole and self-contained.
+    """
+    from foldless.report.pipelines import last_step
     from foldless.report.subject import Subject
 
+    model, about = last_step(model, about)
     return rendered(Subject(model, **about))
 
 

@@ -22,20 +22,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
-from scipy.special import log_softmax, softmax
+from scipy.special import log_expit, log_softmax, softmax
 
 from foldless.beliefs import Array
 from foldless.channels import Channel, FlippedLabels, Logistic, Multinomial
-from foldless.channels.flipped_labels import FLIP_PRIOR_FLIPPED, FLIP_PRIOR_RIGHT
+from foldless.channels.flipped_labels import FLIP_PRIOR_FLIPPED, FLIP_PRIOR_RIGHT, flipped_log_odds
 from foldless.operators import Operator
 from foldless.problem import Solution
 from foldless.registry import registered
 from foldless.solvers.ep import left_out_groups
 from foldless.solvers.solve import damped_newton
+from foldless.tuning.gathered import Gathered
 from foldless.tuning.plan import Recipe
 from foldless.tuning.table import LeftOut, Table
 
@@ -57,6 +59,8 @@ TOLERANCE = 1e-10
 FLIP_RATES = (0.001, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45)
 # Beside these, scales of the scores of models that have taken labels for right, and are the smaller for it.
 SHARPER = (0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)
+# Probabilities above this are sums of numbers none of which has left the range of float64.
+SMALLEST_SUM = 1e-290
 # No step goes further than this share of the way to where a weight would be zero.
 LARGEST_SHARE = 0.95
 
@@ -80,13 +84,25 @@ class Weights:
     # Variances as far as scores of new samples go, where these are others.
     score_var: Array | None = None
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Weights) and all(
+            np.array_equal(own, theirs)
+            for own, theirs in zip(vars(self).values(), vars(other).values(), strict=True)
+        )
+
+    __hash__ = object.__hash__
+
+    @property
+    def of_scores(self) -> Array:
+        """Variances, as far as scores of new samples go."""
+        return self.var if self.score_var is None else self.score_var
+
     def scores(self, operator: Operator) -> Array:
         return np.asarray(operator.scores(self.mean) + self.intercept)
 
     def score_variances(self, operator: Operator) -> Array:
         """Of independent weights."""
-        var = self.var if self.score_var is None else self.score_var
-        return np.asarray(operator.score_variances(var) + self.intercept_var)
+        return np.asarray(operator.score_variances(self.of_scores) + self.intercept_var)
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,13 +194,6 @@ class Part:
     spread: float = 1.0  # makes the mean variance of training scores that of leave-one-out
     scale: float = 1.0  # makes its scores, in the average of weights, log-odds
 
-    def log_proba(self, operator: Operator) -> Array:
-        """(samples, classes), for standardised samples."""
-        mean, var = self.weights.scores(operator), None
-        if self.certainty > 0:
-            var = self.certainty * self.spread * self.weights.score_variances(operator)
-        return self.channel.log_proba(mean, var)
-
 
 @registered("model/average")
 @dataclass(frozen=True, eq=False)
@@ -193,12 +202,18 @@ class Average:
 
     parts: tuple[Part, ...]
 
+    @cached_property
+    def _gathered(self) -> Gathered:
+        return Gathered.of(self.parts)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"parts": self.parts}
+
     def log_proba(self, operator: Operator) -> Array:
         """Of standardised samples, (samples, classes)."""
-        return mixed(
-            np.array([part.weight for part in self.parts]),
-            np.array([part.log_proba(operator) for part in self.parts]),
-        )
+        scores = self._gathered.scores(operator)
+        tried = [(part.channel, *each) for part, each in zip(self.parts, scores, strict=True)]
+        return mixed(np.array([part.weight for part in self.parts]), log_probabilities(tried))
 
     @property
     def mean(self) -> Array:
@@ -244,9 +259,13 @@ def mixed(weights: Array, log_proba: Array) -> Array:
     """
     if weights.shape[0] == 1:
         return np.asarray(log_proba[0])
+    of_each = weights.reshape(*weights.shape, *(1,) * (3 - weights.ndim))
+    proba = np.sum(of_each * np.exp(log_proba), axis=0)
+    # Not where a class is so improbable that the sum has lost digits.
+    if proba.min(initial=1.0) > SMALLEST_SUM:
+        return np.asarray(np.log(proba))
     with np.errstate(divide="ignore"):  # a weight of zero is a log of -inf, and no model
-        log_weights = np.log(weights).reshape(*weights.shape, *(1,) * (3 - weights.ndim))
-    return np.asarray(np.logaddexp.reduce(log_weights + log_proba, axis=0))
+        return np.asarray(np.logaddexp.reduce(np.log(of_each) + log_proba, axis=0))
 
 
 def _of_some_account(weights: Array) -> Array:
@@ -359,21 +378,36 @@ def scale_of(scores: Array, log_proba: Array, share: Array) -> Any:
 
 
 def _tempered(tried: Sequence[tuple[Model, float]]) -> Array:
-    """Log probabilities of left-out samples, (tried, samples, classes).
+    """Log probabilities of left-out samples, (tried, samples, classes)."""
+    return log_probabilities(
+        [(m.channel, m.left_out.mean, None if k == 0 else _variance(m, k)) for m, k in tried]
+    )
 
-    Models that share a channel are sent through it together, which is faster.
+
+def log_probabilities(tried: Sequence[tuple[Channel, Array, Array | None]]) -> Array:
+    """(tried, samples, classes), of channels with the moments of their scores, (samples, scores).
+
+    Scores that share a channel, but for how many labels it flips, go through it together, which is faster.
     """
-    found: dict[int, Array] = {}
-    for channel in dict.fromkeys(m.channel for m, _ in tried):
-        for certain in (True, False):
-            which = [n for n, (m, k) in enumerate(tried) if m.channel == channel and (k == 0) == certain]
-            if not which:
-                continue
-            mean = np.concatenate([tried[n][0].left_out.mean for n in which])
-            var = None if certain else np.concatenate([_variance(*tried[n]) for n in which])
-            rows = np.split(channel.log_proba(mean, var), len(which))
-            found.update(zip(which, rows, strict=True))
-    return np.array([found[n] for n in range(len(tried))])
+    flips, found = np.zeros(len(tried)), np.empty((len(tried), *tried[0][1].shape))
+    alike: dict[tuple[Channel, bool], list[int]] = {}
+    for n, (channel, _, var) in enumerate(tried):
+        base = channel
+        if isinstance(channel, FlippedLabels) and channel.base.normalised and channel.base.exact:
+            base, flips[n] = channel.base, channel.flip_prob
+        alike.setdefault((base, var is None), []).append(n)
+    for (channel, certain), which in alike.items():
+        mean = np.concatenate([tried[n][1] for n in which])
+        var = None if certain else np.concatenate([var for n in which if (var := tried[n][2]) is not None])
+        if channel.score_shape:
+            values = channel.log_proba(mean, var)
+        else:
+            values = channel.log_odds(mean[:, 0], None if var is None else var[:, 0])
+        found[which] = values.reshape(len(which), *found.shape[1:])
+    if found.shape[2] > 1:
+        return found
+    log_odds = flipped_log_odds(found, flips[:, np.newaxis, np.newaxis]) if flips.any() else found
+    return log_expit(np.concatenate([-log_odds, log_odds], axis=2))
 
 
 def _variance(model: Model, certainty: float) -> Array:

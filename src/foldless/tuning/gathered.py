@@ -1,0 +1,80 @@
+"""Weights of several models side by side, so that one visit of the samples predicts with all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from foldless.beliefs import Array
+from foldless.operators import Operator
+
+if TYPE_CHECKING:
+    from foldless.tuning.portfolio import Part, Weights
+
+
+@dataclass(frozen=True, eq=False)
+class Gathered:
+    """The weights of all parts of an average, each once."""
+
+    parts: tuple[Part, ...]
+    place: tuple[int, ...]  # of a part's weights among the different ones
+    different: tuple[Weights, ...]
+    mean: Array  # (features, scores of all that are not zero)
+    var: Array  # likewise, of those whose variances a part needs
+    mean_at: tuple[slice | None, ...]  # of the different ones
+    var_at: tuple[slice | None, ...]
+
+    @classmethod
+    def of(cls, parts: tuple[Part, ...]) -> Gathered:
+        different: list[Weights] = []
+        place = []
+        for part in parts:
+            known = [n for n, own in enumerate(different) if own is part.weights or own == part.weights]
+            place.append(known[0] if known else len(different))
+            if not known:
+                different.append(part.weights)
+        unsure = {n for n, part in zip(place, parts, strict=True) if part.certainty > 0}
+        mean, mean_at = _side_by_side([own.mean if own.mean.any() else None for own in different])
+        var, var_at = _side_by_side(
+            [own.of_scores if n in unsure else None for n, own in enumerate(different)]
+        )
+        return cls(parts, tuple(place), tuple(different), mean, var, mean_at, var_at)
+
+    def scores(self, operator: Operator) -> list[tuple[Array, Array | None]]:
+        """Of every part: means, and variances as far as it is unsure."""
+        means, variances = self._products(operator)
+        shape = (operator.shape[0], self.different[0].intercept.size)
+        found: list[tuple[Array, Array | None]] = []
+        for part, n in zip(self.parts, self.place, strict=True):
+            own, at, var_at = self.different[n], self.mean_at[n], self.var_at[n]
+            mean, var = (
+                np.broadcast_to(own.intercept, shape) if at is None else means[:, at] + own.intercept,
+                None,
+            )
+            if part.certainty > 0 and var_at is not None:
+                var = part.certainty * part.spread * (variances[:, var_at] + own.intercept_var)
+            found.append((mean, var))
+        return found
+
+    def _products(self, operator: Operator) -> tuple[Array, Array]:
+        if self.mean.shape[1] and self.var.shape[1]:
+            return operator.scores_and_variances(self.mean, self.var)
+        nothing = np.empty((operator.shape[0], 0))
+        means = operator.scores(self.mean) if self.mean.shape[1] else nothing
+        return means, operator.score_variances(self.var) if self.var.shape[1] else nothing
+
+
+def _side_by_side(blocks: Sequence[Array | None]) -> tuple[Array, tuple[slice | None, ...]]:
+    """The blocks that there are, as one array, and where in it each is."""
+    present = [block for block in blocks if block is not None]
+    ends = np.cumsum([0 if block is None else block.shape[1] for block in blocks])
+    at = tuple(
+        None if block is None else slice(int(end) - block.shape[1], int(end))
+        for block, end in zip(blocks, ends, strict=True)
+    )
+    if not present:
+        return np.empty((0, 0)), at
+    return present[0] if len(present) == 1 else np.hstack(present), at
