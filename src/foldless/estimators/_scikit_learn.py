@@ -398,7 +398,7 @@ def all_finite(estimator: BaseEstimator, X: Any, found: Array) -> Array:
         try:
             check_array(X, estimator=estimator, input_name="X", dtype=FLOATS)
         except ValueError as error:
-            raise _with_place(error, X, self) from None
+            raise _with_place(error, X, estimator) from None
     return found
 
 
