@@ -128,26 +128,29 @@ def fit_part(table: Table, plan: Plan, choices: Choices, *, sparse: bool) -> Ave
     Dense models predict as well without a `sparse` one that has no share beside them. It is fitted as its
     tuned weight of the class means has it, and not refined.
     """
-    fraction = table.standardized.nonzero_weight(table.sample_weight) / table.sample_weight.sum()
-    dense, recorder = plan.dense, Recorder()
+    dense = plan.dense
     if dense is not None and not sparse:
-        unit = occurrence_unit(table, fraction) if dense.per_occurrence else None
-        models = _Path(table, plan, choices, recorder, unit, None)._dense(table, dense, unit)[0]
+        unit = occurrence_unit(table, _nonzero_fraction(table)) if dense.per_occurrence else None
+        models = _Path(table, plan, choices, Recorder(), unit, None)._dense(table, dense, unit)[0]
         # Rows without weight would be predicted at once, and the caller is about to predict all.
         counted = replace(table, sample_weight=np.maximum(table.sample_weight, np.finfo(float).tiny))
         return stacked([class_frequencies(table), *models], counted).average
-    return _fit_quickly(table, plan, choices, fraction)
+    return _fit_quickly(table, plan, choices)
 
 
-def _fit_quickly(table: Table, plan: Plan, choices: Choices, nonzero_fraction: Array) -> Average:
+def _fit_quickly(table: Table, plan: Plan, choices: Choices) -> Average:
     """All models of a plan, not refined."""
     plain = replace(plan.sparse, polish=False, integrate=False, groups=False)
     quick = replace(
         choices, stopping=replace(choices.stopping, tol=max(choices.stopping.tol, PART_TOLERANCE))
     )
     planned = replace(plan, sparse=plain)
-    found = fit_table(table, planned, quick, Recorder(), nonzero_fraction=nonzero_fraction)
+    found = fit_table(table, planned, quick, Recorder(), nonzero_fraction=_nonzero_fraction(table))
     return found.portfolio.average
+
+
+def _nonzero_fraction(table: Table) -> Array:
+    return table.standardized.nonzero_weight(table.sample_weight) / table.sample_weight.sum()
 
 
 def with_groups_left_out(result: Result, group: NDArray[np.intp], choices: Choices) -> Result:
@@ -159,20 +162,14 @@ def with_groups_left_out(result: Result, group: NDArray[np.intp], choices: Choic
     log_proba = result.portfolio.loo_log_proba.copy()
     for rows in sets_of_groups(group, table.indicator * table.sample_weight[:, np.newaxis], GROUP_SETS):
         weight = np.where(rows, 0.0, table.sample_weight)
-        rest = replace(
-            table,
-            standardized=Standardized.fit(table.standardized.operator, weight),
-            sample_weight=weight,
-            left_out=LeftOut(weight),
-        )
-        count = rest.class_weight
-        if np.all(count > 0):
-            fraction = rest.standardized.nonzero_weight(weight) / weight.sum()
-            average = _fit_quickly(rest, plan, choices, fraction)
-            log_proba[rows] = average.log_proba(rest.standardized)[rows]
-        else:
+        count = weight @ table.indicator
+        if not np.all(count > 0):
             # Nobody can learn a class from others: Laplace's rule of succession.
             log_proba[rows] = np.log((count + 1.0) / (count.sum() + count.size))
+            continue
+        standardized = Standardized.fit(table.standardized.operator, weight)
+        rest = replace(table, standardized=standardized, sample_weight=weight, left_out=LeftOut(weight))
+        log_proba[rows] = _fit_quickly(rest, plan, choices).log_proba(standardized)[rows]
     together = replace(table, left_out=LeftOut(table.left_out.weight, group))
     portfolio = replace(result.portfolio, loo_log_proba=log_proba)
     return replace(result, sparse=replace(result.sparse, table=together), portfolio=portfolio)

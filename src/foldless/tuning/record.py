@@ -123,8 +123,7 @@ FLAGS = {
     )
 }
 
-
-# What these are said of has no false discovery rate that it could be held to.
+# Of a fit with one of these nothing is selected: its probabilities control no false discovery rate.
 SELECT_NOTHING = frozenset((UNSETTLED.code, MISLED.code))
 
 
