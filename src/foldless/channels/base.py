@@ -45,7 +45,7 @@ class Channel(Component):
 
     @property
     def exact(self) -> bool:
-        """Whether averages over Gaussian scores are exact, so that those of the two labels add up likewise."""
+        """Whether averages over Gaussian scores are exact, so that those of both labels add up to one."""
         return True
 
     @property

@@ -48,8 +48,8 @@ def solve(
 
     A diverging iteration is restarted from its best state with a more careful step, as long as the solver has
     one. Where that is not enough, or nothing settles, or what has settled is not plausible, the solver may go
-    on in another way (`Solver.otherwise`), within the same budget of iterations. `watch` is called after every iteration; an interrupt from the keyboard ends the
-    loop with the state reached.
+    on in another way (`Solver.otherwise`), within the same number of iterations. `watch` is called after
+    each; an interrupt from the keyboard ends the loop with the state reached.
     """
     stopping = stopping or Stopping()
     current = solver.init(problem) if state is None else state
