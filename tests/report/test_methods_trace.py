@@ -366,6 +366,7 @@ CHECKS: dict[str, Any] = {
         {v} == {r.solver for r in f.polish} and isinstance(f.result.sparse.solution.state, EPState)
     ),
     "unblended": lambda f, v: {v} == {r.solver for r in f.polish} and f.answer.blend > 0,
+    "weights instead": lambda f, v: {v} == {r.solver for r in f.polish} and f.answer.blend == 0,
     "integrated": lambda f, v: v == len(f.neighbours) > 0,
     "dense": lambda f, v: v in dense_codes(f.trace),
     "dense solver": lambda f, v: v == dense_solver(f.trace),
@@ -444,7 +445,7 @@ def must_be_said(fitted: Fitted) -> list[tuple[str, Any]]:
 
 def _of_the_sparse_model(fitted: Fitted) -> list[tuple[str, Any]]:
     found: list[tuple[str, Any]] = [("learnt", name) for name in fitted.learnt] or [("learnt", None)]
-    kinds = ("solver", "did not settle", "polished", "unblended")
+    kinds = ("solver", "did not settle", "polished", "unblended", "weights instead")
     mentioned = {solver for kind in kinds for solver in fitted.claimed(kind)}
     assert {run.solver for run in fitted.trace.sparse()} <= mentioned
     if fitted.neighbours:

@@ -133,7 +133,7 @@ CALLS = {
 
 
 @contextmanager
-def traced(spoilt: tuple[str, bool | None] | None = None) -> Iterator[Trace]:
+def traced(spoilt: tuple[Any, ...] | None = None) -> Iterator[Trace]:
     """Write down what runs inside; runs of a `spoilt` solver are made to end as though they had diverged."""
     trace = Trace()
     with pytest.MonkeyPatch.context() as patch:
@@ -204,7 +204,7 @@ def _step(trace: Trace, step: str, real: Callable[..., Any]) -> Callable[..., An
     return stepped
 
 
-def _solve(trace: Trace, real: Callable[..., Any], spoilt: tuple[str, bool | None] | None) -> Any:
+def _solve(trace: Trace, real: Callable[..., Any], spoilt: tuple[Any, ...] | None) -> Any:
     def solved(problem: Any, solver: Any, *, tuner: Any = None, state: Any = None, **more: Any) -> Any:
         name = type(solver).__name__
         # By contract the rule is max-sum only where a solver has rules.
@@ -212,7 +212,12 @@ def _solve(trace: Trace, real: Callable[..., Any], spoilt: tuple[str, bool | Non
         solution = real(problem, solver, tuner=tuner, state=state, **more)
         prior, (channel, blend) = inner_prior(problem.prior), inner_channel(problem.channel)
         sparse = type(prior).__name__ != "Gaussian"
-        if spoilt is not None and sparse and name == spoilt[0] and spoilt[1] in (None, tuner is not None):
+        run_as = name, tuner is not None, state is None
+        if (
+            spoilt
+            and sparse
+            and all(asked in (None, own) for asked, own in zip(spoilt, run_as, strict=False))
+        ):
             solution = replace(solution, outcome=Outcome.DIVERGED)
         run = Ran(
             name,
