@@ -221,6 +221,7 @@ def run(estimators: Any = None, inputs: Any = None) -> dict[str, Any]:
     failures = [verdict._asdict() for verdict in verdicts if not verdict.good]
     return {
         "cells": len(verdicts),
+        "good": len(verdicts) - len(failures),
         "fitted": sum(v.verdict == "fitted" for v in verdicts),
         "refused": sum(v.verdict == "refused" for v in verdicts),
         "slowest": round(max(v.seconds for v in verdicts), 2),

@@ -30,7 +30,7 @@ def elsewhere(figure: str, verdict: str) -> Callable[[dict[str, Any]], tuple[str
 
 
 def _verdict(met: bool, complete: bool = True) -> str:
-    return ("met" if complete else "partly: shorter run") if met else "missed"
+    return ("met" if complete else "partly: less was run") if met else "missed"
 
 
 def _counts(result: dict[str, Any]) -> str:
@@ -56,11 +56,9 @@ def _properties(result: dict[str, Any]) -> tuple[str, str]:
 
 
 def _hostile(result: dict[str, Any]) -> tuple[str, str]:
-    good = result["fitted"] + result["refused"]
-    text = (
-        f"{good} of {result['cells']}: {result['fitted']} fitted, {result['refused']} refused with a reason"
-    )
-    return f"{text}; slowest {result['slowest']:.1f} s", _verdict(good == result["cells"])
+    how = f" ({result['how']})" if "how" in result else ""
+    text = f"{result['good']} of {result['cells']}, slowest {result['slowest']:.1f} s{how}"
+    return text, _verdict(result["good"] == result["cells"])
 
 
 def _calibration(result: dict[str, Any]) -> tuple[str, str]:
@@ -80,16 +78,17 @@ def _kills(result: dict[str, Any]) -> tuple[str, str]:
 def _models(result: dict[str, Any]) -> tuple[str, str]:
     found = result["models"]
     wrong = sum(found["wrong"].values()) + found["accepted"]
-    text = f"{found['mutations']:,} mutations: {found['refused']:,} refused, {found['accepted']} accepted, "
+    text = f"{found['mutations']} mutations: {found['refused']} refused, {found['accepted']} accepted, "
     text += f"{sum(found['wrong'].values())} other errors, {sum(found['executed'].values())} executions"
-    return text.replace(",", " ", 1), _verdict(not wrong and not found["executed"], found["mutations"] >= 1e6)
+    return text, _verdict(not wrong and not found["executed"], found["mutations"] >= 1e6)
 
 
 def _tables(result: dict[str, Any]) -> tuple[str, str]:
     wrong = {kind: sum(of["wrong"].values()) for kind, of in result["tables"].items() if of["wrong"]}
     n = next(iter(result["tables"].values()))["mutations"]
     kinds = " ".join(result["tables"])
-    return f"{n} mutations each of {kinds}: {wrong or 'no'} other errors", _verdict(not wrong)
+    # h5ad and NIfTI go through libraries that can crash a process; they are not among these.
+    return f"{n} mutations each of {kinds}: {wrong or 'no'} other errors", _verdict(not wrong, complete=False)
 
 
 def _numerics(result: dict[str, Any]) -> tuple[str, str]:
@@ -101,8 +100,9 @@ def _numerics(result: dict[str, Any]) -> tuple[str, str]:
 def _mutants(result: dict[str, Any]) -> tuple[str, str]:
     parts, scores = [], []
     for room, of in result.items():
-        scores.append((of["killed"] + of["timed out"]) / of["mutants"])
-        parts.append(f"{room} {100 * scores[-1]:.0f} % of {of['mutants']}")
+        judged = of["killed"] + of["survived"]  # a run that was cut off says nothing
+        scores.append(of["killed"] / max(judged, 1))
+        parts.append(f"{room} {of['killed']} of {judged} noticed")
     complete = all(of["mutants"] >= 100 for of in result.values()) and len(result) == 3
     return "; ".join(parts), _verdict(min(scores) >= 0.85, complete)
 
@@ -136,10 +136,10 @@ TARGETS = [
            elsewhere("outcomes are an enumeration, tested on adversarial matrices; not 500", "partly"),
            "pytest tests/estimators/test_adversarial.py"),
     Target("R12", "The same bytes again; permutations within rounding", None,
-           elsewhere("among common checks and properties", "met on one machine; n_jobs not varied"),
+           elsewhere("among common checks and properties", "partly: one machine, n_jobs not varied"),
            "pytest tests/testing tests/trust -k 'bits or order'"),
     Target("R13", "Extra memory at most .25 of X", None,
-           elsewhere("dense and sparse met; 1 to 9 times X over a background", "missed there"),
+           elsewhere("no copy of X in tests of operators; 1.2 to 2.5 times X over a background", "missed"),
            "python -m benchmarks.scale.correlated_memory"),
     Target("R14", "First fit at most twice the second, import .5 s beyond scikit-learn", None,
            elsewhere("import .06 s beyond", "met"), "python -m benchmarks.scale.cold_start"),

@@ -1,15 +1,15 @@
-"""Classifiers by message passing pass every scikit-learn check, and live well among scikit-learn's tools."""
+"""Classifiers by message passing pass every scikit-learn check, and live well among scikit-learn's tools.
+
+What holds for every estimator, names, labels and storages among it, is in tests/testing.
+"""
 
 import pickle
 import warnings
 
 import numpy as np
-import pandas as pd
-import polars as pl
 import pytest
 import sklearn
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
@@ -102,59 +102,6 @@ def test_linear_attributes_reproduce_the_decision(model, data):
     )
     assert_array_equal(fitted.predict(data.X), np.where(fitted.decision_function(data.X) > 0, 1, -1))
     assert_allclose(np.exp(fitted.predict_log_proba(data.X)), fitted.predict_proba(data.X), rtol=1e-9)
-
-
-@pruned_too
-def test_strings_frames_and_output(model, data):
-    names = [f"gene {j}" for j in range(data.X.shape[1])]
-    labels = np.where(data.y > 0, "tumour", "normal")
-    pandas_frame, polars_frame = pd.DataFrame(data.X, columns=names), pl.DataFrame(data.X, schema=names)
-    by_pandas = clone(model).fit(pandas_frame, labels)
-    by_polars = clone(model).fit(polars_frame, labels)
-    assert list(by_pandas.classes_) == ["normal", "tumour"]
-    assert list(by_pandas.feature_names_in_) == list(by_polars.feature_names_in_) == names
-    # Frames may store by rows or by columns, in which order sums are made, too.
-    assert_allclose(by_pandas.coef_, by_polars.coef_, rtol=1e-6, atol=1e-9)
-    chosen = [names[j] for j in by_pandas.get_support(indices=True)]
-    assert list(by_pandas.get_feature_names_out()) == chosen
-    assert list(by_pandas.set_output(transform="pandas").transform(pandas_frame).columns) == chosen
-    assert by_polars.set_output(transform="polars").transform(polars_frame).columns == chosen
-    with pytest.raises(ValueError, match="feature names"):
-        by_pandas.predict(pandas_frame.rename(columns={"gene 0": "other"}))
-
-
-@pruned_too
-def test_integer_labels_of_any_value(model, data):
-    fitted = clone(model).fit(data.X, np.where(data.y > 0, 17, 4))
-    assert set(fitted.predict(data.X)) == {4, 17}
-
-
-@pruned_too
-@pytest.mark.parametrize("storage", ["F", "float32", "csr", "csc", "csr_matrix", "csr int64", "read-only"])
-def test_every_storage_gives_the_same_answer(model, data, storage):
-    X = np.where(np.abs(data.X) > 1, data.X, 0.0)
-    expected = clone(model).fit(X, data.y)
-    rtol = 1e-6
-    if storage == "F":
-        stored = np.asfortranarray(X)
-    elif storage == "float32":
-        stored, rtol = X.astype(np.float32), 2e-3
-    elif storage == "csr_matrix":
-        stored = sparse.csr_matrix(X)
-    elif storage == "csr int64":
-        stored = sparse.csr_array(X)
-        stored.indices, stored.indptr = stored.indices.astype(np.int64), stored.indptr.astype(np.int64)
-    elif storage == "read-only":
-        stored = X.copy()
-        stored.flags.writeable = False
-    else:
-        stored = getattr(sparse, f"{storage}_array")(X)
-    fitted = clone(model).fit(stored, data.y)
-    assert_allclose(fitted.predict_proba(stored), expected.predict_proba(X), rtol=rtol, atol=rtol)
-    if storage == "float32":
-        for attribute in (fitted.coef_, fitted.coef_std_, fitted.inclusion_probability_, fitted.loo_proba_):
-            assert attribute.dtype == np.float32
-        assert fitted.predict_proba(stored).dtype == np.float32
 
 
 def test_nested_parameters_can_be_searched(data):

@@ -106,7 +106,7 @@ CASES = {
     ),
     "groups": sparse(("left out", "groups"), groups=True),
     "groups, wide": sparse(("informed without", "groups"), groups=True, kind="correlated", shape=WIDE),
-    "groups, large": sparse(("left out", "samples"), groups=True, budget=LARGE),
+    "groups, large": sparse(("left out", "sets of groups"), groups=True, budget=LARGE),
     "some rows": sparse(("some rows", "used"), budget=Budget(search_rows=30, search_share=1.0)),
     "covariate": sparse(("kept", 1), parameters={"always_keep": [3]}),
     "warm": sparse(

@@ -224,7 +224,7 @@ class JointPosterior:
         """
         singles = self.alone(level) if singles is None else singles
         free, found = ~np.isin(self.columns, [each.leader for each in singles]), []
-        # One of a group is no more probable in than the sum of all: nothing is drawn where that is too little.
+        # One of a group is no more probable than the sum of all: nothing is drawn where that is too little.
         around = (self.correlation >= min(RADII)) @ (free * self.inclusion)
         if around.max(initial=0.0, where=free) < level:
             return []

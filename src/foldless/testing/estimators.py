@@ -373,7 +373,8 @@ def check_single_precision(estimator: Any) -> None:
     model, double = _fit(estimator, single, y), _fitted(estimator)
     assert_allclose(_answers(model, single), _answers(double, X), rtol=5e-3, atol=5e-3)
     if get_tags(estimator).transformer_tags is not None:
-        assert model.coef_.dtype == np.float32
+        for name in ("coef_", "coef_std_", "inclusion_probability_", "loo_proba_"):
+            assert getattr(model, name, single).dtype == np.float32, name
         assert _answers(model, single).dtype == np.float32
 
 

@@ -115,6 +115,10 @@ FIRST_RIDGE = RIDGES_BY_MESSAGES[1]
 # The background of correlated words. An average of narrower and wider ones predicts no better than one of 30
 # to 100 with more or less of its certainty. Over wider ones effects are missed, over narrower they circle.
 BACKGROUND_OF_WORDS = Recipe(50.0)
+# Without exact covariances, groups are left out by fits to the others: so many at the most.
+SETS_OF_GROUPS, GROUP_SETS = "sets of groups", 10
+# A share in predictions beside which other models need not be fitted again.
+NEARLY_ALL = 0.9
 SEARCHED_RIDGES = tuple(Recipe(variance) for variance in SEARCHED_VARIANCES)
 
 
@@ -211,7 +215,7 @@ class Plan:
     path: str  # "independent", "independent words", "exact", "diagonal", "requested"
     sparse: SparsePlan
     dense: DensePlan | None
-    left_out: str  # "samples" or "groups"
+    left_out: str  # "samples", "groups", or "sets of groups"
     reasons: tuple[Reason, ...]
     facts: Facts | None = None  # None where nothing was left to decide
     flags: tuple[str, ...] = ()  # codes of what is known before the fit
@@ -245,7 +249,7 @@ def plan(
     groups: bool = False,
     generative_weight: float | None = None,
 ) -> Plan:
-    """The plan of the default classifier; `groups` of samples are to be left out, if it can be afforded.
+    """The plan of the default classifier; `groups` of samples may have to be left out.
 
     A `generative_weight` that was asked for is a blend with class means, which exact covariances do not have.
     """
@@ -333,7 +337,9 @@ class _Planning:
         else:
             path, sparse, dense = "independent", self._independent_sparse(), None
             self._because("alone", "Independent columns are described by the sparse model alone.")
-        left_out = "groups" if self.groups else "samples"
+        left_out = "samples"
+        if self.groups_asked:
+            left_out = "groups" if self.groups else SETS_OF_GROUPS
         return Plan(
             path,
             sparse,
@@ -404,7 +410,10 @@ class _Planning:
         if self.groups:
             self._because("groups", "Groups of samples are left out as a whole, from exact covariances.")
         elif self.groups_asked:
-            self.flags.append("groups-not-left-out")
+            self._because(
+                "groups-in-sets",
+                f"Groups of samples are left out in at most {GROUP_SETS} sets, each by a fit to all others.",
+            )
 
     def _refuse_blend(self) -> None:
         if not self.generative_weight:
