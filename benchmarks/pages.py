@@ -25,6 +25,7 @@ PAGES = (common.ROOT / "README.md", RESULTS_PAGE)
 AGES_BEGIN, AGES_END = "<!-- ages, by python -m benchmarks.pages -->", "<!-- end of ages -->"
 # Methods of others: how they do does not depend on this package.
 RIVALS = (
+    "K largest",
     "L1",
     "SVM",
     "LDA",
@@ -32,6 +33,7 @@ RIVALS = (
     "celer",
     "centroids",
     "liblinear",
+    "one-bit",
     "ridge",
     "saga",
     "sparsevb",

@@ -34,19 +34,27 @@ copyright = author
 version = release = foldless.__version__
 
 extensions = [
-    "myst_parser",
+    "myst_nb",
     "sphinx.ext.autodoc",
     "numpydoc",
     "sphinxcontrib.bibtex",
     "sphinx_copybutton",
     "sphinx_gallery.gen_gallery",
 ]
-exclude_patterns = ["_build", "examples"]
+# The gallery offers its examples as notebooks to download; its pages are others.
+exclude_patterns = ["_build", "examples", "gallery/*.ipynb"]
 nitpicky = True
 
 # Markdown. Headings have anchors as on GitHub, so that a link works in both places.
 myst_enable_extensions = ["dollarmath", "colon_fence"]
 myst_heading_anchors = 3
+
+# Notebooks are run at every build, in a folder of their own; one that fails, fails the build.
+nb_execution_mode = "force"
+nb_execution_in_temp = True
+nb_execution_raise_on_error = True
+nb_execution_timeout = 300
+nb_merge_streams = True
 
 # Docstrings: parameters and attributes as they are written there. Annotations would say the same again,
 # less readably; methods that come from scikit-learn are documented there.

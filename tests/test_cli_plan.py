@@ -12,8 +12,10 @@ import pytest
 from typer.testing import CliRunner
 
 from foldless.cli import app
+from foldless.cli.options import Asked
 from foldless.cli.plan import read_pilot
 from foldless.datasets import make_class_means
+from foldless.io import Reading, Roles
 
 PNG = b"\x89PNG\r\n\x1a\n"
 GUESS = ("--features", 2000, "--markers", 20)
@@ -100,9 +102,25 @@ def test_a_pilot_may_have_any_form(tmp_path, pilot_table, suffix):
         np.savez(path, X=features, tissue=pilot_table.tissue.to_numpy(dtype=str))
     else:
         pilot_table.to_csv(path, index=False, sep="\t" if suffix == ".tsv" else ",")
-    X, y = read_pilot(path, "tissue")
+    X, y = read_pilot(path, Asked(Roles(target="tissue"), Reading(), None))
     assert np.asarray(X).shape == (60, 200)
     assert set(y) == {"normal", "tumour"}
+
+
+def test_a_pilot_is_read_like_the_table_of_a_fit(tmp_path, pilot_table):
+    """Genes in rows, classes in a sheet, a column that is no feature: with the options that errors name."""
+    samples = [f"s{i}" for i in range(60)]
+    turned = pilot_table.drop(columns="tissue").set_axis(samples).T
+    turned.to_csv(tmp_path / "genes.csv", decimal=",", sep=";")
+    sheet = pd.DataFrame({"id": samples, "tissue": pilot_table.tissue.to_numpy()})
+    sheet.to_csv(tmp_path / "sheet.csv", index=False)
+    options = ["--sample-sheet", tmp_path / "sheet.csv", "--target", "tissue", "--json"]
+    result = run("--pilot", tmp_path / "genes.csv", *options)
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.output)["study"]["n_features"] == 200
+    unnamed = run("--pilot", tmp_path / "genes.csv")
+    assert unnamed.exit_code == 2
+    assert "--target COLUMN" in words(unnamed.stderr)
 
 
 def test_a_pilot_is_planned_from(tmp_path, pilot_table):
@@ -132,7 +150,7 @@ def test_a_pilot_is_planned_from(tmp_path, pilot_table):
 def test_a_pilot_that_cannot_be_used_is_told_in_a_line(tmp_path, content, says):
     path = tmp_path / "pilot.csv"
     path.write_text(content)
-    result = run("--pilot", path, "--error", 0.1)
+    result = run("--pilot", path, "--target", "y", "--error", 0.1)
     assert result.exit_code == 3
     assert says in words(result.stderr)
     assert "\x1b" not in result.stderr
@@ -144,8 +162,7 @@ def test_an_npz_without_its_arrays_names_those_it_has(tmp_path):
     np.savez(path, data=np.ones(3))
     result = run("--pilot", path)
     assert result.exit_code == 3
-    assert "no array 'y', named as --target" in words(result.stderr)
-    assert "It has: 'data'" in words(result.stderr)
+    assert "no matrix of numbers called 'X'; there are 'data'" in words(result.stderr)
 
 
 @pytest.mark.parametrize(

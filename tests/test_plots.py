@@ -182,9 +182,8 @@ def test_weight_display_draws_the_surest_features(model, ax):
 
 def test_heat_map_orders_samples_by_class_then_probability(model, data, ax):
     top, codes = ranking(summary_of(model))[:5], (data.y > 0).astype(int)
-    display = HeatMapDisplay(data.X[:, top], codes, model.loo_proba_, model.classes_, names=HOSTILE[:5]).plot(
-        ax
-    )
+    options = {"proba": model.loo_proba_, "names": HOSTILE[:5]}
+    display = HeatMapDisplay(data.X[:, top], codes, model.classes_, **options).plot(ax)
     drawn = np.asarray(display.image_.get_array())
     np.testing.assert_allclose(drawn, data.X[display.order_][:, top].T)
     assert np.all(np.diff(codes[display.order_]) >= 0)
@@ -193,7 +192,7 @@ def test_heat_map_orders_samples_by_class_then_probability(model, data, ax):
         assert np.all(np.diff(model.loo_proba_[own, 1]) >= 0)
     display.figure_.canvas.draw()
     with pytest.raises(ValueError, match="codes has 59 entries for 60 samples"):
-        HeatMapDisplay(data.X[:, top], codes[:-1], model.loo_proba_, model.classes_)
+        HeatMapDisplay(data.X[:, top], codes[:-1], model.classes_)
 
 
 def test_strips_show_every_value_and_the_medians(data, ax):

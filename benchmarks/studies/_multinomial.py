@@ -36,6 +36,30 @@ class ManyLinear(NamedTuple):
         return np.argmax(X @ self.coef.T + self.intercept, axis=1)
 
 
+def gamp(prior: str, **choices: Any) -> Any:
+    """Message passing without the blend with class means, as the thesis has it."""
+    from foldless import GAMPClassifier
+
+    return GAMPClassifier(prior, generative_weight=0.0, **choices)
+
+
+def sbmlr(X: Array, y: NDArray[Any]) -> ManyLinear:
+    """Sparse Bayesian multinomial regression [Cawley, Talbot, Girolami 2007], of standardised columns."""
+    from foldless.estimators.baselines import SBMLRClassifier
+
+    center, scale = X.mean(axis=0), X.std(axis=0)
+    model = SBMLRClassifier().fit((X - center) / scale, y)
+    coef = model.coef_ / scale
+    return ManyLinear(coef, model.intercept_ - coef @ center, float("nan"))
+
+
+def one_bit_cv(X: Array, y: NDArray[Any]) -> ManyLinear:
+    """One-bit compressed sensing of each class against the rest, its sparsity by folds."""
+    rules = [rivals.one_bit_cv(X, np.where(y == k, 1.0, -1.0)) for k in np.unique(y)]
+    coef, intercept = np.array([rule.coef for rule in rules]), np.array([rule.intercept for rule in rules])
+    return ManyLinear(coef, intercept, float(np.mean([rule.penalty for rule in rules])))
+
+
 def foldless_classifier() -> Any:
     """All defaults. Imported here, so that rivals run while foldless is being rebuilt."""
     from foldless import SparseClassifier

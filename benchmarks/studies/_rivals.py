@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +15,8 @@ from sklearn.linear_model import LogisticRegressionCV
 from sklearn.model_selection import GridSearchCV, GroupKFold, StratifiedKFold
 from sklearn.neighbors import NearestCentroid
 from sklearn.svm import SVC
+
+from foldless.estimators.baselines import one_bit_weights
 
 Array = NDArray[np.float64]
 Folds = Sequence[tuple[NDArray[np.int_], NDArray[np.int_]]]
@@ -98,6 +100,48 @@ def _logistic_cv(
         **words,
         **more,
     )
+
+
+def one_bit_cv(X: Array, y: Array, n_values: int = 20, n_folds: int = 10) -> Linear:
+    """One-bit compressed sensing [Plan, Vershynin 2013], the sparsity s by cross-validated error."""
+    return _by_correlation(X, y, one_bit_weights, n_values, n_folds)
+
+
+def largest_correlations_cv(X: Array, y: Array, n_values: int = 20, n_folds: int = 10) -> Linear:
+    """The K largest entries of X'y as weights, K by cross-validated error [Ziniel et al. 2015]."""
+
+    def weights(correlation: Array, count: float) -> Array:
+        least = np.sort(np.abs(correlation))[-round(count)]
+        return np.where(np.abs(correlation) >= least, correlation, 0.0)
+
+    return _by_correlation(X, y, weights, n_values, n_folds)
+
+
+def _by_correlation(
+    X: Array, y: Array, weights: Callable[[Array, float], Array], n_values: int, n_folds: int
+) -> Linear:
+    """Weights from X'y of standardised columns; of counts that err equally often the middle one."""
+    labels = y.astype(np.float64)
+    counts = np.unique(np.round(np.geomspace(1, min(len(y), X.shape[1]), n_values)))
+    errors = np.zeros(counts.size)
+
+    def fitted(rows: NDArray[np.int_], some: Sequence[float]) -> list[tuple[Array, float]]:
+        part, own = X[rows], labels[rows]
+        center, scale = part.mean(axis=0), part.std(axis=0)
+        scale[scale == 0] = 1.0
+        correlation = (part.T @ own - own.sum() * center) / scale
+        coefs = [weights(correlation, count) / scale for count in some]
+        return [(coef, -float(center @ coef)) for coef in coefs]
+
+    for train, left_out in StratifiedKFold(n_folds).split(X, labels):
+        for k, (coef, intercept) in enumerate(fitted(train, counts)):
+            used = np.flatnonzero(coef)
+            scores = X[np.ix_(left_out, used)] @ coef[used] + intercept
+            errors[k] += np.sum(np.sign(scores) != labels[left_out])
+    best = np.flatnonzero(errors == errors.min())
+    count = float(counts[best[best.size // 2]])
+    ((coef, intercept),) = fitted(np.arange(len(y)), [count])
+    return Linear(coef, intercept, count)
 
 
 # From here on: classifiers with the same face, for a dense or sparse matrix whose columns are already

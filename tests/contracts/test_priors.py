@@ -27,6 +27,7 @@ from foldless.priors import (
     GaussianMixture,
     HyperPrior,
     Laplace,
+    Observed,
     OverBackground,
     Prior,
     Ridged,
@@ -76,6 +77,8 @@ ELEMENTARY: dict[str, Prior] = {
     "ridged-spike-laplace": Ridged(SpikeAndSlab(Laplace(), inclusion=0.2), precision=0.5),
     "ridged-elastic-net": Ridged(ElasticNet(), precision=2.0),
     "ridged-mixture": Ridged(GaussianMixture(), precision=7.0),
+    "observed-spike": Observed(SpikeAndSlab(), precision=10.0, centre=0.7),
+    "observed-spike-laplace": Observed(SpikeAndSlab(Laplace(), inclusion=0.2), precision=0.5, centre=-2.0),
     "ridged-ridged": Ridged(Ridged(SpikeAndSlab(), precision=1.0), precision=2.0),
     "with-screened-out": WithScreenedOut(SpikeAndSlab(Gaussian(2.0), 0.2), NOBODY, NOBODY, NOBODY),
     "gaussian-over-background": OverBackground(Gaussian(mean=1.0), variance=0.5),
@@ -161,6 +164,10 @@ def log_density(prior: Any, w: np.ndarray) -> tuple[float, np.ndarray]:
         case Ridged():
             spike, rest = log_density(prior.base, w)
             return spike, rest - 0.5 * prior.precision * w**2
+        case Observed():
+            spike, rest = log_density(prior.base, w)
+            at_zero = np.exp(-0.5 * prior.precision * prior.centre**2)
+            return spike * at_zero, rest - 0.5 * prior.precision * (w - prior.centre) ** 2
     raise NotImplementedError(prior)
 
 
@@ -226,6 +233,12 @@ def raw_moments(prior: Any, r: Any, tau: Any, precision: Any = 0) -> list[Any]:
             return raw_moments(convolved(prior), r, tau, precision)
         case Ridged():
             return raw_moments(prior.base, r, tau, mp.mpf(precision) + mp.mpf(prior.precision))
+        case Observed():
+            kappa, centre = mp.mpf(prior.precision), mp.mpf(prior.centre)
+            widening = 1 + kappa * tau
+            factor = mp.exp(-kappa * (r - centre) ** 2 / (2 * widening)) / mp.sqrt(widening)
+            inner = raw_moments(prior.base, (r + kappa * tau * centre) / widening, tau / widening, precision)
+            return [factor * x for x in inner]
     raise NotImplementedError(prior)
 
 
@@ -337,8 +350,8 @@ def test_long_vectors_are_answered_like_short_ones(prior: Prior) -> None:
         assert_allclose(long[some], short, rtol=1e-13, atol=1e-14)
 
 
-# A ridge is evidence: it remains when the cavity says nothing.
-@every({name: prior for name, prior in EVERY_PRIOR.items() if "ridged" not in name})
+# A ridge is evidence, and so is an observation: it remains when the cavity says nothing.
+@every({k: prior for k, prior in EVERY_PRIOR.items() if "ridged" not in k and "observed" not in k})
 def test_a_cavity_that_says_nothing_returns_the_moments_of_the_prior(prior: Prior) -> None:
     check_prior_own_moments(prior)
 

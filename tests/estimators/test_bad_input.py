@@ -1,6 +1,7 @@
 """Bad input is refused before any work, with what came, what is needed and what to do."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import sparse
 
@@ -42,6 +43,15 @@ def with_value(value):
 def test_data(model, X, y, message):
     with pytest.raises(ValueError, match=message):
         model.fit(X, y)
+
+
+def test_words_and_gaps_are_told_with_what_to_do():
+    frame = pd.DataFrame(X, columns=[f"x{j}" for j in range(X.shape[1])])
+    frame["batch"] = pd.Categorical(np.where(np.arange(20) % 3, "a", "b"))
+    with pytest.raises(ValueError, match=r"columns of words: 'batch'.*get_dummies"):
+        SparseClassifier().fit(frame, y)
+    with pytest.raises(ValueError, match=r"contains NaN.*SimpleImputer.*SparseClassifier\(\)"):
+        SparseClassifier().fit(with_value(np.nan), y)
 
 
 def test_three_classes_are_for_the_classifiers_that_take_them():

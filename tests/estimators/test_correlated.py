@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 
 from foldless import SparseClassifier
+from foldless.tuning.path import sets_of_groups
 from foldless.tuning.plan import Budget
-from foldless.tuning.record import DIAGONAL_COVARIANCES, GROUPS_NOT_LEFT_OUT, NOT_SPARSE
+from foldless.tuning.record import DIAGONAL_COVARIANCES, NOT_SPARSE
 from reference.planned import CORRELATED, NEVER_EXACT, Planned
 
 
@@ -220,13 +223,47 @@ def test_large_correlated_text_is_averaged_over_ridges():
     assert model.loo_error_ == pytest.approx(error, abs=0.05)
 
 
-@pytest.mark.filterwarnings("ignore:.*stalled:sklearn.exceptions.ConvergenceWarning")
-def test_groups_cannot_be_left_out_of_a_large_table():
-    X, y = topic_data(120, 300)
+def without_exact_covariances(X, y, **options):
     model = SparseClassifier()
-    model._budget = NEVER_EXACT
-    with pytest.warns(UserWarning, match="too large to leave groups out"):
-        model.fit(X, y, groups=np.arange(120) // 10)
-    assert np.all(np.isfinite(model.coef_))
-    assert GROUPS_NOT_LEFT_OUT in model.flags_
-    assert model.plan_.left_out == "samples"
+    model._budget = Budget(exact=0.0, exact_over_background=0.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return model.fit(X, y, **options)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_groups_of_a_large_table_are_left_out_by_fits_to_the_others(n_classes):
+    """Labels are those of groups and nothing else: twins within a group tell them, other groups do not."""
+    rng = np.random.default_rng(0)
+    group = np.repeat(np.arange(24), 5)
+    X = 2.0 * rng.standard_normal((24, 150))[group] + rng.standard_normal((120, 150))
+    y = np.arange(24)[group] % n_classes
+    alone, together = without_exact_covariances(X, y), without_exact_covariances(X, y, groups=group)
+    assert together.plan_.left_out == "sets of groups"
+    # The fit is the same; what is said of its errors is not.
+    assert_array_equal(together.inclusion_probability_, alone.inclusion_probability_)
+    chance = 1 - 1 / n_classes
+    assert alone.loo_error_ < 0.5 * chance
+    assert together.loo_error_ > 0.8 * chance
+    assert together.p_value_ > 0.05
+
+
+def test_sets_of_groups_have_their_share_of_every_class():
+    rng = np.random.default_rng(0)
+    group = np.unique(rng.integers(0, 40, 400), return_inverse=True)[1]
+    classes = np.eye(2)[(group % 4 == 0).astype(int)]
+    sets = sets_of_groups(group, classes, 10)
+    assert len(sets) == 10
+    assert_array_equal(np.sum(sets, axis=0), 1)
+    for rows in sets:
+        assert not np.isin(group[rows], group[~rows]).any()
+        assert_allclose(classes[rows].sum(axis=0) / classes.sum(axis=0), 0.1, atol=0.08)
+    # Fewer groups than sets: each is left out alone.
+    assert len(sets_of_groups(np.arange(12) % 3, np.ones((12, 1)), 10)) == 3
+
+
+def test_a_class_that_only_one_group_has_is_not_learnt_from_it():
+    rng = np.random.default_rng(0)
+    X, group = rng.standard_normal((60, 30)), np.arange(60) % 6
+    model = without_exact_covariances(X, (group == 0).astype(int), groups=group)
+    assert_allclose(model.loo_proba_[group == 0, 1], 1 / 52)

@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from foldless import GAMPClassifier, SparseClassifier
 from foldless.channels import CHANNELS, Blended, FlippedLabels
 from foldless.datasets import make_class_means
-from foldless.priors import Gaussian, Ridged, SpikeAndSlab
+from foldless.priors import Gaussian, Observed, Ridged, SpikeAndSlab
 from foldless.tuning.table import assembled
 from reference.planned import table_of
 
@@ -175,8 +175,9 @@ def test_every_channel_fits_by_its_name(name):
         {"channel": Blended()},
         {"channel": FlippedLabels(Blended())},
         {"prior": Ridged(Gaussian(), 1.0)},
+        {"prior": Observed(Gaussian(), 1.0, 0.0)},
     ],
-    ids=["Blended", "FlippedLabels(Blended)", "Ridged"],
+    ids=["Blended", "FlippedLabels(Blended)", "Ridged", "Observed"],
 )
 def test_what_the_estimator_makes_itself_is_refused(parameters):
     data = make_class_means(n_samples=30, n_features=10, n_active=2, random_state=0)

@@ -25,7 +25,7 @@ from sklearn.utils.estimator_checks import check_estimator
 import foldless
 from foldless import GAMPClassifier, PanelClassifier, SparseClassifier
 from foldless.datasets import make_class_means
-from foldless.estimators.panel import _worthwhile
+from foldless.estimators._panel_search import _weightiest
 from foldless.export import to_onnx, write_coefficients
 
 
@@ -259,11 +259,17 @@ def test_parts_hold_samples_of_every_class(reference):
 
 def test_parts_are_fitted_by_what_predicts(fitted):
     full = fitted.reference_
-    dense = full.plan_.dense.recipes[0].name
-    for share, kept in ((0.95, None), (0.6, dense)):
-        shares = [SimpleNamespace(name="sparse", weight=share), SimpleNamespace(name=dense, weight=1 - share)]
-        plan = _worthwhile(SimpleNamespace(plan_=full.plan_, models_=shares))
-        assert (plan.dense and plan.dense.recipes[0].name) == kept
+    first, second, *_ = (recipe.name for recipe in full.plan_.dense.recipes)
+    for shares, with_sparse, dense in (
+        ({"sparse": 0.6, second: 0.3, first: 0.1}, True, []),
+        ({"sparse": 0.4, second: 0.3, first: 0.2}, True, [second]),
+        ({"sparse": 0.1, second: 0.4, first: 0.4}, False, [first, second]),
+        ({"sparse": 0.1, second: 0.6, first: 0.2}, False, [second]),
+    ):
+        models = [SimpleNamespace(name=name, weight=share) for name, share in shares.items()]
+        plan, has_sparse = _weightiest(SimpleNamespace(plan_=full.plan_, models_=models))
+        assert has_sparse == with_sparse
+        assert [recipe.name for recipe in plan.dense.recipes] == dense
 
 
 @pytest.mark.study

@@ -76,6 +76,10 @@ def tables_of_text(delimiter: str) -> Iterator[Case]:
         "row too long": good.replace(lines[4], lines[4] + delimiter + "1"),
         "row too short": good.replace(lines[4], delimiter.join(lines[4].split(delimiter)[:-1])),
         "quote not closed": good.replace(lines[4], '"' + lines[4]),
+        "text after a quote": with_field(8, 9, '"4"5'),
+        "text after a quote in a name": with_field(8, 0, '"pat"ient'),
+        "NUL in a number": with_field(8, 9, "4\0"),
+        "NUL in a name": with_field(8, 0, "pat\0ient"),
         "web page": "<!DOCTYPE html>\n<html><body>Sign in to download</body></html>\n",
         "field beyond all measure": "\n".join([lines[0], delimiter.join(["x" * 200_000, *first[1:]])]),
     }  # fmt: skip

@@ -106,7 +106,7 @@ CASES = {
     ),
     "groups": sparse(("left out", "groups"), groups=True),
     "groups, wide": sparse(("informed without", "groups"), groups=True, kind="correlated", shape=WIDE),
-    "groups, large": sparse(("left out", "samples"), groups=True, budget=LARGE),
+    "groups, large": sparse(("left out", "sets of groups"), groups=True, budget=LARGE),
     "some rows": sparse(("some rows", "used"), budget=Budget(search_rows=30, search_share=1.0)),
     "covariate": sparse(("kept", 1), parameters={"always_keep": [3]}),
     "warm": sparse(
@@ -147,6 +147,7 @@ CASES = {
     "gamp, a blend": gamp(("weights compared", False), generative_weight=0.5),
     "gamp, nothing learnt": gamp(("learnt", None), tune=False, generative_weight=0),
     "gamp, one learnt": gamp(("learnt", "prior__inclusion"), tune=["prior__inclusion"], generative_weight=0),
+    "gamp, class means": gamp(("prior", "Observed"), prior="class-means"),
     "ep": gamp(("solver", "EP"), solver="ep"),
     "ep, groups": gamp(("left out", "groups"), solver="ep", more={"groups": True}),
     "vamp": gamp(("solver", "VAMP"), solver="vamp"),

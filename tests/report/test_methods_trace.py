@@ -140,6 +140,7 @@ def reason(fitted: Fitted, code: str) -> bool:
         "mostly-zeros": lambda: np.median(np.mean(fitted.X != 0, axis=0)) < 0.1,
         "too-large": lambda: fitted.cost() > budget.exact,
         "groups": lambda: fitted.groups is not None and groups_left_out(fitted),
+        "groups-in-sets": lambda: fitted.groups is not None and sets_left_out(fitted),
         "alone": lambda: not fitted.trace.count("stack", "kernel EP", "primal EP", "Newton"),
         "many-rows": lambda: any(run.rows < len(fitted.y) for run in fitted.trace.runs),
         "in-sets": lambda: fitted.trace.count("ridges in sets") > 0,
@@ -156,6 +157,10 @@ def reason(fitted: Fitted, code: str) -> bool:
 
 def groups_left_out(fitted: Fitted) -> bool:
     return fitted.trace.count("groups left out") > 0
+
+
+def sets_left_out(fitted: Fitted) -> bool:
+    return fitted.trace.count("sets of groups") > 0
 
 
 def groups_of_several(fitted: Fitted) -> int:
@@ -373,7 +378,9 @@ CHECKS: dict[str, Any] = {
     "selected": lambda f, v: v == f.model.get_support().sum() - len(f.claimed("kept")),
     "kept": lambda f, v: v == len(f.model.always_keep),
     "groups": lambda f, v: v == groups_of_several(f),
-    "left out": lambda f, v: (v == "groups") == groups_left_out(f),
+    "left out": lambda f, v: (
+        (v == "groups") == groups_left_out(f) and (v == "sets of groups") == sets_left_out(f)
+    ),
     "left out by": lambda f, v: (
         (v == "approximation")
         == (f.trace.count("approximate leave-one-out", "approximate leave-one-out on the path") > 0)
@@ -420,8 +427,8 @@ def must_be_said(fitted: Fitted) -> list[tuple[str, Any]]:
         found.append(("per occurrence", True))
     if ridges_left_out(fitted) != "nothing":
         found.append(("ridges left out", ridges_left_out(fitted)))
-    if groups_left_out(fitted):
-        found.append(("left out", "groups"))
+    if groups_left_out(fitted) or sets_left_out(fitted):
+        found.append(("left out", "groups" if groups_left_out(fitted) else "sets of groups"))
     if trace.count("knapsack folds", "cv"):
         found.append(("folds", folds(fitted)))
     if trace.count("Whitening.fit"):

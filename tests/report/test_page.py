@@ -80,7 +80,7 @@ def without_ink(monkeypatch):
     dot = pictures.Picture(
         "data:image/png;base64,iVBORw0KGgo=", "A picture that says nothing. " * 3, "", 1, 1
     )
-    monkeypatch.setattr(pictures, "drawn", lambda draw, alt, caption, size: dot)
+    monkeypatch.setattr(pictures.Drawing, "picture", lambda drawing: dot)
 
 
 @pytest.fixture(scope="module")
@@ -487,6 +487,7 @@ def test_hostile_names_are_only_names(n_classes, monkeypatch, coarse):
     """As names of features, classes, samples, models and files, in every place: no node that could act."""
     monkeypatch.setattr(samples, "MOST_SUSPECTS", len(HOSTILE_NAMES))
     monkeypatch.setattr(features, "MOST_SELECTED", len(HOSTILE_NAMES))
+    monkeypatch.setattr(features, "MOST_IN_GROUP", len(HOSTILE_NAMES))
     model, y = fabricated(n_classes)
     source = report.html(
         model,

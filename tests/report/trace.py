@@ -86,7 +86,7 @@ def name_of(channel: Channel) -> str:
 
 
 def values_of(prior: Prior, channel: Channel) -> dict[str, Any]:
-    found = {f"prior__{k}": v for k, v in inner_prior(prior).get_params().items()}
+    found = {f"prior__{k.replace('base__', '')}": v for k, v in inner_prior(prior).get_params().items()}
     found |= {
         f"channel__{k.replace('base__', '')}": v for k, v in inner_channel(channel)[0].get_params().items()
     }
@@ -141,6 +141,9 @@ def traced(spoilt: tuple[str, bool | None] | None = None) -> Iterator[Trace]:
             _wrap(patch, where, lambda real, step=step: _step(trace, step, real))
         for name, where in CALLS.items():
             _wrap(patch, where, lambda real, name=name: _call(trace, name, real))
+        # Fits without groups are others than the one that is told of.
+        refits = "foldless.estimators.classifier.with_groups_left_out"
+        _wrap(patch, refits, lambda real: _apart(trace, "sets of groups", real))
         _wrap(patch, "foldless.tuning.record.solve", lambda real: _solve(trace, real, spoilt))
         publish, in_units = MessagePassingClassifier._publish, Table.in_units
         patch.setattr(
@@ -173,6 +176,17 @@ def _wrap(patch: pytest.MonkeyPatch, where: str, wrapped: Callable[[Any], Any]) 
 def _call(trace: Trace, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
     def called(*args: Any, **kwargs: Any) -> Any:
         found = real(*args, **kwargs)
+        trace.calls.append((name, (args, kwargs), found))
+        return found
+
+    return called
+
+
+def _apart(trace: Trace, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+    def called(*args: Any, **kwargs: Any) -> Any:
+        runs, calls = len(trace.runs), len(trace.calls)
+        found = real(*args, **kwargs)
+        del trace.runs[runs:], trace.calls[calls:]
         trace.calls.append((name, (args, kwargs), found))
         return found
 

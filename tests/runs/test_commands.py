@@ -196,7 +196,7 @@ def test_a_panel_has_files_of_its_own(name, tmp_path):
     assert [row[0] for row in rows[:-1]] == ["0", "2", "4"]  # and the full model
     result = json.loads((out / "run.json").read_text(encoding="ascii"))["result"]["panel"]
     assert set(names) <= set(result["features"])
-    assert "least angle regression" in result["method"][0]
+    assert "forward selection" in result["method"][0]
     model = foldless.load(out / "panel.safetensors")
     assert model.coef_.shape[1] == len(model.feature_names_) <= 3
     assert "A panel of 2 would do" in (out / "report.html").read_text(encoding="utf-8")

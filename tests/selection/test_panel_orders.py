@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 from scipy.optimize import minimize
 from scipy.special import log_softmax, logsumexp
 from scipy.stats import f_oneway, false_discovery_control, ttest_ind
-from sklearn.linear_model import lars_path
 from sklearn.metrics import roc_auc_score
 
 from foldless.operators import Standardized, operator_from
@@ -16,7 +15,8 @@ from foldless.selection.marginal import areas, class_sums, q_values
 from foldless.selection.panel import (
     Target,
     divergence,
-    least_angle_order,
+    forward_order,
+    importances,
     ordered,
     projected,
     stand_ins,
@@ -33,30 +33,42 @@ def task(n_samples=60, n_features=40, n_classes=2, seed=0):
     return Standardized.fit(operator_from(X), weight), codes, Target.of(log_softmax(scores, axis=1), weight)
 
 
-def test_the_order_of_one_score_is_that_of_scikit_learn():
+def test_every_step_adds_the_most():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((50, 20)) + rng.standard_normal((50, 1))
-    y = X @ rng.standard_normal(20) + rng.standard_normal(50)
-    # The ridge of the elastic net is more rows.
+    y = X @ rng.standard_normal((20, 2)) + rng.standard_normal((50, 2))
+    order = forward_order(X, y, 6)
+    # A ridge is more rows.
     ridge = np.sqrt(np.max(np.sum(X**2, axis=0)))
-    _, expected, _ = lars_path(
-        np.vstack([X, ridge * np.eye(20)]), np.append(y, np.zeros(20)), method="lar", max_iter=12
-    )
-    assert_array_equal(least_angle_order(X, y[:, np.newaxis], 12), expected)
+    rows, target = np.vstack([X, ridge * np.eye(20)]), np.vstack([y, np.zeros((20, 2))])
 
+    def left(columns):
+        return np.sum((target - rows[:, columns] @ np.linalg.lstsq(rows[:, columns], target)[0]) ** 2)
 
-def test_scores_that_repeat_each_other_change_nothing():
-    rng = np.random.default_rng(1)
-    X, y = rng.standard_normal((40, 30)), rng.standard_normal((40, 1))
-    assert_array_equal(least_angle_order(X, y, 10), least_angle_order(X, np.hstack([y, -2 * y]), 10))
+    for n in range(6):
+        others = np.setdiff1d(np.arange(20), order[:n])
+        assert order[n] == others[np.argmin([left([*order[:n], j]) for j in others])]
 
 
 def test_twins_enter_one_after_the_other():
     rng = np.random.default_rng(2)
     X = rng.standard_normal((40, 10))
     X[:, 7] = X[:, 2]
-    order = least_angle_order(X, X[:, [2]] + 0.5 * X[:, [4]], 3).tolist()
+    order = forward_order(X, X[:, [2]] + 0.1 * X[:, [4]], 3).tolist()
     assert order[:2] == [2, 7]
+
+
+def test_importance_is_marginal_times_conditional():
+    standardized, codes, target = task(n_classes=3)
+    weights = np.random.default_rng(0).standard_normal((40, 2))
+    weights[3] = 0.0
+    found = importances(standardized, codes, target, weights)
+    size = np.linalg.norm(weights, axis=1)
+    size[3] = 1e-3 * size.max()  # few weights are an order of all features
+    marginal = class_sums(standardized, codes, target.weight, 3).ratio
+    assert_allclose(found, np.sqrt(marginal) * size)
+    assert_allclose(importances(standardized, codes, target, 0 * weights), np.sqrt(marginal))
+    assert importances(standardized, codes, target, None).argmax() in (0, 1, 5)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -88,29 +100,39 @@ def test_a_projection_maximises_what_it_says(n_classes):
     )
 
 
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_where_a_projection_starts_does_not_matter(n_classes):
+    standardized, _, target = task(n_classes=n_classes)
+    columns, ratio = standardized.columns([0, 1, 5]), np.array([1.0, 2.0, 6.0])
+    found = projected(columns, target, ratio)
+    for start in (found, projected(columns[:, :2], target, ratio[:2])):
+        assert_allclose(projected(columns, target, ratio, start).weights, found.weights, atol=5e-3)
+
+
 @pytest.mark.parametrize("n_classes", [2, 4])
 def test_the_features_behind_the_scores_come_first(n_classes):
     standardized, codes, target = task(300, 60, n_classes)
-    order = ordered(standardized, codes, target, np.array([], dtype=np.intp), 8)
+    order = ordered(standardized, codes, target, None, np.array([], dtype=np.intp), 8)
     assert {*range(n_classes - 1), 5} <= set(order.features[: n_classes + 1].tolist())
 
 
 def test_what_is_kept_is_not_ordered_and_explains_its_share():
     standardized, codes, target = task(200, 30)
-    order = ordered(standardized, codes, target, np.array([0]), 5)
+    order = ordered(standardized, codes, target, None, np.array([0]), 5)
     assert 0 not in order.features
     assert order.features[0] == 5
 
 
 def test_stand_ins_have_the_loss_of_a_refit():
     standardized, codes, target = task(100, 40)
-    order = ordered(standardized, codes, target, np.array([], dtype=np.intp), 4)
+    order = ordered(standardized, codes, target, None, np.array([], dtype=np.intp), 4)
     members = order.features[:3]
     columns = standardized.columns(members)
-    ratio = order.ratio[members]
+    ratio = order.importance[members]
     found = stand_ins(columns, ratio, members, order, target)
     assert list(found) == members.tolist()
-    start = divergence(projected(columns, target, ratio), columns, target)
+    whole = projected(columns, target, ratio)
+    start = divergence(whole, columns, target)
     for n, member in enumerate(members):
         best = found[int(member)][0]
         assert best.feature not in members
@@ -118,7 +140,7 @@ def test_stand_ins_have_the_loss_of_a_refit():
         for j in np.setdiff1d(np.arange(40), members):
             swapped = columns.copy()
             swapped[:, n] = standardized.columns([j])[:, 0]
-            losses.append(divergence(projected(swapped, target, ratio), swapped, target) - start)
+            losses.append(divergence(projected(swapped, target, ratio, whole), swapped, target) - start)
         # Only the first few by a first-order loss are refitted.
         assert best.loss <= np.sort(losses)[2] + 1e-6
         assert best.loss >= min(losses) - 1e-9

@@ -312,6 +312,19 @@ def test_a_path_ends_where_single_fits_do(n_classes):
         assert fitted.kkt_residual <= 1e-3 * fitted.rate
 
 
+@pytest.mark.parametrize("tol", [1e-6, 1e-10])
+def test_float32_ends_at_the_tolerance_and_not_above(tol):
+    """Columns far from zero, whose products in float32 have few digits."""
+    rng = np.random.default_rng(0)
+    code = np.arange(80) % 3
+    X = 50.0 + rng.normal(size=(80, 30)) + 0.5 * code[:, np.newaxis] * (np.arange(30) < 4)
+    operator = Standardized.fit(operator_from(X.astype(np.float32)), np.ones(80))
+    problem = Regression(operator, Labels.of(code, 3, np.ones(80)))
+    found = fit(problem, L1(0.5), stop=Stop(tol, 1000))
+    assert found.outcome is Outcome.CONVERGED
+    assert found.duality_gap <= tol * found.objective
+
+
 @pytest.mark.parametrize("storage", ["dense", "F", "csr", "csc", "float32"])
 def test_every_storage_gives_the_same_fit(storage):
     rng = np.random.default_rng(0)

@@ -492,8 +492,8 @@ def test_groups_are_left_out_where_exact_covariances_can_be_afforded(n_classes: 
     assert (found.path, found.left_out, found.flags) == ("exact", "groups", ())
     assert found.because("groups")
     found = plan(given, Budget(exact=0.0, exact_over_background=0.0), groups=True)
-    assert (found.path, found.left_out) == ("independent", "samples")
-    assert "groups-not-left-out" in found.flags
+    assert (found.path, found.left_out, found.flags) == ("independent", "sets of groups", ())
+    assert found.because("groups-in-sets")
     assert found.because("groups") is None
 
 

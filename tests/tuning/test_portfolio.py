@@ -242,3 +242,13 @@ def test_spectral_excess_tells_factors_from_independence():
         assert (excess_of(X, labels) > 1.0) == correlated
     order, columns = rng.permutation(100), rng.permutation(800)
     assert_allclose(excess_of(common[order][:, columns], labels[order]), excess_of(common, labels), rtol=1e-8)
+
+
+def test_models_that_need_other_numbers_of_steps_have_the_scales_they_have_alone():
+    rng = np.random.default_rng(0)
+    scores, share = rng.normal(size=(3, 40, 2)), np.full(40, 1 / 40)
+    scores[1], scores[2] = 0.0, 50.0 * scores[2]
+    log_proba = log_softmax(np.array([2.0, 1.0, 0.1])[:, np.newaxis, np.newaxis] * scores, axis=2)
+    together = scale_of(scores, log_proba, share)
+    assert_allclose(together, [scale_of(*of, share) for of in zip(scores, log_proba, strict=True)])
+    assert_allclose(together[0], 2.0, rtol=1e-4)

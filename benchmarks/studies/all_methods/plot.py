@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.studies import _common as common
+from benchmarks.studies.all_methods.data import NAMES, SPLITS
 from benchmarks.studies.all_methods.methods import METHODS
 
 # What counts as alike in the mean over tables: half a point of error.
@@ -62,9 +63,15 @@ def report(folder: Path) -> str:
 def reading(results: pd.DataFrame) -> str:
     """Three paragraphs, made from the numbers."""
     summary, table = standing(results), errors(results)
+    n_splits = results.groupby("data").split.nunique().min()
+    paragraphs = []
+    if table.shape[1] < len(NAMES) or n_splits < SPLITS:
+        paragraphs.append(
+            f"**Preliminary**: {table.shape[1]} of {len(NAMES)} tables, from {n_splits} of {SPLITS} splits "
+            "on; read no preference out of it yet."
+        )
     whole = summary[summary.tables == summary.tables.max()]
     ours = whole[whole.paper != "rival"]
-    paragraphs = []
     if len(ours):
         first = ours.iloc[0]
         alike = [m for m in ours.index[1:] if ours.beyond[m] - first.beyond <= ALIKE]

@@ -6,6 +6,7 @@ python -m benchmarks.studies.gamp_sparsity.run
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,8 +15,9 @@ from numpy.typing import NDArray
 
 from benchmarks.studies import _common as common
 from benchmarks.studies import _rivals as rivals
+from benchmarks.studies._resumable import Key, complete
 from benchmarks.studies.gamp_sparsity.plot import draw, report
-from foldless import SparseClassifier
+from foldless import GAMPClassifier, SparseClassifier
 from foldless.datasets import make_class_means
 from foldless.datasets.simulated import Simulated
 
@@ -52,34 +54,45 @@ QUICK = Sizes(80, 1_000, (3, 6))
 def main(argv: Sequence[str] | None = None) -> Path:
     parser = common.options(__doc__ or "", trials=10)
     parser.add_argument("--rival-trials", type=int, default=3, help="trials with L1 beside (default 3)")
+    parser.add_argument("--methods", nargs="+", help="some of the methods (default: all)")
+    parser.add_argument("--again", action="store_true", help="measure anew what results.csv has already")
     args = parser.parse_args(argv)
     sizes = QUICK if args.quick else PAPER
     trials, rival_trials = args.trials, args.rival_trials
     if args.quick:
         trials, rival_trials = min(trials, 2), min(rival_trials, 1)
     folder = common.output_folder(args.out, STUDY, args.quick)
-    common.write_machine(folder, **sizes._asdict(), trials=trials, rival_trials=rival_trials)
-    warm_up()
+    if not rivals.has_celer():
+        print("celer is not installed: pip install celer to compare with it")
+    asked = [
+        (str(trial), str(n_active), name)
+        for trial in range(trials)
+        for n_active in sizes.n_active
+        for name in methods(with_rivals=trial < rival_trials)
+        if args.methods is None or name in args.methods
+    ]
+    warm_up({name for *_, name in asked})
 
-    with common.Results(folder, COLUMNS) as results:
-        for trial in range(trials):
-            for n_active in sizes.n_active:
-                data = simulated(sizes, n_active, trial)
-                for name, method in methods(with_rivals=trial < rival_trials).items():
-                    row = measured(method, data)
-                    results.add(trial=trial, n_active=n_active, method=name, **row)
-                    print(
-                        f"trial {trial}  K {n_active:2d}  {name:26s} error {row['error']:.4f}  "
-                        f"{row['seconds']:7.2f} s  kept {row['kept']} ({row['kept_false']} false)  "
-                        f"{row.get('outcome', '')}",
-                        flush=True,
-                    )
+    def measure(key: Key, _: dict[Key, dict[str, Any]]) -> dict[str, Any]:
+        trial, n_active, name = int(key[0]), int(key[1]), key[2]
+        row = measured(methods(with_rivals=True)[name], simulated(sizes, n_active, trial))
+        print(
+            f"trial {trial}  K {n_active:2d}  {name:26s} error {row['error']:.4f}  "
+            f"{row['seconds']:7.2f} s  kept {row['kept']} ({row['kept_false']} false)  "
+            f"{row.get('outcome', '')}",
+            flush=True,
+        )
+        return row
+
+    settings = sizes._asdict() | {"trials": trials, "rival_trials": rival_trials}
+    complete(folder, COLUMNS, COLUMNS[:3], asked, measure, again=args.again, **settings)
     print("\n" + report(folder))
     draw(folder)
     print(f"\nresults.csv, figure.png and machine.json are in {folder}")
     return folder
 
 
+@lru_cache(maxsize=1)
 def simulated(sizes: Sizes, n_active: int, trial: int) -> Simulated:
     # The seed names the setting, so that trial 3 of K = 20 is the same data in any run.
     return make_class_means(sizes.n_samples, sizes.n_features, n_active, random_state=1000 * n_active + trial)
@@ -90,12 +103,14 @@ def methods(*, with_rivals: bool) -> dict[str, Callable[[NDArray[Any], NDArray[A
     chosen: dict[str, Callable[[NDArray[Any], NDArray[Any]], Any]] = {
         "foldless": SparseClassifier().fit,
         "foldless (discriminative)": SparseClassifier(generative_weight=0.0).fit,
+        "GAMP, class-mean slabs": GAMPClassifier("class-means").fit,
+        "GAMP, max-sum L1": GAMPClassifier("laplace", rule="max-sum", generative_weight=0.0).fit,
+        "one-bit, s by folds": rivals.one_bit_cv,
+        "K largest of X'y, K by folds": rivals.largest_correlations_cv,
     }
     if with_rivals:
         if rivals.has_celer():
             chosen["celer L1"] = rivals.celer_cv
-        else:
-            print("celer is not installed: pip install celer to compare with it")
         chosen["liblinear L1"] = rivals.liblinear_cv
     return chosen
 
@@ -124,11 +139,12 @@ def measured(method: Callable[[NDArray[Any], NDArray[Any]], Any], data: Simulate
     return row | {"kept": int(kept.sum()), "kept_false": int((kept & ~truth).sum())}
 
 
-def warm_up() -> None:
+def warm_up(names: set[str]) -> None:
     """Load what is loaded on first use, so that no method pays for it."""
     data = make_class_means(40, 50, 2, random_state=0)
-    for method in methods(with_rivals=True).values():
-        common.timed(lambda method=method: method(data.X, data.y))
+    for name, method in methods(with_rivals=True).items():
+        if name in names:
+            common.timed(lambda method=method: method(data.X, data.y))
 
 
 if __name__ == "__main__":

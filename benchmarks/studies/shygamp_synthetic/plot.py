@@ -23,6 +23,10 @@ COLOURS = {
     "adelie": "tab:red",
     "adelie, 10 penalties": "tab:orange",
     "saga L1": "tab:green",
+    "MAP-SHyGAMP": "tab:purple",
+    "MMSE-SHyGAMP": "tab:brown",
+    "SBMLR": "tab:pink",
+    "one-bit, one against the rest": "tab:grey",
 }
 # Small sizes are all fixed cost: growth shows in the largest ones.
 LARGEST = 3

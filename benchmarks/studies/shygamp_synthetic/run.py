@@ -81,6 +81,12 @@ METHODS: dict[str, Fit] = {
     # In a hurry: ten steps down adelie's own range, which ends at a tenth, solved to four digits.
     "adelie, 10 penalties": partial(multinomial.adelie_cv, n_values=10, smallest=0.1, tol=1e-4),
     "saga L1": partial(multinomial.saga_cv, folds=multinomial.N_FOLDS, n_values=10),
+    # The thesis's own: the L1 maximum with its rate by SURE, posterior means under a Bernoulli-Gauss prior of
+    # single weights, and what it compares with.
+    "MAP-SHyGAMP": lambda X, y: multinomial.gamp("laplace", rule="max-sum", tuning="sure").fit(X, y),
+    "MMSE-SHyGAMP": lambda X, y: multinomial.gamp("spike-and-slab").fit(X, y),
+    "SBMLR": multinomial.sbmlr,
+    "one-bit, one against the rest": multinomial.one_bit_cv,
 }
 
 
@@ -89,11 +95,16 @@ def main(argv: Sequence[str] | None = None) -> Path:
     parser.add_argument("--rival-trials", type=int, default=2, help="trials with rivals beside (default 2)")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--sweeps", nargs="+", choices="MNK", default=list("MNK"))
+    parser.add_argument("--features", nargs="+", type=int, help="some of the numbers of features N")
     parser.add_argument("--patience", type=float, default=600.0, help="seconds for one fit (default 600)")
     parser.add_argument("--again", action="store_true", help="measure anew what results.csv has already")
     args = parser.parse_args(argv)
     folder = common.output_folder(args.out, STUDY, args.quick)
-    chosen = [s for s in settings(quick=args.quick) if s.sweep in args.sweeps]
+    chosen = [
+        s
+        for s in settings(quick=args.quick)
+        if s.sweep in args.sweeps and (args.features is None or s.n_features in args.features)
+    ]
     methods = [name for name in args.methods if multinomial.has_adelie() or "adelie" not in name]
     if len(methods) < len(args.methods):
         print("adelie is not installed: pip install adelie to compare with it")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from benchmarks.check import Check
-from benchmarks.studies.which_features.run import NAMES, measured, real, splits
+from benchmarks.studies.which_features.run import NAMES, of_foldless, real, splits
 
 TRIALS = 4
 
@@ -17,8 +16,7 @@ def rerun(data: Path, _: bool) -> Iterator[dict[str, Any]]:
     tables = real(data)
     for name in ("colon", "breast_west"):
         for n, split in enumerate(splits(*tables[name], TRIALS)):
-            # Rivals come last, and take the most time.
-            for row in takewhile(lambda row: row["method"] in ("full", "panel"), measured(split)):
+            for row in of_foldless(split):
                 yield {"data": name, "split": n} | row
 
 

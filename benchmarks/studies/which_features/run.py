@@ -26,7 +26,7 @@ from benchmarks.studies._real_data import add_data_option, data_folder
 from foldless import PanelClassifier, SparseClassifier
 from foldless.operators import Standardized, operator_from
 from foldless.selection.marginal import class_sums
-from foldless.selection.panel import Target, projected
+from foldless.selection.panel import Target, importances, projected
 
 STUDY = Path(__file__).parent
 SIZES = (10, 20, 50)
@@ -40,7 +40,6 @@ COLUMNS = [
     "promised_error", "promised_error_se", "promised_log_loss", "seconds", "features",
 ]  # fmt: skip
 L1: dict[str, Any] = {"solver": "liblinear", "penalty": "l1", "max_iter": 300, "random_state": 0}
-OURS = ("full", "panel")
 # Probabilities below are no surer statement.
 LEAST = 1e-6
 # Members of two lists count as equal if they are correlated beyond this.
@@ -61,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> Path:
     files = [f"{name}.npz" for name in NAMES]
     add_data_option(parser, files)
     parser.add_argument(
-        "--panels-again", action="store_true", help="measure panels of stored splits; rivals stay as they are"
+        "--stay", choices=("others", "all"), help="whose stored rows stay: others than foldless have, or all"
     )
     args = parser.parse_args(argv)
     if args.quick:
@@ -70,24 +69,19 @@ def main(argv: Sequence[str] | None = None) -> Path:
         tables = real(data_folder(args.data, files)) | {"srbct-like": four_tumours()}
     folder = common.output_folder(args.out, STUDY, args.quick)
     trials = min(args.trials, 2) if args.quick else args.trials
-    stored = []
-    if args.panels_again:
-        stored = [row for row in common.read_rows(folder / "results.csv") if row["method"] not in OURS]
+    stored: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for row in common.read_rows(folder / "results.csv") if args.stay else []:
+        stored.setdefault((row["data"], row["split"], STAGE.get(row["method"], "foldless")), []).append(row)
     common.write_machine(folder, trials=trials)
     with common.Results(folder, COLUMNS) as results:
         parts = {name: list(splits(X, y, trials)) for name, (X, y) in tables.items()}
-        for row in stored:
-            results.add(**row)
-        # Tables in turn: a run that is cut short has measured all of them.
-        for n, name in itertools.product(range(trials), tables):
-            if not stored:
-                found = measured(parts[name][n])
-            elif any(row["data"] == name and row["split"] == str(n) for row in stored):
-                found = _of_foldless(parts[name][n])[1]
-            else:
-                continue
-            for row in found:
-                results.add(data=name, split=n, **row)
+        # What takes longest comes last, and tables in turn: a run that is cut short has measured all of them.
+        for (stage, measure), n, name in itertools.product(STAGES.items(), range(trials), tables):
+            rows = stored.get((name, str(n), stage), [])
+            if not rows or (stage == "foldless" and args.stay != "all"):
+                rows = [{"data": name, "split": n} | row for row in measure(parts[name][n])]
+            for row in rows:
+                results.add(**row)
     table = report(folder, tables)
     print(table)
     if not args.quick:
@@ -128,24 +122,14 @@ def splits(X: Array, y: NDArray[np.intp], trials: int) -> Iterator[Split]:
         yield Split(X[train], y[train], X[test], y[test])
 
 
-def measured(split: Split) -> Iterator[dict[str, Any]]:
-    full, rows = _of_foldless(split)
-    yield from rows
-    yield from _refitted(split, full)
-    scaler = StandardScaler().fit(split.X)
-    scaled = split._replace(X=scaler.transform(split.X), X_test=scaler.transform(split.X_test))
-    yield from _l1(scaled)
-    if split.y.max() == 1:  # its paper has no other classification
-        yield _stabl(scaled)
-
-
-def _of_foldless(split: Split) -> tuple[SparseClassifier, Iterator[dict[str, Any]]]:
-    """The full model, and rows of it and of its panels."""
+def of_foldless(split: Split) -> Iterator[dict[str, Any]]:
+    """Rows of the full model, of its panels, and of other orders with the panel's refit."""
     start = time.process_time()
     full = SparseClassifier().fit(split.X, split.y)
     seconds = time.process_time() - start
-    row = _row("full", "all", split, full.predict_log_proba(split.X_test), seconds=seconds)
-    return full, itertools.chain([row], _panels(split, full, seconds))
+    yield row_of("full", "all", split, full.predict_log_proba(split.X_test), seconds=seconds)
+    yield from _panels(split, full, seconds)
+    yield from _refitted(split, full)
 
 
 def _panels(split: Split, full: SparseClassifier, seconds: float) -> Iterator[dict[str, Any]]:
@@ -154,7 +138,7 @@ def _panels(split: Split, full: SparseClassifier, seconds: float) -> Iterator[di
         panel = PanelClassifier(size, full).fit(split.X, split.y)
         took = seconds + time.process_time() - start
         promised = next(each for each in panel.path_ if each.size == panel.features_.size)
-        yield _row(
+        yield row_of(
             "panel",
             size,
             split,
@@ -175,6 +159,7 @@ def _refitted(split: Split, full: SparseClassifier) -> Iterator[dict[str, Any]]:
     new = Standardized(operator_from(split.X_test), standardized.center, standardized.scale)
     target = Target.of(np.asarray(full.predict_log_proba(split.X)), ones)
     ratio = class_sums(standardized, split.y, ones, n_classes).ratio
+    importance = importances(standardized, split.y, target, (full.coef_ * standardized.scale).T)
     orders = {
         "t test": np.argsort(table.p.to_numpy(), kind="stable"),
         "inclusion": np.argsort(-table.inclusion.to_numpy(), kind="stable"),
@@ -183,8 +168,8 @@ def _refitted(split: Split, full: SparseClassifier) -> Iterator[dict[str, Any]]:
     for method, ranked in orders.items():
         for size in SIZES:
             chosen = ranked[:size]
-            fit = projected(standardized.columns(chosen), target, ratio[chosen])
-            yield _row(method, size, split, fit.log_proba(new.columns(chosen)), chosen)
+            fit = projected(standardized.columns(chosen), target, importance[chosen])
+            yield row_of(method, size, split, fit.log_proba(new.columns(chosen)), chosen)
 
 
 def mrmr(standardized: Standardized, ratio: Array, n_members: int) -> NDArray[np.intp]:
@@ -213,6 +198,7 @@ def _l1_fits(X: Array, y: NDArray[np.intp], penalties: Array) -> list[Any]:
 
 def _l1(split: Split) -> Iterator[dict[str, Any]]:
     """By cross-validation, by its rule of one standard error, and the path nearest to each size."""
+    split = _scaled(split)
     X, y = split.X, split.y
     largest = max(np.abs(X.T @ ((y == c) - np.mean(y == c))).max() for c in range(y.max() + 1))
     penalties = largest * np.geomspace(1.0, 0.01, N_PENALTIES)
@@ -230,7 +216,12 @@ def _l1(split: Split) -> Iterator[dict[str, Any]]:
     chosen = [("L1, CV", "auto", best), ("L1, 1 s.e.", "auto", within)]
     chosen += [("L1 path", k, int(np.argmin([abs(each.size - k) for each in used]))) for k in SIZES]
     for method, size, n in chosen:
-        yield _row(method, size, split, _log_proba(fits[n], split.X_test), used[n])
+        yield row_of(method, size, split, _log_proba(fits[n], split.X_test), used[n])
+
+
+def _scaled(split: Split) -> Split:
+    scaler = StandardScaler().fit(split.X)
+    return split._replace(X=scaler.transform(split.X), X_test=scaler.transform(split.X_test))
 
 
 def _used(fit: Any) -> NDArray[np.intp]:
@@ -242,13 +233,16 @@ def _log_proba(fit: Any, X: Array) -> Array:
     return np.asarray(np.log(np.maximum(fit.predict_proba(X), LEAST)))
 
 
-def _stabl(split: Split) -> dict[str, Any]:
+def _stabl(split: Split) -> Iterator[dict[str, Any]]:
     """As its authors describe it [Hedou et al. 2024]: permuted copies of all columns compete with them.
 
     Frequencies are the largest over penalties of how often L1 takes a column in halves of the samples; the
     threshold has the smallest (1 + copies above it) / columns above it. A logistic regression with a small
-    ridge, which serves it better than none, has what is left.
+    ridge, which serves it better than none, has what is left. The paper has no more than two classes.
     """
+    if split.y.max() > 1:
+        return
+    split = _scaled(split)
     rng = np.random.default_rng(0)
     X, y, p = split.X, split.y, split.X.shape[1]
     both = np.hstack([X, rng.permuted(X, axis=0)])
@@ -265,12 +259,13 @@ def _stabl(split: Split) -> dict[str, Any]:
     chosen = np.flatnonzero(frequency[:p] >= threshold)
     if not chosen.size:
         shares = np.log(np.bincount(y) / y.size)
-        return _row("Stabl", "auto", split, np.tile(shares, (split.y_test.size, 1)), chosen)
+        yield row_of("Stabl", "auto", split, np.tile(shares, (split.y_test.size, 1)), chosen)
+        return
     fit = LogisticRegression(C=1.0, max_iter=1000).fit(X[:, chosen], y)
-    return _row("Stabl", "auto", split, _log_proba(fit, split.X_test[:, chosen]), chosen)
+    yield row_of("Stabl", "auto", split, _log_proba(fit, split.X_test[:, chosen]), chosen)
 
 
-def _row(
+def row_of(
     method: str,
     size: int | str,
     split: Split,
@@ -288,6 +283,10 @@ def _row(
         "features": "" if features is None else " ".join(map(str, np.sort(features))),
         **more,
     }
+
+
+STAGES = {"foldless": of_foldless, "L1": _l1, "Stabl": _stabl}
+STAGE = {"L1 path": "L1", "L1, CV": "L1", "L1, 1 s.e.": "L1", "Stabl": "Stabl"}
 
 
 def agreement(lists: Sequence[set[int]], X: Array | None = None) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
+from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,9 @@ import typer
 
 from foldless.cli import options
 from foldless.cli.terminal import ExitCode, Progress, exit_codes
+
+# One and two columns of most journals.
+FigureWidth = Enum("FigureWidth", {"89": "89", "183": "183"})
 
 
 @options.reads_a_table(*options.ROLES)
@@ -33,6 +37,20 @@ def fit(
         bool, typer.Option("--learning-curve", help="Also say what more samples would bring (seconds).")
     ] = False,
     panel: options.Panel = None,
+    xlsx: Annotated[
+        bool, typer.Option("--xlsx", help="Also write results.xlsx, a workbook of all tables.")
+    ] = False,
+    lists: Annotated[
+        bool,
+        typer.Option("--lists", help="Also write lists/ for enrichment tools: ranked .rnk, plain .txt."),
+    ] = False,
+    figures: Annotated[
+        FigureWidth | None,
+        typer.Option(
+            help="Also write figures/: each picture as SVG and PDF, so many millimetres wide.",
+            show_default=False,
+        ),
+    ] = None,
     labels: Annotated[
         Path | None,
         typer.Option(
@@ -65,8 +83,9 @@ def fit(
 
     Writes model.safetensors, features.tsv, predictions.tsv (leave-one-out), report.html and run.json; with
     --panel also panel.safetensors (a model of the panel's columns alone), panel.tsv (its members, and what
-    could stand in), panel_sizes.tsv and panel.png (errors against sizes). A table that does not fit into
-    memory stays on disk, if its format allows.
+    could stand in), panel_sizes.tsv and panel.png (errors against sizes); to take along, with --xlsx, --lists
+    and --figures, a workbook, lists of names and figures. A table that does not fit into memory stays on
+    disk, if its format allows.
 
     \b
     Example:
@@ -90,7 +109,10 @@ def fit(
             from foldless.runs.fit import check_curve_is_known, fit_table, learning_curve_of, with_panel
             from foldless.runs.output_paths import default_folder, free_folder
             from foldless.runs.streaming import read_or_stream
-        names = results.RESULTS if sizes is None else (*results.RESULTS, *results.PANEL_RESULTS)
+            from foldless.runs.take_along import TakeAlong
+        take_along = TakeAlong(xlsx, lists, None if figures is None else float(figures.value))
+        of_panel = () if sizes is None else results.PANEL_RESULTS
+        names = (*results.RESULTS, *of_panel, *take_along.names)
         folder = free_folder(out or default_folder(table), names, force=force)
         start = time.perf_counter()
         with terminal.status("Reading"):
@@ -107,9 +129,10 @@ def fit(
                     labels=labels,
                     missing=impute is not options.NO_IMPUTATION,
                 )
+            take_along.check(read, model.value)
             if learning_curve:
                 check_curve_is_known(read, model.value)
-            cautions = look_before_fit(read)
+            cautions = look_before_fit(read, log_cpm=log_cpm)
         printing.print_cautions(terminal, cautions)
         read_seconds = time.perf_counter() - start
         with threadpool_limits(threads), terminal.status("Fitting") as status:
@@ -134,8 +157,8 @@ def fit(
                 curve = learning_curve_of(run)
         with terminal.status("Writing"):
             facts = {"seed": seed, "threads": threads, "read_seconds": read_seconds, "cautions": cautions}
-            results.write_results(folder, run, facts, curve)
-        printing.print_fit(terminal, run, folder)
+            results.write_results(folder, run, facts, curve, take_along)
+        printing.print_fit(terminal, run, folder, names)
         if not run.converged:
             raise typer.Exit(ExitCode.NOT_CONVERGED)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from foldless.cli import options
 from foldless.cli.terminal import ExitCode, exit_codes
 
 if TYPE_CHECKING:
@@ -25,7 +26,9 @@ PICTURE, ANSWER, CURVE_PICTURE = "plan.png", "plan.json", "learning_curve.png"
 SIMULATED_SIZES = 3
 
 
+@options.reads_a_table("target", "ignore")
 def plan(
+    asked: options.Asked,
     features: Annotated[int | None, typer.Option(help="Number of features measured.", min=2)] = None,
     markers: Annotated[
         float | None, typer.Option(help="A guess of how many of them differ between the classes.")
@@ -59,7 +62,6 @@ def plan(
             readable=True,
         ),
     ] = None,
-    target: Annotated[str, typer.Option(help="The pilot's column of classes.")] = "y",
     simulate: Annotated[bool, typer.Option("--simulate", help="Check the plan by simulated fits.")] = False,
     runs: Annotated[int, typer.Option(help="Simulated studies of each size.", min=2)] = 10,
     seed: Annotated[int, typer.Option(help="Of the simulation.", min=0)] = 0,
@@ -78,6 +80,8 @@ def plan(
         raise typer.BadParameter("give --features and --markers, or a --pilot table to estimate them from.")
     if pilot is not None and features is not None:
         raise typer.BadParameter("the number of features is that of the pilot: leave --features out.")
+    if pilot is not None:
+        options.check_target(pilot, asked.roles.target)
     if effect is not None and weight is not None:
         raise typer.BadParameter("--effect and --weight are two ways to say the same: give one.")
     with exit_codes() as terminal:
@@ -104,7 +108,7 @@ def plan(
                 study = Study(n_features=features, **said)
             else:
                 status.update("Fitting the pilot")
-                study, curve, converged = _from_pilot(pilot, target, replace_with=said)
+                study, curve, converged = _from_pilot(pilot, asked, replace_with=said)
                 study = replace(study, **said)
             answer = planned(
                 study,
@@ -133,19 +137,18 @@ def plan(
             raise typer.Exit(ExitCode.NOT_CONVERGED)
 
 
-def read_pilot(path: Path, target: str) -> tuple[Any, Any]:
-    """Features and classes of a table."""
-    from foldless.io import Roles
+def read_pilot(path: Path, asked: options.Asked) -> tuple[Any, Any]:
+    """Features and classes of a table, read as by `foldless fit`."""
     from foldless.io.read import read_table
     from foldless.io.table import check_finite
 
-    table = read_table(path, Roles(target=target))
+    table = read_table(path, asked.roles, asked.reading, budget=asked.budget)
     check_finite(path, table.X, table.feature_names)
     return table.X, table.labels()
 
 
 def _from_pilot(
-    path: Path, target: str, replace_with: dict[str, Any]
+    path: Path, asked: options.Asked, replace_with: dict[str, Any]
 ) -> tuple[Study, LearningCurve | None, bool]:
     """The study a pilot was a sample of, what more like it would bring, and whether its fit is sound."""
     import warnings
@@ -155,7 +158,7 @@ def _from_pilot(
     from foldless.estimators import SparseClassifier
     from foldless.estimators.planning import learning_curve, pilot_study
 
-    X, y = read_pilot(path, target)
+    X, y = read_pilot(path, asked)
     model: SparseClassifier = SparseClassifier()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the exit code says it

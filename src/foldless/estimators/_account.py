@@ -12,7 +12,7 @@ from foldless.priors import Prior
 from foldless.solvers.multinomial_ridge import SETS
 from foldless.tuning.em import without_base
 from foldless.tuning.models.sparse import CLASS_MEANS, PLAIN
-from foldless.tuning.plan import ALONG_OWN, IN_SETS, ONE_BY_ONE, Plan
+from foldless.tuning.plan import ALONG_OWN, GROUP_SETS, IN_SETS, ONE_BY_ONE, SETS_OF_GROUPS, Plan
 from foldless.tuning.portfolio import ModelShare
 from foldless.tuning.record import Record, Run
 
@@ -36,6 +36,7 @@ VARIANTS = {
 }
 PRIORS = {
     "SpikeAndSlab": "a spike-and-slab prior on the weights",
+    "Observed": "a spike-and-slab prior on the weights that has seen the class means",
     "RowSparse": "a spike-and-slab prior by which a feature matters for all classes or for none",
     "OverBackground": "a spike-and-slab prior over a Gaussian background on the weights",
     "Gaussian": "a Gaussian prior on the weights",
@@ -307,7 +308,8 @@ def planned(plan: Plan) -> tuple[str, ...]:
             f"{solver_words(dense.solver, n_classes)}: {kinds.replace('-', ' ')}{more}. Classes are "
             "predicted by the average of all."
         )
-    said.append(f"Left out at a time: {'a group' if plan.left_out == 'groups' else 'a sample'}.")
+    what = {"groups": "a group", SETS_OF_GROUPS: f"a set of groups, of at most {GROUP_SETS}"}
+    said.append(f"Left out at a time: {what.get(plan.left_out, 'a sample')}.")
     return tuple(said)
 
 
@@ -326,6 +328,9 @@ RIDGES_LEFT_OUT = {
 def left_out_words(plan: Plan) -> Sentence:
     """How left-out labels were predicted, from the middle of a sentence on."""
     of, dense = plan.left_out, plan.dense
+    if of == SETS_OF_GROUPS:
+        text = f"leaving out sets of groups, at most {GROUP_SETS}, each predicted by a fit to all others"
+        return said(text, ("left out", of), ("left out by", "fits"))
     one = "leaving out one group at a time" if of == "groups" else "leave-one-out"
     how, claims = f"{one}, {CAVITIES}", [("left out", of), ("left out by", "cavities")]
     if dense is not None and dense.solver == "Newton":

@@ -225,6 +225,13 @@ def validated(estimator: BaseEstimator, X: Any, *y: Any, **how: Any) -> Any:
             return validate_data(estimator, X, *y, **how)
     except ValueError as error:
         said = str(error)
+        if "could not convert string to float" in said and hasattr(X, "select_dtypes"):
+            words = [str(column) for column in X.select_dtypes(exclude=["number", "bool"]).columns]
+            more, first = (f" and {len(words) - 5} more" if len(words) > 5 else ""), words[:5]
+            raise ValueError(
+                f"X has columns of words: {', '.join(map(repr, first))}{more} ({said}). Code them, "
+                f"pd.get_dummies(X, columns={first!r}), or leave them out, X.drop(columns={first!r})."
+            ) from None
         kind = next((word for word in ("NaN", "infinity") if said.startswith(f"Input X contains {word}")), "")
         if not kind or (place := _first_not_finite(X)) is None:
             raise
@@ -232,8 +239,8 @@ def validated(estimator: BaseEstimator, X: Any, *y: Any, **how: Any) -> Any:
         name = f" ({names[column]!r})" if names else ""
         raise ValueError(
             f"Input X contains {kind}: the first value that is not finite is in row {row}, column "
-            f"{column}{name}, counted from 0. Remove such rows or columns, or fill them in "
-            "(sklearn.impute.SimpleImputer)."
+            f"{column}{name}, counted from 0. Remove such rows or columns, or fill in what is missing: "
+            f"make_pipeline(SimpleImputer(strategy='median'), {type(estimator).__name__}())."
         ) from None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property, partial
@@ -29,6 +28,7 @@ from foldless.estimators._scikit_learn import SampleWeights, sample_weights, tra
 from foldless.estimators._summary import Summary
 from foldless.kernels import one_blas_thread
 from foldless.priors import OverBackground, SupportsInclusion
+from foldless.problem import Outcome
 from foldless.registry import registered
 from foldless.selection import Group
 from foldless.selection.clusters import Candidates, joint_candidates, refined_inclusion
@@ -40,10 +40,10 @@ from foldless.solvers.ep import EPState
 from foldless.solvers.label_ep import dual_weights
 from foldless.tuning.fit import Choices, Fit
 from foldless.tuning.integration import mixture_moments
-from foldless.tuning.path import Result, fit_table
-from foldless.tuning.plan import CHANCE, Plan, plan
+from foldless.tuning.path import Result, fit_table, with_groups_left_out
+from foldless.tuning.plan import CHANCE, SETS_OF_GROUPS, Plan, plan
 from foldless.tuning.portfolio import Weights, as_columns, weights_of
-from foldless.tuning.record import GROUPS_NOT_LEFT_OUT, MAY_BE_CHANCE, Flag, Recorder
+from foldless.tuning.record import MAY_BE_CHANCE, Flag, Recorder
 from foldless.tuning.table import Layout, Survey, Table, survey
 
 FELL_BACK_ON_PANEL = Flag(
@@ -232,12 +232,16 @@ class SparseClassifier(MessagePassingClassifier):
             columns, counted = table.standardized, table.sample_weight
             self._class_sums = class_sums(columns, table.codes, counted, table.n_classes, kept)
         planned = self._planned(found, choices, table.left_out.group is not None)
-        if planned.left_out == "samples" and table.left_out.group is not None:
-            warnings.warn(f"{type(self).__name__}: {GROUPS_NOT_LEFT_OUT.text}", UserWarning, stacklevel=3)
+        group = table.left_out.group
+        in_sets = planned.left_out == SETS_OF_GROUPS
+        if in_sets:
             table = replace(table, left_out=table.left_out.singly())
         fractions = found.nonzero_fraction
         fit = partial(fit_table, table, planned, choices, recorder, nonzero_fraction=fractions)
-        return warmly(self, table, recorder, fit) if self.warm_start else fit()
+        result = warmly(self, table, recorder, fit) if self.warm_start else fit()
+        if not in_sets or group is None or result.sparse.outcome is Outcome.INTERRUPTED:
+            return result
+        return with_groups_left_out(result, group, choices)
 
     def _summary(self) -> Summary:
         return replace(super()._summary(), groups=getattr(self, "groups_", None))
@@ -248,7 +252,7 @@ class SparseClassifier(MessagePassingClassifier):
             self.flags_.append(MAY_BE_CHANCE)
         for name in ("_joint", "groups_", "credible_sets_"):  # of an earlier fit
             self.__dict__.pop(name, None)
-        self._joint: Candidates | None = self._joint_posterior(result)
+        self._joint: Candidates | JointPosterior | None = self._joint_posterior(result)
         fit, dtype = result.sparse, self.coef_.dtype
         own = weights_of(fit.selecting, fit.table)
         if isinstance(fit.prior, OverBackground):

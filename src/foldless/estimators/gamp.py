@@ -14,6 +14,7 @@ from foldless.channels import (
     Blended,
     BlendedMultinomial,
     Channel,
+    Hinge,
     Logistic,
     Multinomial,
     Pinned,
@@ -26,6 +27,7 @@ from foldless.priors import (
     Blocks,
     HyperPrior,
     Laplace,
+    Observed,
     Prior,
     Ridged,
     RowSparse,
@@ -37,7 +39,8 @@ from foldless.solvers import EP, GAMP, VAMP, HyGAMP
 from foldless.solvers.base import Solver
 from foldless.solvers.gamp import Rule, Variances
 from foldless.solvers.message_passing import Damping, damping_from
-from foldless.tuning.fit import Choices
+from foldless.tuning.class_means import can_blend, innermost
+from foldless.tuning.fit import CLASS_MEANS, Choices
 from foldless.tuning.path import Result, fit_table
 from foldless.tuning.plan import requested
 from foldless.tuning.record import Recorder, solver_name
@@ -60,7 +63,8 @@ class GAMPClassifier(MessagePassingClassifier):
     ----------
     prior : str or Prior, default='auto'
         'auto' (spike-and-slab of two classes, row-sparse of more), 'spike-and-slab', 'row-sparse',
-        'gaussian', 'laplace', 'elastic-net', 'gaussian-mixture', or an object such as
+        'gaussian', 'laplace', 'elastic-net', 'gaussian-mixture', 'class-means' (a spike and slab of two
+        classes whose slabs have means from the class means; without a blend), or an object such as
         ``SpikeAndSlab(Laplace(2.0), 0.05)``. By name, parameters start at values taken from the data.
     channel : str or Channel, default='logistic'
         'logistic', 'probit', 'hinge', 'step', each also as 'robust-...' for labels of which some are wrong
@@ -82,8 +86,8 @@ class GAMPClassifier(MessagePassingClassifier):
         ``['prior__inclusion', 'channel__flip_prob']``. The scale of a channel is fixed unless named,
         because it and the scale of the prior are one parameter.
     tuning : {'em', 'sure'}, default='em'
-        EM learns all parameters but the rate of a Laplace prior under max-sum, which is always learnt by
-        Stein's unbiased risk estimate; 'sure' learns that rate and nothing else.
+        EM learns all parameters but the rate of a Laplace prior under max-sum, which is learnt by Stein's
+        unbiased risk estimate (not with a hinge); 'sure' learns that rate and nothing else.
     hyper_prior : "weak", HyperPrior or None, default="weak"
         Weak beliefs that keep EM from the dense and the empty extreme on small data; None for plain EM.
     variances : {'rank-one', 'uniform', 'per-coordinate'}, default='rank-one'
@@ -174,6 +178,15 @@ class GAMPClassifier(MessagePassingClassifier):
                     f"{self.solver!r}. Leave it 'auto' or 0, or use solver='gamp'."
                 )
             weight = 0.0
+        if self.prior == CLASS_MEANS:
+            by_gamp = isinstance(solver, GAMP) and solver.rule == "sum-product" and not self.mean_removal
+            if weight or not by_gamp or not can_blend(channel):
+                raise ValueError(
+                    "prior='class-means' has seen the class means, and is for sum-product by GAMP with a "
+                    "logistic channel. Use solver='gamp', generative_weight=0 and mean_removal=False, or "
+                    "another prior."
+                )
+            weight = 0.0
         if self.tuning == "sure":
             laplace = self.prior == "laplace" or isinstance(self.prior, Laplace)
             # A solver given as an object has its own rule.
@@ -181,6 +194,10 @@ class GAMPClassifier(MessagePassingClassifier):
                 raise ValueError(
                     "tuning='sure' chooses the rate of a Laplace prior under max-sum. Use prior='laplace' "
                     "and rule='max-sum', or tuning='em', which learns every prior."
+                )
+            if isinstance(innermost(channel), Hinge):
+                raise ValueError(
+                    "tuning='sure' needs a channel without kinks. Use tuning='em', or 'logistic'."
                 )
             if weight:
                 raise ValueError("tuning='sure' has no blend with class means. Use generative_weight=0.")
@@ -212,6 +229,10 @@ class GAMPClassifier(MessagePassingClassifier):
     def _prior(self, n_classes: int) -> str | Prior:
         if isinstance(self.prior, str) and self.prior == "auto":
             return "spike-and-slab" if n_classes == 2 else "row-sparse"
+        if isinstance(self.prior, str) and self.prior == CLASS_MEANS:
+            if n_classes > 2:
+                raise ValueError("prior='class-means' is for two classes. Use 'row-sparse'.")
+            return self.prior
         prior = _plain_prior(prior_from(self.prior))  # an unknown name is an error before any work
         if n_classes > 2 or not isinstance(prior, RowSparse):
             return self.prior
@@ -287,7 +308,7 @@ def _plain_channel(channel: Channel) -> Channel:
 
 
 def _plain_prior(prior: Prior) -> Prior:
-    if isinstance(prior, Ridged | Blocks):
+    if isinstance(prior, Observed | Ridged | Blocks):
         raise ValueError(
             f"{type(prior).__name__} is made by the estimator itself. Pass the prior of single weights, and "
             "name columns that are to have a wide one in always_keep."

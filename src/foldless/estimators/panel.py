@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
-from sklearn.utils import _safe_indexing, check_array, check_scalar
-from sklearn.utils.validation import check_is_fitted, has_fit_parameter
+from sklearn.utils import check_array, check_scalar
+from sklearn.utils.validation import check_is_fitted
 
 from foldless.beliefs import Array
 from foldless.estimators._base import MessagePassingClassifier, checked_groups, kept_positions
 from foldless.estimators._feature_table import feature_table
+from foldless.estimators._panel_search import Judged, Search, fitted
 from foldless.estimators._scikit_learn import (
     TILED_STORAGE,
-    SampleWeights,
     SelectingClassifier,
     new_data,
     sample_weights,
@@ -27,38 +27,16 @@ from foldless.estimators._scikit_learn import (
 from foldless.estimators._summary import STANDARDISED, LeaveOneOut, Sentence, Summary, basics, said
 from foldless.estimators.classifier import SparseClassifier
 from foldless.kernels import one_blas_thread
-from foldless.operators import Standardized, Storage, operator_from, stays_elsewhere
+from foldless.operators import operator_from, stays_elsewhere
 from foldless.registry import registered
-from foldless.selection.panel import (
-    Order,
-    Projection,
-    StandIn,
-    Target,
-    ordered,
-    projected,
-    stand_ins,
-)
-from foldless.tuning.fit import SPARSE
-from foldless.tuning.path import fit_part
-from foldless.tuning.plan import Plan
+from foldless.selection.panel import Order, Projection, StandIn, Target, projected, stand_ins
 from foldless.tuning.record import Flag
-from foldless.tuning.table import Layout, LeftOut, Table
 
 if TYPE_CHECKING:
     import pandas as pd
 
 # Sizes that 'auto' compares: about equal steps of what a feature more can change.
 SIZES = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50)
-# Log loss that a smaller panel may lose, of what the best gains over class frequencies.
-UNNOTICED = 0.02
-# A share in predictions beside which those of all other models are small.
-MOSTLY = 0.9
-# The p value of the full model at which its classes can be told apart.
-CLEARLY = 0.05
-# Of the full model's dense models, parts have so many: these resemble each other.
-N_RECIPES = 2
-# Of sums over columns, digits beyond these are rounding.
-MIXTURE_DIGITS = 6
 
 NO_PANEL = Flag(
     "no-panel",
@@ -72,27 +50,16 @@ NOT_BETTER = Flag(
 )
 
 
-@registered("panel/size")
-class PanelSize(NamedTuple):
-    """What panels of a size lose on samples that were left out of all that led to them."""
-
-    size: int
-    error: float
-    error_se: float
-    log_loss: float
-    log_loss_se: float
-
-
 @registered("estimator/panel")
 @dataclass(frozen=False, eq=False, repr=False)
 class PanelClassifier(SelectingClassifier):
     """Find the few features that would do, and classify with them alone.
 
-    The full model is fitted first, or taken as it is. Features are ordered by least angle regression on its
-    scores, in which those that separate the classes on their own come cheaper, and a model of the first k is
-    fitted to its probabilities, not to the labels. What that loses on other samples is measured by leaving
-    out parts of the samples, one after the other, and repeating everything without them: the full model, the
-    order and the fit.
+    The full model is fitted first, or taken as it is. Features are ordered by forward selection on its
+    scores, in which those count more that separate the classes on their own and that have a large weight
+    beside all others, and a model of the first k is fitted to its probabilities, not to the labels. What that
+    loses on other samples is measured by leaving out parts of the samples, one after the other, and repeating
+    everything without them: the full model, the order and the fit.
 
     A panel is an answer to "which few would do?". That a feature is not in it does not mean that it is
     irrelevant: another may stand in for it (`alternatives_`).
@@ -191,7 +158,7 @@ class PanelClassifier(SelectingClassifier):
         kept = np.array(kept_positions(self, operator.shape[1]), dtype=np.intp)
         self.reference_ = self._full_model(X, targets, sample_weight, groups)
         with one_blas_thread():
-            search = _Search(X, targets, operator, code, weights, group, kept, self.classes_, self.reference_)
+            search = Search(X, targets, operator, code, weights, group, kept, self.classes_, self.reference_)
             self._publish(search, sizes)
         return self
 
@@ -223,7 +190,7 @@ class PanelClassifier(SelectingClassifier):
                 "out for a SparseClassifier."
             )
         if not hasattr(model, "classes_"):
-            return _fitted(clone(model), X, y, sample_weight, groups)
+            return fitted(clone(model), X, y, sample_weight, groups)
         if not np.array_equal(model.classes_, self.classes_):
             raise ValueError(
                 f"reference was fitted to the classes {list(model.classes_)}, and y has "
@@ -238,14 +205,14 @@ class PanelClassifier(SelectingClassifier):
 
     # ------------------------------------------------------------------ from the search to attributes
 
-    def _publish(self, search: _Search, sizes: tuple[int, ...]) -> None:
+    def _publish(self, search: Search, sizes: tuple[int, ...]) -> None:
         for name in ("feature_names_", "order_"):  # of an earlier fit
             self.__dict__.pop(name, None)
         sizes = tuple(dict.fromkeys(min(k, max(search.n_free, 1)) for k in sizes))
         parts = search.parts(self.n_parts)
         self._n_parts_used = len(parts)
         found = [search.without(part, sizes) for part in parts]
-        judged = _Judged.of(search, parts, found, (0, *sizes))
+        judged = Judged.of(search, parts, found, (0, *sizes))
         self.path_, self.full_ = judged.path(), judged.full()
         self.flags_ = []
         by_decree = isinstance(self.n_features, Integral)
@@ -254,8 +221,8 @@ class PanelClassifier(SelectingClassifier):
             self.flags_.append(NOT_BETTER if by_decree and search.n_free else NO_PANEL)
         if not search.n_free or self.flags_[:1] == [NO_PANEL]:
             size = 0
-        target = Target.of(search.log_proba, search.weights.counted)
-        whole = ordered(search.standardized, search.code, target, search.kept, sizes[-1])
+        target = Target.of(search.full.log_proba, search.weights.counted)
+        whole = search.order(search.standardized, search.full, search.weights.counted, sizes[-1])
         self.order_ = whole.features
         members = self.order_[:size]
         self._project(search, target, whole, members)
@@ -264,15 +231,15 @@ class PanelClassifier(SelectingClassifier):
         self.stability_ = np.array([share.get(int(j), 1.0) for j in self.features_])
         self.left_out_proba_ = search.weights.for_equals(judged.proba((0, *sizes).index(size)))
 
-    def _project(self, search: _Search, target: Target, whole: Order, members: NDArray[np.intp]) -> None:
+    def _project(self, search: Search, target: Target, whole: Order, members: NDArray[np.intp]) -> None:
         """The model of the panel's columns; class frequencies alone if it has none."""
         standardized, kept = search.standardized, search.kept if members.size else search.kept[:0]
         columns = standardized.columns(np.concatenate([kept, members]))
         self.alternatives_: dict[int, tuple[StandIn, ...]] = {}
         if members.size:
-            ratio = whole.ratio[np.concatenate([kept, members])]
-            fit = projected(columns, target, ratio)
-            self.alternatives_ = stand_ins(columns, ratio, members, whole, target)
+            importance = whole.importance[np.concatenate([kept, members])]
+            fit = projected(columns, target, importance)
+            self.alternatives_ = stand_ins(columns, importance, members, whole, target)
         else:
             fit = Projection(np.zeros((0, self.classes_.size)), np.log(search.frequencies))
         features = np.concatenate([kept, members])
@@ -402,10 +369,10 @@ class PanelClassifier(SelectingClassifier):
         account = [
             said(
                 f"A panel of {n} features was sought that predicts nearly as well as all: features were "
-                "ordered by least angle regression (Efron et al. 2004) on the scores of the full model, with "
-                "columns scaled by their ratio of variances between and within classes (Zou 2006), and a "
-                "model of the first ones was fitted to its probabilities (Piironen et al. 2020), with prior "
-                "variances of weights in proportion to that ratio.",
+                "ordered by forward selection on the scores of the full model, and a model of the first "
+                "ones was fitted to its probabilities (Piironen et al. 2020), both with prior variances of "
+                "weights in proportion to a first estimate (after Zou 2006): the size of a feature's weight "
+                "in the full model times the root of its ratio of variances between and within classes.",
                 ("panel", n),
             )
             if n
@@ -415,201 +382,3 @@ class PanelClassifier(SelectingClassifier):
             text = f"On left-out parts the full model has the error {full.error:.3f} and the log loss "
             account.append(said(f"{text}{full.log_loss:.3f}.", ("full error", round(full.error, 3))))
         return tuple(account)
-
-
-class _Found(NamedTuple):
-    """What comes of a search without a part."""
-
-    order: NDArray[np.intp]
-    full: Array  # (rows, classes): log probabilities of the full model without the part
-    of_size: Array  # (sizes, rows, classes): those of panels, the first without features
-
-
-class _Search:
-    """Data, the full model, and the search on all samples or without some of them."""
-
-    def __init__(
-        self,
-        X: Any,
-        y: NDArray[Any],
-        operator: Storage,
-        code: NDArray[np.intp],
-        weights: SampleWeights,
-        group: NDArray[np.intp] | None,
-        kept: NDArray[np.intp],
-        classes: NDArray[Any],
-        model: Any,
-    ) -> None:
-        self.X, self.y, self.operator, self.code, self.weights = X, y, operator, code, weights
-        self.group, self.kept, self.classes, self.model = group, kept, classes, model
-        self.standardized = Standardized.fit(operator, weights.counted)
-        self.log_proba = _log_proba(model, X)
-        free = ~self.standardized.constant
-        free[kept] = False
-        self.n_free = int(free.sum())
-
-    @property
-    def frequencies(self) -> Array:
-        return self.frequencies_of(self.weights.counted)
-
-    def frequencies_of(self, weight: Array) -> Array:
-        """Of classes; none is impossible."""
-        count = np.bincount(self.code, weight, self.classes.size) + 1.0
-        return np.asarray(count / count.sum())
-
-    def parts(self, n_parts: int) -> list[NDArray[np.bool_]]:
-        """Rows to be left out together, with as many of each class in all of them.
-
-        Parts depend neither on the order of samples nor on whether a sample has weight 2 or is there twice:
-        of a class, rows are taken in turn in the order of a number made of all columns.
-        """
-        mixture = self.standardized.scores(np.cos(np.arange(self.standardized.shape[1])))
-        mixture = np.round(mixture / max(float(np.abs(mixture).max()), 1e-300), MIXTURE_DIGITS)
-        used = self.weights.counted > 0
-        unit = np.arange(used.size) if self.group is None else self.group
-        place: Array = np.full(int(unit.max()) + 1, np.inf)
-        np.minimum.at(place, unit[used], (self.code + (mixture + 1.0) / 4.0)[used])
-        in_turn = np.argsort(place, kind="stable")[: int(np.isfinite(place).sum())]
-        part = np.full(place.size, -1)
-        part[in_turn] = np.arange(in_turn.size) % n_parts
-        rows = [(part[unit] == n) & used for n in range(n_parts)]
-        return [left for left in map(self._without_last_of_class, rows) if left.any()]
-
-    def _without_last_of_class(self, left: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Rows that can be left out: of no class the last that have a weight."""
-        remains = np.bincount(self.code, np.where(left, 0.0, self.weights.counted), self.classes.size)
-        return left & (remains[self.code] > 0)
-
-    def without(self, part: NDArray[np.bool_], sizes: tuple[int, ...]) -> _Found:
-        """The whole search without some rows, and what it predicts for all."""
-        weight = np.where(part, 0.0, self.weights.counted)
-        standardized = Standardized.fit(self.operator, weight)
-        full = self._part_log_proba(standardized, weight)
-        target = Target.of(full, weight)
-        order = ordered(standardized, self.code, target, self.kept, sizes[-1])
-        columns = np.column_stack([standardized.columns(self.kept), order.columns_of(order.features)])
-        ratio = order.ratio[np.concatenate([self.kept, order.features])]
-        nothing = np.tile(np.log(self.frequencies_of(weight)), (weight.size, 1))
-        of_size = [nothing]
-        for size in sizes:
-            these = columns[:, : self.kept.size + size]
-            of_size.append(projected(these, target, ratio[: these.shape[1]]).log_proba(these))
-        return _Found(order.features, full, np.array(of_size))
-
-    def _part_log_proba(self, standardized: Standardized, weight: Array) -> Array:
-        """Of the full model, fitted to the rows that have a weight, for all rows."""
-        model, n_classes = self.model, self.classes.size
-        if not isinstance(model, SparseClassifier) or model.plan_.facts is None:
-            rows = np.flatnonzero((self.weights.for_equals(weight) > 0) & (self.weights.given > 0))
-            given = None if np.all(self.weights.given == 1.0) else self.weights.given[rows]
-            group = None if self.group is None else self.group[rows]
-            part = _fitted(clone(model), _safe_indexing(self.X, rows), self.y[rows], given, group)
-            return _log_proba(part, self.X)
-        labels = 2.0 * self.code - 1.0 if n_classes == 2 else self.code + 1.0
-        left_out = LeftOut(weight, self.group if model.plan_.left_out == "groups" else None)
-        layout = Layout(standardized.shape[1], tuple(self.kept.tolist()))
-        table = Table(standardized, labels, weight, left_out, layout, n_classes)
-        choices = replace(model._choices(n_classes), generative_weight=model.generative_weight_)
-        return fit_part(table, _worthwhile(model), choices).log_proba(standardized)
-
-
-@dataclass(frozen=True, eq=False)
-class _Judged:
-    """Left-out samples, and what every size predicts for them."""
-
-    sizes: tuple[int, ...]
-    code: NDArray[np.intp]
-    weight: Array  # as numbers of samples; zero for those that were never left out
-    full_log_proba: Array  # (samples, classes)
-    log_proba: Array  # (sizes, samples, classes)
-
-    @classmethod
-    def of(
-        cls, search: _Search, parts: list[NDArray[np.bool_]], found: list[_Found], sizes: tuple[int, ...]
-    ) -> _Judged:
-        n_samples, n_classes = search.log_proba.shape
-        full = np.full((n_samples, n_classes), np.nan)
-        log_proba = np.full((len(sizes), n_samples, n_classes), np.nan)
-        weight, number, first = np.zeros(n_samples), search.weights.given, search.weights.first
-        if first is not None:
-            number = np.asarray(np.bincount(first, number, minlength=n_samples), dtype=np.float64)
-        for part, each in zip(parts, found, strict=True):
-            full[part], log_proba[:, part] = each.full[part], each.of_size[:, part]
-            weight[part] = number[part]
-        return cls(sizes, search.code, weight, full, log_proba)
-
-    def _loss(self, log_proba: Array) -> Array:
-        own = log_proba[..., np.arange(self.code.size), self.code]
-        return np.where(self.weight > 0, -own, 0.0)
-
-    def _mean(self, values: Array) -> tuple[float, float]:
-        """With its standard error."""
-        total = float(self.weight.sum())
-        if total <= 0:
-            return np.nan, np.nan
-        mean = float(self.weight @ values) / total
-        spread = float(self.weight @ (values - mean) ** 2) / total
-        return mean, float(np.sqrt(spread / max(total - 1.0, 1.0)))
-
-    def _of(self, size: int, log_proba: Array) -> PanelSize:
-        wrong = np.where(self.weight > 0, log_proba.argmax(axis=1) != self.code, 0.0)
-        return PanelSize(size, *self._mean(wrong), *self._mean(self._loss(log_proba)))
-
-    def path(self) -> list[PanelSize]:
-        return [self._of(size, each) for size, each in zip(self.sizes, self.log_proba, strict=True)]
-
-    def full(self) -> PanelSize:
-        return self._of(-1, self.full_log_proba)
-
-    def better_than_frequencies(self, p_value: float) -> bool:
-        """On left-out samples, by more than a standard error, or at all where a test leaves no doubt."""
-        gain, error = self._mean(self._loss(self.log_proba[0]) - self._loss(self.full_log_proba))
-        return gain > (0.0 if p_value <= CLEARLY else error)
-
-    def smallest(self, sizes: tuple[int, ...]) -> int:
-        """From which on no size up to the best is worse than that by more than a standard error.
-
-        Nor by what nobody would notice: where classes are far apart, differences are sure and tiny.
-        """
-        nothing, *losses = self._loss(self.log_proba)
-        best = chosen = int(np.argmin([self._mean(loss)[0] for loss in losses]))
-        unnoticed = UNNOTICED * self._mean(nothing - losses[best])[0]
-        while chosen > 0:
-            worse, error = self._mean(losses[chosen - 1] - losses[best])
-            if worse > max(error, unnoticed):
-                break
-            chosen -= 1
-        return sizes[chosen]
-
-    def proba(self, size: int) -> Array:
-        return np.exp(self.log_proba[size])
-
-
-def _worthwhile(model: SparseClassifier) -> Plan:
-    """The plan of a model, with what has the largest shares in its predictions: sparse, or dense."""
-    plan, share = model.plan_, {each.name: each.weight for each in model.models_}
-    if share.get(SPARSE, 0.0) > MOSTLY:
-        return replace(plan, dense=None)
-    if plan.dense is None or plan.dense.searched:
-        return plan
-    weightiest = sorted(plan.dense.recipes, key=lambda r: -share.get(r.name, 0.0))[:N_RECIPES]
-    recipes = tuple(r for r in plan.dense.recipes if r in weightiest)
-    return replace(plan, dense=replace(plan.dense, recipes=recipes))
-
-
-def _log_proba(model: Any, X: Any) -> Array:
-    """(samples, classes), of any classifier."""
-    if hasattr(model, "predict_log_proba") and hasattr(type(model), "_log_proba"):
-        return np.asarray(model.predict_log_proba(X), dtype=np.float64)
-    proba = np.asarray(model.predict_proba(X), dtype=np.float64)
-    return np.log(np.maximum(proba, np.finfo(float).tiny))
-
-
-def _fitted(model: Any, X: Any, y: NDArray[Any], sample_weight: Any, groups: Any) -> Any:
-    """With what its `fit` takes of weights and groups; weights it cannot take are an error."""
-    given: dict[str, Any] = {}
-    if sample_weight is not None:
-        given["sample_weight"] = sample_weight
-    if groups is not None and has_fit_parameter(model, "groups"):
-        given["groups"] = groups
-    return model.fit(X, y, **given)

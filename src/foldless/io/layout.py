@@ -6,7 +6,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,7 @@ class Columns:
     header: list[str]
     frame: Any
     steps: tuple[str, ...] = ()
+    about: dict[str, str] = field(default_factory=dict)  # of features: symbols, descriptions
 
 
 def turned(columns: Columns, as_text: Callable[[], Any], decimal: str, known: set[str] | None) -> Columns:
@@ -58,18 +59,22 @@ def turned(columns: Columns, as_text: Callable[[], Any], decimal: str, known: se
     keep = [j for j in keep if j not in set(about_genes)]
     genes = ["" if name != name else str(name) for name in frame[0]]
     steps = ["Samples are in columns and were turned into rows."]
-    left_out = [header[j] for j in range(1, len(header)) if j not in set(keep)]
-    if left_out:
-        steps.append(
-            f"Columns that are not in the sample sheet, or hold words, left out: {listed(left_out)}."
-        )
+    others = [j for j in range(1, len(header)) if j not in set(keep)]
+    words = [j for j in others if share_of_words(frame[j]) > SHARE_OF_WORDS]
+    about = dict(
+        zip(genes, map(" · ".join, zip(*(texts_of(frame[j]) for j in words), strict=True)), strict=False)
+    )
+    if words:
+        steps.append(f"Words about features, shown beside their names: {listed([header[j] for j in words])}.")
+    if left_out := [header[j] for j in others if j not in set(words)]:
+        steps.append(f"Columns that are not in the sample sheet left out: {listed(left_out)}.")
     if any(frame[j].dtype == object for j in keep):
         texts = as_text()[keep].to_numpy(dtype=object).T
         laid_out = _frame_of(texts, decimal)
     else:
         laid_out = _frame_of(frame[keep].to_numpy(dtype=np.float64).T, decimal)
     laid_out.insert(0, 0, np.array([header[j] for j in keep], dtype=object))
-    return Columns(["", *genes], laid_out, (*columns.steps, *steps))
+    return Columns(["", *genes], laid_out, (*columns.steps, *steps), about)
 
 
 def _frame_of(values: NDArray[Any], decimal: str) -> Any:
@@ -145,6 +150,9 @@ def table_of_columns(
         originals=originals,
         steps=[*steps, *laid_out.steps],
     )
+    if columns.about:
+        found = (columns.about.get(table.renamed.get(name, name), "") for name in table.feature_names)
+        table = replace(table, about=dict(zip(table.feature_names, found, strict=True)))
     return (
         replace(table, candidates=laid_out.candidates(), unused=laid_out.unused)
         if roles.target is None

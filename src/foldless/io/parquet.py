@@ -75,7 +75,7 @@ class ParquetRows(RowSource):
                 words = [
                     name for name in beside if name in roles.categories or _is_text(schema.field(name).type)
                 ]
-                self.words = {name: texts_of(_values(file, name)) for name in words}
+                self.words = {name: texts_of(_values(path, name)) for name in words}
                 layout = replace(layout, features=[j for j in layout.features if header[j] not in self.words])
             self.note_matrix(
                 (n_rows, len(layout.features)),
@@ -204,7 +204,8 @@ def _dtype_of(path: Path, field: Any) -> np.dtype[Any]:
         raise BadTable(
             path,
             f"column {printable(field.name)!r} holds {printable(kind)}, not numbers.",
-            "Features must be numbers: write classes as 0 and 1, or leave the column out with --ignore.",
+            "Say what it is for: --covariates (words are coded by themselves), --groups or --samples, or "
+            "--ignore it.",
         )
     small = pa.types.is_boolean(kind) or kind.bit_width <= (32 if pa.types.is_floating(kind) else 16)
     return np.dtype(np.float32 if small else np.float64)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -112,6 +113,8 @@ class _Text:
 
         width = len(self.header) + self.dialect.trailing
         found, n_rows = [], 0
+        if only is None and self._is_suspicious():
+            self.find_fault([])
         with self.opened() as stream:
             self._skip_header(stream)
             try:
@@ -146,6 +149,18 @@ class _Text:
             frame = self._checked(frame, width)
         return frame
 
+    def _is_suspicious(self) -> bool:
+        """Whether there is NUL, or a quote within a field: pandas would read "4"5 as 45."""
+        sign = re.escape(self.dialect.delimiter)
+        within = re.compile(rf'[^{sign}\r\n"]"[^{sign}\r\n"]')
+        before = ""
+        with self.opened() as stream:
+            while piece := stream.read(CHUNK):
+                if "\0" in piece or ('"' in piece and within.search(before + piece)):
+                    return True
+                before = piece[-2:]
+        return False
+
     def _checked(self, frame: Any, width: int) -> Any:
         """Without what a table ends in, and with no row cut short."""
         if str(frame.iloc[-1, 0]).startswith("!series_matrix_table_end"):
@@ -166,8 +181,23 @@ class _Text:
         with self.opened() as stream:
             rows = self._skip_header(stream)
             width = len(self.header)
-            for fields in rows:
+            while True:
+                try:
+                    fields = next(rows, None)
+                except csv.Error as error:
+                    if "expected after" not in str(error):
+                        raise
+                    raise BadTable(
+                        self.path,
+                        f"line {self.dialect.skipped + rows.line_num}: there is text after a closing quote.",
+                        'Put the whole field in quotes, and double the quotes inside: "a ""b"" c".',
+                    ) from None
+                if fields is None:
+                    break
                 line = self.dialect.skipped + rows.line_num
+                if any("\0" in field for field in fields):
+                    problem = f"line {line} holds NUL, which is no text."
+                    raise BadTable(self.path, problem, "Is the file complete? Write it again.")
                 if not fields or fields[0].startswith("!series_matrix_table_end"):
                     continue
                 if len(fields) not in (width, width + self.dialect.trailing):

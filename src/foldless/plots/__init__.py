@@ -8,12 +8,13 @@ Matplotlib is imported when something is drawn, so that importing this package c
 from foldless.plots.bounds import BoundDisplay
 from foldless.plots.calibration import CalibrationDisplay
 from foldless.plots.convergence import ConvergenceDisplay
-from foldless.plots.drawing import save
+from foldless.plots.drawing import journal, save
 from foldless.plots.heat_map import HeatMapDisplay
 from foldless.plots.inclusion import InclusionDisplay
 from foldless.plots.leave_one_out import LeaveOneOutDisplay
 from foldless.plots.panel import PanelDisplay
 from foldless.plots.planning import LearningCurveDisplay, PlanDisplay
+from foldless.plots.roc import RocDisplay
 from foldless.plots.strips import StripDisplay
 from foldless.plots.weights import WeightDisplay
 
@@ -27,7 +28,9 @@ __all__ = [
     "LeaveOneOutDisplay",
     "PanelDisplay",
     "PlanDisplay",
+    "RocDisplay",
     "StripDisplay",
     "WeightDisplay",
+    "journal",
     "save",
 ]

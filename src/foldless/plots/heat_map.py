@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from foldless.io import printable
-from foldless.plots.drawing import CLASS_LOOKS, MOST_CLASSES_NAMED, Display
+from foldless.plots.drawing import CLASS_LOOKS, MOST_CLASSES_NAMED
+from foldless.plots.values import ValuesDisplay
 from foldless.plots.weights import height_of
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 LIMIT = 2.5
 
 
-class HeatMapDisplay(Display):
+class HeatMapDisplay(ValuesDisplay):
     """Features in rows, samples in columns: by class, and within a class by their probability.
 
     Parameters
@@ -28,9 +27,9 @@ class HeatMapDisplay(Display):
         In standard deviations about the mean.
     codes : int array of shape (n_samples,)
         The class of each sample, as a position in `classes`.
-    proba : array of shape (n_samples, n_classes)
-        What each sample is ordered by: of two classes the probability of the second, of more of its own.
     classes : sequence
+    proba : array of shape (n_samples, n_classes), optional
+        What samples of a class are ordered by: of two the probability of the second, of more of their own.
     names : sequence of str, optional
         Of features.
 
@@ -41,27 +40,14 @@ class HeatMapDisplay(Display):
     order_ : positions of samples, from left to right
     """
 
-    def __init__(
-        self,
-        values: ArrayLike,
-        codes: ArrayLike,
-        proba: ArrayLike,
-        classes: Sequence[Any] | NDArray[Any],
-        *,
-        names: Sequence[Any] | None = None,
-    ) -> None:
-        self.values = np.asarray(values, dtype=np.float64)
-        self.codes, self.proba, self.classes = np.asarray(codes), np.asarray(proba), classes
-        self.names = range(self.values.shape[1]) if names is None else names
-        self._require_each(self.values.shape[0], "samples", "codes", "proba")
-        self._require_each(self.values.shape[1], "features", "names")
-
     def plot(self, ax: Axes | None = None) -> Self:
         """Draw."""
         n_samples, n_features = self.values.shape
-        ax = self._begin(ax, (6.6, height_of(n_features, 1) + 0.6))
-        two = len(self.classes) == 2
-        by = self.proba[:, 1] if two else self.proba[np.arange(n_samples), self.codes]
+        ax = self._begin(ax, height_of(n_features, 1) + 0.6)
+        by = np.zeros(n_samples)
+        if self.proba is not None:
+            two = len(self.classes) == 2
+            by = self.proba[np.arange(n_samples), 1 if two else self.codes]
         self.order_ = np.lexsort((np.nan_to_num(by), self.codes))
         self.image_ = ax.imshow(
             self.values[self.order_].T,
@@ -71,7 +57,7 @@ class HeatMapDisplay(Display):
             vmax=LIMIT,
             interpolation="none",
         )
-        ax.set_yticks(range(n_features), [printable(name) for name in self.names], fontsize=8)
+        ax.set_yticks(range(n_features), [printable(name) for name in self.names], fontsize="small")
         for text in ax.get_yticklabels():
             text.set_parse_math(False)
         ax.set_xticks([])
@@ -79,7 +65,7 @@ class HeatMapDisplay(Display):
         ax.spines[:].set_visible(False)
         assert self.figure_ is not None
         bar = self.figure_.colorbar(self.image_, ax=ax, shrink=0.7, pad=0.02)
-        bar.set_label("standard deviations", fontsize=8)
+        bar.set_label("standard deviations", fontsize="small")
         self._name("", "", "")
         return self
 
@@ -106,7 +92,7 @@ class HeatMapDisplay(Display):
                     (left + right) / 2,
                     1.05,
                     printable(self.classes[int(code)], 20),
-                    fontsize=8,
+                    fontsize="small",
                     ha="center",
                     va="bottom",
                     transform=ax.get_xaxis_transform(),

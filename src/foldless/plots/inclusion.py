@@ -16,17 +16,22 @@ from foldless.plots.drawing import (
     BLUE,
     GREY,
     PROBABILITY_TICKS,
+    SMALLEST_POINTS,
     VERMILION,
     Display,
     legend_below,
     shown,
     spread,
+    text_inches,
 )
 from foldless.plots.readings import Weights, read, weights_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.text import Annotation
+
+# Of the width of the axes, for names at each side.
+MOST_ROOM = 0.38
 
 
 class InclusionDisplay(Display):
@@ -109,13 +114,15 @@ class InclusionDisplay(Display):
         """Draw; the `n_labels` surest of the selected features are named, and so many others."""
         ax = self._begin(ax)
         self._draw_points(ax)
+        self._set_scales(ax)
+        self.labels_ = self._label(ax, n_labels, n_others)
         self.threshold_ = None
         if self.selected.any():
             least = float(shown(self.inclusion_probability[self.selected]).min())
             # Between the columns of names, not through them.
-            self.threshold_ = ax.axhline(least, 0.22, 0.78, color=BLACK, lw=0.8, ls=(0, (4, 3)), zorder=1)
-        self._set_scales(ax)
-        self.labels_ = self._label(ax, n_labels, n_others)
+            self.threshold_ = ax.axhline(
+                least, self._room, 1.0 - self._room, color=BLACK, lw=0.8, ls=(0, (4, 3)), zorder=1
+            )
         which = "weight" if self.classes is None else "largest weight of any class"
         rate = "" if self.fdr is None else f" at false discovery rate {self.fdr:g}"
         title = f"{self.selected.sum()} of {counted(self.weight.size)} features selected{rate}"
@@ -166,15 +173,22 @@ class InclusionDisplay(Display):
         ax.yaxis.set_major_locator(FixedLocator(PROBABILITY_TICKS))
         ax.yaxis.set_minor_locator(NullLocator())
         ax.yaxis.set_major_formatter(FuncFormatter(lambda p, _: f"{p:.5f}".rstrip("0")))
-        # Room at both sides for the names.
-        reach = 1.75 * (np.abs(self.weight).max(initial=0.0) or 1.0)
-        ax.set_xlim(-reach, reach)
+
+    def _name_of(self, j: int) -> str:
+        name = str(j) if self.names is None else printable(self.names[j])
+        return name if self.classes is None else f"{name}: {printable(self.classes[self.row[j]])}"
 
     def _label(self, ax: Axes, n_labels: int, n_others: int) -> list[Annotation]:
         """Names in a column at each side, in the order of their points, joined to them by thin lines."""
         order = np.argsort(-self.inclusion_probability, kind="stable")
         chosen = self.selected[order]
         places = np.concatenate([order[chosen][:n_labels], order[~chosen][:n_others]])
+        # Room at both sides for the longest of the names, so that no point or line is behind one.
+        inches = max((text_inches(self._name_of(j), SMALLEST_POINTS) for j in places), default=0.0)
+        width = ax.get_window_extent().width / self.figure_.dpi
+        self._room = min(max(inches / width + 0.05, 0.2), MOST_ROOM)
+        reach = (np.abs(self.weight).max(initial=0.0) or 1.0) / (1.0 - 2.0 * self._room)
+        ax.set_xlim(-reach, reach)
         labels = []
         for side, x, align in (
             (places[self.weight[places] < 0], 0.02, "left"),
@@ -183,19 +197,16 @@ class InclusionDisplay(Display):
             data = np.column_stack([self.weight[side], shown(self.inclusion_probability[side])])
             heights = ax.transAxes.inverted().transform(ax.transData.transform(data))[:, 1]
             for j, point, y in zip(side, data, spread(heights, ax), strict=True):
-                name = str(j) if self.names is None else printable(self.names[j])
-                if self.classes is not None:
-                    name = f"{name}: {printable(self.classes[self.row[j]])}"
                 false = self.truth is not None and not self.truth[j]
                 labels.append(
                     ax.annotate(
-                        name,
+                        self._name_of(j),
                         xy=(point[0], point[1]),
                         xytext=(x, y),
                         textcoords="axes fraction",
                         ha=align,
                         va="center",
-                        fontsize=7,
+                        fontsize="x-small",
                         color=VERMILION if false else BLACK,
                         parse_math=False,
                         arrowprops={"arrowstyle": "-", "lw": 0.4, "color": GREY, "shrinkA": 1, "shrinkB": 3},

@@ -124,15 +124,16 @@ class LeaveOneOutDisplay(Display):
         for k, mask in enumerate(groups):
             colour, marker = looks[k % len(looks)]
             look = {"s": 20, "color": colour, "marker": marker, "linewidths": 0, "zorder": 3}
-            self.recorded_.append(draw(f"recorded as {names[k]}", mask, **look))
+            self.recorded_.append(
+                draw(names[k] if len(groups) > 2 else f"recorded as {names[k]}", mask, **look)
+            )
         self.marks_ = self._mark(draw)
         ax.set_ylim(-0.03, 1.03)
         ax.set_xlim(edges[0], edges[-1])
         self._name_axes(ax, names, edges)
         self.legend_ = None
         if len(groups) <= MOST_CLASSES_NAMED:
-            # Slanted names of several classes take more room.
-            self.legend_ = legend_below(ax) if len(groups) == 2 else legend_below(ax, gap=0.9)
+            self.legend_ = legend_below(ax, slanted=self.slanted_)
         return self
 
     def _places(self, groups: list[NDArray[np.bool_]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -160,25 +161,21 @@ class LeaveOneOutDisplay(Display):
             marks["suspected"] = draw("label suspected", self.suspected, **cross)
         if self.missed is not None:
             ring = {"s": 60, "facecolors": "none", "edgecolors": BLACK, "linewidths": 0.9, "zorder": 4}
-            marks["missed"] = draw("another class more probable", self.missed, **ring)
+            marks["missed"] = draw("another is likelier", self.missed, **ring)
         return marks
 
     def _name_axes(self, ax: Axes, names: list[str], edges: NDArray[np.float64]) -> None:
         two = len(names) == 2
         middles = (edges[:-1] + edges[1:]) / 2
         shown = [f"recorded as {name}" if two else name for name in names]
-        ax.set_xticks(middles, shown if len(names) <= MOST_CLASSES_NAMED else [""] * len(names))
+        self._slant(ax, middles, shown if len(names) <= MOST_CLASSES_NAMED else [""] * len(names))
         ax.tick_params(axis="x", length=0)
-        for text in ax.get_xticklabels():
-            text.set_parse_math(False)
-            if not two:
-                text.set(rotation=20, ha="right", fontsize="small")
         event = names[1] if two else "the recorded class"
         error = ""
         if self.error is not None:
             error = f": {100 * self.error:.1f} % on the wrong side" + (" (shaded)" if two else "")
         self._name(
             "samples, by recorded label and probability",
-            f"probability of {event} from all other samples",
+            f"probability of {event}, from all others",
             f"Leave-one-out{error}",
         )

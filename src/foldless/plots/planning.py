@@ -113,7 +113,7 @@ class PlanDisplay(Display):
         ax.set_xticks([], minor=True)
         ax.set_ylim(0.0, 1.0)
         self._name("samples", "expected share")
-        legend_below(ax).set_bbox_to_anchor((0.5, -0.2))
+        legend_below(ax, slanted=0.2)
         return self
 
 

@@ -1,4 +1,4 @@
-"""What pictures and reports read off a fitted model: comparable weights, and an order of features."""
+"""What pictures and reports read off a fitted model and its table: comparable weights, an order, values."""
 
 from __future__ import annotations
 
@@ -59,3 +59,33 @@ def ranking(summary: Summary) -> NDArray[np.intp]:
     if summary.inclusion is None:
         return np.argsort(-size, kind="stable")
     return np.lexsort((-size, -summary.inclusion))
+
+
+def shown_features(summary: Summary, fdr: float | None = None) -> NDArray[np.intp]:
+    """Of which values are shown: those selected, else those that differ most, else the surest."""
+    order = ranking(summary)
+    selected = order[np.isin(order, summary.selected(fdr))]
+    free = order[~np.isin(order, summary.kept)]
+    return next((each for each in (selected, summary.differing(fdr), free) if each.size), order)
+
+
+def standard_values(X: Any, columns: NDArray[np.intp]) -> NDArray[np.float64]:
+    """Of some columns of a table, in standard deviations about the mean; what is missing is in the middle."""
+    chosen = X.iloc[:, columns] if hasattr(X, "iloc") else X[:, columns]
+    values = np.asarray(chosen.toarray() if hasattr(chosen, "toarray") else chosen, dtype=np.float64)
+    values = values - np.nanmean(values, axis=0)
+    spread = np.nanstd(values, axis=0)
+    return np.asarray(np.nan_to_num(values / np.where(spread > 0, spread, 1.0)), dtype=np.float64)
+
+
+def class_codes(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.intp]:
+    """Positions of labels among the classes of a model."""
+    found = labels.ravel()[:, np.newaxis] == classes
+    known = np.any(found, axis=1)
+    if not known.all():
+        stranger = labels.ravel()[~known].tolist()[0]
+        raise ValueError(
+            f"y has the label {stranger!r}, which is not among the classes of the model, "
+            f"{classes[:10].tolist()}. Pass the labels that the model was fitted to."
+        )
+    return np.argmax(found, axis=1)

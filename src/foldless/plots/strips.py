@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from foldless.io import printable
-from foldless.plots.drawing import BLACK, CLASS_LOOKS, MOST_CLASSES_NAMED, Display, legend_below
+from foldless.plots.drawing import BLACK, CLASS_LOOKS, MOST_CLASSES_NAMED, legend_below
+from foldless.plots.values import ValuesDisplay
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,11 +16,9 @@ if TYPE_CHECKING:
 # The place that the classes of a feature share, and that the points of a class share of theirs.
 TOGETHER, APART = 0.8, 0.7
 GOLDEN = 0.6180339887
-# Longer names would run into each other.
-MOST_LETTERS = 7
 
 
-class StripDisplay(Display):
+class StripDisplay(ValuesDisplay):
     """Features from left to right, their classes side by side.
 
     Parameters
@@ -42,24 +39,12 @@ class StripDisplay(Display):
     legend_ : the legend; None if there are too many classes
     """
 
-    def __init__(
-        self,
-        values: ArrayLike,
-        codes: ArrayLike,
-        classes: Sequence[Any] | NDArray[Any],
-        *,
-        names: Sequence[Any] | None = None,
-    ) -> None:
-        self.values, self.codes = np.asarray(values, dtype=np.float64), np.asarray(codes)
-        self.classes = classes
-        self.names = range(self.values.shape[1]) if names is None else names
-        self._require_each(self.values.shape[0], "samples", "codes")
-        self._require_each(self.values.shape[1], "features", "names")
+    N_FEATURES = 8  # names and points of more would run into each other
 
     def plot(self, ax: Axes | None = None) -> Self:
         """Draw."""
         n_features, n_classes = self.values.shape[1], len(self.classes)
-        ax = self._begin(ax, (6.6, 5.0))
+        ax = self._begin(ax)
         width = TOGETHER / n_classes
         self.points_, self.medians_ = [], np.full((n_features, n_classes), np.nan)
         place = np.arange(n_features)
@@ -80,15 +65,9 @@ class StripDisplay(Display):
                     self.medians_[:, code], centre - width / 2.4, centre + width / 2.4, color=BLACK, lw=1.4
                 )
         names = [printable(name, 18) for name in self.names]
-        ax.set_xticks(place, names, fontsize=8)
-        slanted = max(map(len, names)) > MOST_LETTERS
-        if slanted:
-            for text in ax.get_xticklabels():
-                text.set(rotation=30, ha="right", rotation_mode="anchor")
-        for text in ax.get_xticklabels():
-            text.set_parse_math(False)
+        self._slant(ax, place, names, room=1.0)
         self._name("", "standard deviations", "")
         self.legend_ = None
         if n_classes <= MOST_CLASSES_NAMED:
-            self.legend_ = legend_below(ax, columns=4, gap=1.0 if slanted else 0.5)
+            self.legend_ = legend_below(ax, slanted=self.slanted_)
         return self

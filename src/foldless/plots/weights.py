@@ -91,7 +91,7 @@ class WeightDisplay(Display):
     def plot(self, ax: Axes | None = None) -> Self:
         """Draw."""
         n_rows, n_features = self.weight.shape
-        ax = self._begin(ax, (6.4, height_of(n_features, n_rows)))
+        ax = self._begin(ax, height_of(n_features, n_rows))
         self.zero_ = ax.axvline(0.0, color=BLACK, lw=0.8, ls=(0, (4, 3)), zorder=1)
         self.bars_ = []
         for row in range(n_rows):
@@ -117,13 +117,13 @@ class WeightDisplay(Display):
             )
         self._name_axes(ax)
         named = self.classes is not None and 1 < n_rows <= MOST_CLASSES_NAMED
-        self.legend_ = legend_below(ax, columns=4) if named else None
+        self.legend_ = legend_below(ax) if named else None
         return self
 
     def _name_axes(self, ax: Axes) -> None:
         n_rows, n_features = self.weight.shape
         names = range(n_features) if self.names is None else self.names
-        ax.set_yticks(range(n_features), [printable(name) for name in names], fontsize=8)
+        ax.set_yticks(range(n_features), [printable(name) for name in names], fontsize="small")
         for text in ax.get_yticklabels():
             text.set_parse_math(False)
         ax.set_ylim(n_features - 0.4, -0.6)
@@ -132,7 +132,7 @@ class WeightDisplay(Display):
         ax.set_axisbelow(True)
         interval = "" if self.std is None else ", with 90 % intervals"
         title = f"Weights of {n_features} features{interval}"
-        self._name(f"weight (log-odds per {self.per})", "", title)
+        sides = ""
         if n_rows == 1 and self.classes is not None:
-            against, towards = (printable(label, 20) for label in self.classes)
-            ax.set_title(f"← {against}    {towards} →", loc="right", fontsize="small", parse_math=False)
+            sides = "\n← {}    {} →".format(*(printable(label, 20) for label in self.classes))
+        self._name(f"weight (log-odds per {self.per}){sides}", "", title)

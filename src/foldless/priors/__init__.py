@@ -15,7 +15,7 @@ from foldless.priors.gaussian_mixture import GaussianMixture
 from foldless.priors.laplace import ElasticNet, Laplace
 from foldless.priors.pruned import Multipliers, Pruned
 from foldless.priors.spike_and_slab import RowSparse, SpikeAndSlab
-from foldless.priors.wrappers import Blocks, OverBackground, Ridged
+from foldless.priors.wrappers import Blocks, Observed, OverBackground, Ridged
 
 # Names for command lines and search spaces. Wrappers that need columns or data have none.
 PRIORS: dict[str, type[Prior]] = {
@@ -51,6 +51,7 @@ __all__ = [
     "Laplace",
     "Multipliers",
     "MultivariateGaussian",
+    "Observed",
     "OverBackground",
     "Prior",
     "Pruned",

@@ -408,6 +408,52 @@ class Ridged(MovedCavity):
         return log_factor
 
 
+@registered("prior/observed")
+@dataclass(frozen=True, eq=False)
+class Observed(MovedCavity):
+    """base(w) exp(-precision (w - centre)²/2): the base after a look at every weight, such as class means.
+
+    The slab of a spike and slab then has a mean of its own for each weight, and so has the inclusion. Like a
+    `Ridged` factor it stands for data: it is not normalised, and parameters are learnt beside it.
+
+    `precision` and `centre` are numbers or arrays that broadcast against the weights.
+    """
+
+    precision: float | Array
+    centre: float | Array
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (_are_finite(self.precision) and np.all(np.asarray(self.precision) >= 0)):
+            raise ValueError(f"Observed(precision=...) must be finite and >= 0; got {self.precision!r}.")
+        if not _are_finite(self.centre):
+            raise ValueError(f"Observed(centre=...) must be finite; got {self.centre!r}.")
+
+    def of_columns(self, columns: NDArray[np.intp], n_weights: int) -> Prior:
+        own = (_at_columns(part, columns, n_weights) for part in (self.precision, self.centre))
+        return type(self)(self.base.of_columns(columns, n_weights), *own)
+
+    def tilted(self, cavity_mean: Array, cavity_var: Array) -> Tilted:
+        """The base at the inner cavity; with κ the precision and c the centre
+
+        log_z = log_z of the base - ½ κ (r - c)²/(1 + κ τ) - ½ log(1 + κ τ).
+        """
+        r, tau = as_cavity(cavity_mean, cavity_var)
+        mean, var, log_z = self.base.tilted(*self.inner_cavity(r, tau))
+        precision, centre = (np.asarray(part, dtype=r.dtype) for part in (self.precision, self.centre))
+        widening = 1.0 + precision * tau
+        return Tilted(
+            mean, var, log_z - 0.5 * (precision * np.square(r - centre) / widening + np.log(widening))
+        )
+
+    def inner_cavity(self, cavity_mean: Array, cavity_var: Array) -> tuple[Array, Array]:
+        """Precisions and what they are of add: τ' = 1/(1/τ + κ), r' = τ' (r/τ + κ c)."""
+        r, tau = as_cavity(cavity_mean, cavity_var)
+        precision, centre = (np.asarray(part, dtype=r.dtype) for part in (self.precision, self.centre))
+        inner_var = 1.0 / (1.0 / tau + precision)
+        return np.asarray(inner_var * (r / tau + precision * centre)), np.asarray(inner_var)
+
+
 @registered("prior/with-screened-out")
 @dataclass(frozen=True, eq=False)
 class WithScreenedOut(MovedCavity):

@@ -68,7 +68,11 @@ def _told_apart(subject: Subject) -> Answer | None:
         return Answer(question, "Yes", [against, *area])
     by_guessing = f"by always answering {most} ({percent(guessing)})"
     fewer = f"{how}{around}. That is not clearly fewer than {by_guessing}: that they can is not shown."
-    return Answer(question, "Not shown", [fewer])
+    nothing = (
+        "More errors than by guessing are what leaving out makes of nothing: without a sample, its own class "
+        "is the rarer one."
+    )
+    return Answer(question, "Not shown", [fewer, nothing] if subject.worse else [fewer])
 
 
 def told_apart(subject: Subject) -> bool:
@@ -180,14 +184,26 @@ def _calibration(worth: Worth) -> str:
 def _what_next(subject: Subject) -> Answer | None:
     sentences, verdict = [], []
     worth, curve = subject.worth, subject.learning_curve
-    if isinstance(curve, LearningCurve):
+    known = isinstance(curve, LearningCurve) and curve.study is not None
+    if known:
         sentences.append(curve.sentence(curve.seen.n_samples))
-    elif worth is not None and subject.loo_error is not None:
+    elif worth is not None and subject.loo_error is not None and told_apart(subject):
         lower, upper = exact_interval(2 * worth.error * worth.n_samples, 2 * worth.n_samples)
+        fewer = (
+            "; whether errors would be fewer, foldless fit --learning-curve tells"
+            if subject.two and worth.error
+            else ""
+        )
         sentences.append(
             f"Twice as many samples would bring the interval of the error from "
-            f"{_width(*worth.error_interval)} to about {_width(lower, upper)} points; what they would bring "
-            "to the error itself, foldless fit --learning-curve tells, for two classes."
+            f"{_width(*worth.error_interval)} to about {_width(lower, upper)} points{fewer}."
+        )
+    elif worth is not None and subject.guessing_error is not None:
+        n, guessing = round(worth.n_samples), subject.guessing_error
+        sentences.append(
+            f"Twice as many samples would show what these cannot: an error of {_clear_error(n, guessing)} is "
+            f"clearly below guessing with {counted(n)} samples, of {_clear_error(2 * n, guessing)} with "
+            f"{counted(2 * n)}."
         )
     if subject.mislabel_probability is not None and subject.codes is not None:
         wrong = np.flatnonzero(subject.mislabel_probability > 0.5)
@@ -197,13 +213,28 @@ def _what_next(subject: Subject) -> Answer | None:
             labels = listed([subject.sample(int(i)) for i in wrong[:MOST_NAMED]])
             more = f" and {counted(wrong.size - MOST_NAMED)} more" if wrong.size > MOST_NAMED else ""
             sentences.append(f"Labels more likely wrong than right: {labels}{more}.")
+    if sentences and not (subject.kept.size or subject.by_groups or subject.kernel):
+        sentences.append(
+            "Nothing was said of batches: if samples differ in when or where they were measured, name that "
+            "(--covariates), for features may tell batches apart instead."
+        )
     if not sentences:
         return None
     if worth is not None and not told_apart(subject):
         verdict.append("More samples, or other features")
     elif subject.inclusion is not None and not subject.selected.size:
         verdict.append("More samples, to name single features")
-    return Answer("What next?", "; ".join(verdict) or "Confirm on new samples", sentences)
+    return Answer("What next?", _joined(verdict) or "Confirm on new samples", sentences)
+
+
+def _joined(verdict: list[str]) -> str:
+    return "; ".join([*verdict[:1], *(more[:1].lower() + more[1:] for more in verdict[1:])])
+
+
+def _clear_error(n_samples: int, guessing: float) -> str:
+    """The largest error of so many samples whose 95 % interval ends below that of guessing."""
+    clear = [k for k in range(n_samples + 1) if exact_interval(k, n_samples)[1] < guessing]
+    return percent(max(clear) / n_samples) if clear else "nothing"
 
 
 def _width(lower: float, upper: float) -> str:
@@ -217,7 +248,11 @@ def figures(subject: Subject) -> list[tuple[str, str, str]]:
         note = ""
         if subject.class_counts is not None:
             counts = zip(subject.class_counts, subject.classes, strict=True)
-            note = listed([f"{counted(int(n))} {label}" for n, label in counts])
+            # "10 1 and 12 2" cannot be read.
+            words = all(label[:1].isalpha() for label in subject.classes)
+            note = listed(
+                [f"{counted(int(n))} {x}" if words else f"{x}: {counted(int(n))}" for n, x in counts]
+            )
             if len(subject.classes) > MOST_CLASSES_NAMED:
                 note = f"of {counted(len(subject.classes))} classes"
         found.append((counted(subject.n_samples), "samples", note))
@@ -251,7 +286,7 @@ def _worth_figures(subject: Subject) -> list[tuple[str, str, str]]:
     worth, found = subject.worth, []
     if worth is None:
         return []
-    if worth.auc is not None and worth.auc_interval is not None:
+    if worth.auc is not None and worth.auc_interval is not None and not subject.worse:
         lower, upper = worth.auc_interval
         found.append(
             (f"{worth.auc:.2f}", "AUC of left-out samples", f"95 % interval {lower:.2f} to {upper:.2f}")
@@ -270,6 +305,7 @@ def cautions(subject: Subject) -> list[str]:
     found, outcome = [], subject.summary.outcome
     if outcome is not None and not outcome.trustworthy and outcome is not Outcome.EARLY:
         found.append(f"The fit did not settle ({outcome}). {outcome.advice}")
+    found += [sentence(caution) for caution in subject.cautions]
     found += [sentence(flag) for flag in subject.summary.flags]
     if subject.judged is not None and not subject.judged.all():
         lost = int((~subject.judged).sum())

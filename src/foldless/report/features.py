@@ -6,6 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from foldless.estimators._summary import summary_of
+from foldless.estimators.panel import PanelClassifier
+from foldless.io import printable
 from foldless.plots.readings import NORMAL_90
 from foldless.report.subject import Subject
 from foldless.report.wording import probability, signed
@@ -16,7 +19,9 @@ RUNNERS_UP = 10
 MOST_DIFFERING = 20
 # With nothing selected, the head of the ranking.
 MOST_RANKED = 20
-MOST_TWINS_NAMED = 6
+MOST_TWINS_NAMED = 3
+MOST_IN_GROUP = 20
+MOST_PANEL_NAMED = 10
 
 
 def feature_groups(subject: Subject) -> list[tuple[str, list[dict[str, Any]]]]:
@@ -65,6 +70,28 @@ def differing_rows(subject: Subject) -> list[dict[str, Any]]:
     ]
 
 
+def panel_in_words(panel: PanelClassifier) -> str:
+    """The few that would do, in the order of their importance, and what they lose."""
+    members = panel.order_[: len(panel.alternatives_)]
+    if not members.size:
+        return "No panel of a few features can be told from chance."
+    at = next(each for each in panel.path_ if each.size == members.size)
+    columns = getattr(panel, "feature_names_in_", [f"column {j}" for j in range(panel.n_features_in_)])
+    names = ", ".join(printable(columns[j]) for j in members[:MOST_PANEL_NAMED])
+    more = f" and {members.size - MOST_PANEL_NAMED} more" if members.size > MOST_PANEL_NAMED else ""
+    return (
+        f"A panel of {members.size} would do: {names}{more}. Error on left-out parts {100 * at.error:.1f} "
+        f"± {100 * at.error_se:.1f} %; with all features {100 * panel.full_.error:.1f} %."
+    )
+
+
+def panel_sentences(subject: Subject) -> list[str]:
+    """What was found, and how."""
+    if subject.panel is None:
+        return []
+    return [panel_in_words(subject.panel), " ".join(said.text for said in summary_of(subject.panel).method)]
+
+
 def _row(subject: Subject, j: int, status: str, twins: dict[int, str]) -> dict[str, Any]:
     """One line of the table; empty strings for what a model lacks."""
     weights = subject.weights
@@ -96,13 +123,13 @@ def _towards(subject: Subject, line: int, weight: float) -> str:
 
 
 def _twins(subject: Subject) -> dict[int, str]:
-    """For each feature of a group of several, the others."""
+    """For each feature of a group of several, the others if they are few; all are in a table of their own."""
     found = {}
     for each in subject.summary.groups or ():
         columns = [int(j) for j in each.columns]
         for j in columns:
             others = [subject.feature(k) for k in columns if k != j]
-            more = f" and {len(others) - MOST_TWINS_NAMED} more" if len(others) > MOST_TWINS_NAMED else ""
             if others:
-                found[j] = ", ".join(others[:MOST_TWINS_NAMED]) + more
+                few = len(others) <= MOST_TWINS_NAMED
+                found[j] = ", ".join(others) if few else f"one of {len(columns)}"
     return found

@@ -133,8 +133,10 @@ def cobidas(subject: Subject) -> list[tuple[str, str]]:
     validation = yours
     if subject.loo_error is not None:
         scheme = "leave-one-group-out" if subject.by_groups else "leave-one-out"
+        scheme = "leave-groups-out" if subject.in_sets else scheme
         groups = "" if subject.n_groups is None or not subject.by_groups else f" ({subject.n_groups} groups)"
-        validation = f"{scheme}{groups} from the same fit; error {percent(subject.loo_error)}"
+        by = "by fits to the others" if subject.in_sets else "from the same fit"
+        validation = f"{scheme}{groups} {by}; error {percent(subject.loo_error)}"
         if subject.guessing_error is not None:
             validation += f", chance (most frequent class) {percent(subject.guessing_error)}"
     independence = (

@@ -52,11 +52,20 @@ def write(model: Any, path: str | Path, **about: Any) -> Path:
         The false discovery rate of the selection; the model's own if not given.
     X : the table of the fit, optional
         For pictures of the values of the features that are named.
+    panel : PanelClassifier, fitted, optional
+        The few features that would do, for a section of their own.
+    cautions : sequence of str
+        What is doubtful about the table, a sentence each.
     images : bool
         Whether samples are brain images: adds the items that COBIDAS asks decoding studies for.
     """
-    page = html(model, **about)
-    path = Path(path)
+    from foldless.report.subject import Subject
+
+    return write_page(Path(path), Subject(model, **about))
+
+
+def write_page(path: Path, subject: Subject) -> Path:
+    page = rendered(subject)
     with replacing(path) as unfinished, open(unfinished, "x", encoding="utf-8", newline="\n") as file:
         file.write(page)
     return path
@@ -86,26 +95,20 @@ def rendered(subject: Subject) -> str:
         answers=answer.answers(subject),
         figures=answer.figures(subject),
         cautions=answer.cautions(subject),
+        pictures={name: drawing.picture() for name, drawing in pictures.drawings(subject).items()},
         groups=features.feature_groups(subject),
+        panel=features.panel_sentences(subject),
+        most_in_group=features.MOST_IN_GROUP,
         most_selected=features.MOST_SELECTED,
         differing=features.differing_rows(subject),
-        heat_map=pictures.heat_map_picture(subject),
-        strips=pictures.strip_picture(subject),
-        inclusion=pictures.inclusion_picture(subject),
-        weights=pictures.weight_picture(subject),
         confusion=samples.confusion(subject),
         taken_for=samples.taken_for,
         most_columns=samples.MOST_COLUMNS,
         suspects=samples.suspects(subject),
-        leave_one_out=pictures.leave_one_out_picture(subject),
-        calibration=pictures.calibration_picture(subject),
-        roc=pictures.roc_picture(subject),
         operating_points=samples.operating_points(subject),
-        learning_curve=pictures.learning_curve_picture(subject),
         said=choice.said(subject),
         runs=[] if subject.summary.record is None else choice.run_rows(subject.summary.record),
         convergence=choice.convergence(subject),
-        course=pictures.convergence_picture(subject),
         steps=choice.data_steps(subject),
         methods=methods.methods(subject),
         cobidas=methods.cobidas(subject) if subject.images else [],

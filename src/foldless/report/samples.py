@@ -42,6 +42,8 @@ def operating_points(subject: Subject) -> list[dict[str, str]]:
     """Of two classes: who is found and who is cleared where a probability from others is a threshold."""
     if not subject.two or subject.codes is None or subject.loo_proba is None or subject.judged is None:
         return []
+    if subject.worse:
+        return []
     positive, score = subject.codes[subject.judged] == 1, subject.loo_proba[subject.judged, 1]
     rows = []
     for threshold in THRESHOLDS:

@@ -11,8 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from foldless.estimators._summary import summary_of
 from foldless.evaluation import Worth
-from foldless.plots.readings import ranking, weights_of
+from foldless.plots.readings import class_codes, ranking, shown_features, standard_values, weights_of
 from foldless.report.wording import named, percent, sentence
+from foldless.tuning.plan import SETS_OF_GROUPS
 
 # Features whose values are shown.
 MOST_SHOWN = 20
@@ -40,6 +41,8 @@ class Subject:
         fdr: float | None = None,
         X: Any = None,
         images: bool = False,
+        panel: Any = None,
+        cautions: Sequence[str] = (),
     ) -> None:
         self.summary = summary = summary_of(model)
         if isinstance(steps, str):
@@ -51,12 +54,13 @@ class Subject:
         self.learning_curve = learning_curve
         self.fdr = summary.fdr if fdr is None else fdr
         self.images = images
+        self.panel, self.cautions = panel, list(cautions)
         self.n_groups = None if groups is None else np.unique(np.asarray(groups)).size
 
         self.classes = [named(label) for label in summary.classes]
         self.two = len(self.classes) == 2
         # Of the recorded labels, positions in classes_.
-        self.codes = None if y is None else _codes(np.asarray(y), summary.classes)
+        self.codes = None if y is None else class_codes(np.asarray(y), summary.classes)
         self.class_counts = (
             None if self.codes is None else np.bincount(self.codes, minlength=len(self.classes))
         )
@@ -65,7 +69,8 @@ class Subject:
 
         self.loo = summary.loo
         self.loo_proba = None if summary.loo is None else summary.loo.proba
-        self.by_groups = summary.loo is not None and summary.loo.of == "groups"
+        of = "samples" if summary.loo is None else summary.loo.of
+        self.by_groups, self.in_sets = of != "samples", of == SETS_OF_GROUPS
         self.left_out = "group of samples" if self.by_groups else "sample"
         known = (self.loo_proba, self.codes, self.mislabel_probability, self.sample_names)
         self.n_samples = next((len(each) for each in known if each is not None), None)
@@ -97,17 +102,11 @@ class Subject:
                 f"X has shape {shape}; the table of the fit has {self.n_samples} samples of "
                 f"{self.n_features} features."
             )
-        chosen = X.iloc[:, self.shown_features] if hasattr(X, "iloc") else X[:, self.shown_features]
-        values = np.asarray(chosen.toarray() if hasattr(chosen, "toarray") else chosen, dtype=np.float64)
-        values = values - np.nanmean(values, axis=0)
-        spread = np.nanstd(values, axis=0)
-        return np.nan_to_num(values / np.where(spread > 0, spread, 1.0))
+        return standard_values(X, self.shown_features)
 
     @cached_property
     def shown_features(self) -> NDArray[np.intp]:
-        """Of which values are shown: those selected, else those that differ most, else the surest."""
-        best = next(each for each in (self.selected, self.differing, self.free_ranking) if each.size)
-        return best[:MOST_SHOWN]
+        return shown_features(self.summary, self.fdr)[:MOST_SHOWN]
 
     def sample(self, i: int) -> str:
         return f"row {i}" if self.sample_names is None else named(self.sample_names[i])
@@ -160,22 +159,19 @@ class Subject:
         )
 
     @property
+    def worse(self) -> bool:
+        """Whether there are more errors than by guessing, as leaving out makes them of nothing.
+
+        Without a sample its own class is the rarer one: who has only frequencies to go by answers the other.
+        """
+        error, guessing = self.loo_error, self.guessing_error
+        return error is not None and guessing is not None and error > guessing
+
+    @property
     def guessing_error(self) -> float | None:
         """Of always answering the most frequent class."""
         counts = self.class_counts
         return None if counts is None else 1 - float(counts.max() / counts.sum())
-
-
-def _codes(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.intp]:
-    found = labels.ravel()[:, np.newaxis] == classes
-    known = np.any(found, axis=1)
-    if not known.all():
-        stranger = labels.ravel()[~known].tolist()[0]
-        raise ValueError(
-            f"y has the label {stranger!r}, which is not among the classes of the model, "
-            f"{classes[:10].tolist()}. Pass the labels that the model was fitted to."
-        )
-    return np.argmax(found, axis=1)
 
 
 def _by_position(names: Names) -> Names:

@@ -79,12 +79,12 @@ def _guessed(table: Table, roles: Roles) -> Roles:
     )
 
 
-def look_before_fit(table: Table) -> list[str]:
+def look_before_fit(table: Table, *, log_cpm: bool = False) -> list[str]:
     """What to tell before a fit; an error if it cannot come to anything."""
     if stays_elsewhere(table.X):
         return []
     check_not_constant(table)
-    return cautions(table)
+    return cautions(table, log_cpm=log_cpm)
 
 
 def check_not_constant(table: Table) -> None:

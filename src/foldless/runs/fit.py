@@ -27,8 +27,6 @@ from foldless.problem import Iteration
 from foldless.runs.models import DEFAULT, model_named
 from foldless.theory.learning_curve import LearningCurve
 
-N_NAMED = 10
-
 Watch = Callable[[int, Iteration], None]
 
 
@@ -137,20 +135,6 @@ def with_panel(run: Run, sizes: list[int] | str) -> Run:
     if "preparation_" in vars(run.model):
         panel.preparation_ = run.model.preparation_
     return replace(run, panel=panel, seconds=run.seconds + time.perf_counter() - start)
-
-
-def panel_in_words(panel: PanelClassifier) -> str:
-    """The few that would do, in the order of their importance, and what they lose."""
-    members = panel.order_[: len(panel.alternatives_)]
-    if not members.size:
-        return "No panel of a few features can be told from chance."
-    at = next(each for each in panel.path_ if each.size == members.size)
-    named = ", ".join(printable(panel.feature_names_in_[j]) for j in members[:N_NAMED])
-    more = f" and {members.size - N_NAMED} more" if members.size > N_NAMED else ""
-    return (
-        f"A panel of {members.size} would do: {named}{more}. Error on left-out parts {100 * at.error:.1f} "
-        f"± {100 * at.error_se:.1f} %; with all features {100 * panel.full_.error:.1f} %."
-    )
 
 
 def _check_wanted(table: Table, estimator: Any, name: str, checkpoint: Path | None) -> None:

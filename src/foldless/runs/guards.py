@@ -53,9 +53,10 @@ NAMED_PREDICTION = re.compile(r".*(?:prob|predict|posterior|score|p_?hat).*", re
 GENE_AS_DATE = re.compile(r"\d{1,2}-(?:Mar|Sep|Sept|Dec|Oct)|(?:Mar|Sep|Sept|Dec|Oct)-\d{1,2}", re.IGNORECASE)
 
 
-def cautions(table: Table) -> list[str]:
-    """Sentences on what to look at before a fit is believed."""
+def cautions(table: Table, *, log_cpm: bool = False) -> list[str]:
+    """Sentences on what to look at before a fit is believed; counts are known for such if `log_cpm`."""
     look = _Look(table)
+    look.known_as_counts = log_cpm
     guards = (
         _labels, _classes, _numeric_target, _columns_in_order, _dates, _leaks, _predictions, _covariates,
         _groups, _copies, _constants, _codes_for_missing, _missing, _totals, _scales, _counts, _mangled_names,
@@ -86,6 +87,7 @@ class _Look:
             steps = np.diff(block, axis=0)
             self.whole[columns] = np.all(block == np.floor(block), axis=0)
             self.rising[columns] = np.all(steps > 0, axis=0) | np.all(steps < 0, axis=0)
+        self.known_as_counts = False
         self.lowest, self.highest = np.fmin.reduce(self.lows, axis=0), np.fmax.reduce(self.highs, axis=0)
 
     @cached_property
@@ -100,6 +102,14 @@ class _Look:
         for j in np.flatnonzero(self.whole & (named | numbered) & ~found):
             found[j] = np.unique(self.dense[:, j]).size == n_samples
         return np.flatnonzero(found)
+
+    @cached_property
+    def holds_counts(self) -> bool:
+        """Whether all values are whole numbers from 0 on, and some of them large."""
+        values = self.X.data if sp.issparse(self.X) else self.dense
+        if self.X.shape[1] < 100 or values.size == 0 or values.min() < 0 or values.max() < 100:
+            return False
+        return bool(np.all(values == np.floor(values)))
 
     def called(self, columns: Any) -> str:
         return listed([self.names[j] for j in columns])
@@ -337,7 +347,8 @@ def _digest(lines: Any, i: int) -> bytes:
 
 
 def _codes_for_missing(look: _Look) -> Iterator[str]:
-    for code in CODES_FOR_MISSING if look.dense.shape[1] else ():
+    # A count of 99 or 999 is no code.
+    for code in CODES_FOR_MISSING if look.dense.shape[1] and not look.holds_counts else ():
         extreme = np.flatnonzero((look.lowest if code < 0 else look.highest) == code)
         found = []
         for j in extreme:
@@ -398,10 +409,7 @@ def _scales(look: _Look) -> Iterator[str]:
 
 
 def _counts(look: _Look) -> Iterator[str]:
-    values = look.X.data if sp.issparse(look.X) else look.dense
-    if look.X.shape[1] < 100 or values.size == 0 or values.min() < 0 or values.max() < 100:
-        return
-    if np.all(values == np.floor(values)):
+    if look.holds_counts and not look.known_as_counts:
         yield (
             "All values are whole numbers from 0 on. If they are counts of reads: --log-cpm makes samples "
             "comparable."

@@ -19,18 +19,19 @@ from foldless.io.budget import free_memory, in_words
 from foldless.io.names import counted
 from foldless.plots.readings import NORMAL_90
 from foldless.report.choice import run_rows
+from foldless.report.features import panel_in_words
 from foldless.runs.check import Findings
 from foldless.runs.compare import Score
-from foldless.runs.fit import Run, panel_in_words
+from foldless.runs.fit import Run
 from foldless.runs.predict import Prediction
-from foldless.runs.results import PANEL_RESULTS, RESULTS
 from foldless.selection.marginal import q_values
 
 N_SHOWN = 10
 N_SUSPECTS = 5
 
 
-def print_fit(console: Console, run: Run, folder: Path) -> None:
+def print_fit(console: Console, run: Run, folder: Path, written: Sequence[str]) -> None:
+    """The answer, and the names of what is in the folder of results."""
     summary, table = run.summary, run.table
     n_samples, n_features = table.shape
     console.print(
@@ -44,8 +45,10 @@ def print_fit(console: Console, run: Run, folder: Path) -> None:
     if summary.inclusion is not None:
         sentence += f" at a false discovery rate of {summary.fdr:g}"
     if summary.loo is not None:
-        left_out = "leave-one-group-out" if summary.loo.of == "groups" else "leave-one-out"
-        sentence += f"; {left_out} error {100 * summary.loo.error:.1f} %"
+        left_out = {"samples": "leave-one-out error", "groups": "leave-one-group-out error"}
+        sentence += (
+            f"; {left_out.get(summary.loo.of, 'error of groups left out')} {100 * summary.loo.error:.1f} %"
+        )
         if (worth := summary.loo.worth) is not None:
             lower, upper = worth.error_interval
             sentence += f" (95 % interval {100 * lower:.1f} to {100 * upper:.1f} %)"
@@ -68,7 +71,7 @@ def print_fit(console: Console, run: Run, folder: Path) -> None:
     for note in [*run.notes, *summary.flags, *(() if run.panel is None else run.panel.flags_)]:
         console.print(f"Note: {printable(note, longest=600)}")
     console.print(Text(f"Results: {printable(folder.resolve(), longest=4096)}"), soft_wrap=True)
-    console.print(f"  {', '.join(RESULTS if run.panel is None else (*RESULTS, *PANEL_RESULTS))}")
+    console.print(f"  {', '.join(written)}")
 
 
 def print_prediction(console: Console, prediction: Prediction, path: Path) -> None:

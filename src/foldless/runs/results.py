@@ -24,15 +24,19 @@ from foldless.io.archive import MODEL
 from foldless.io.files import sha256_of, write_whole
 from foldless.io.table import BadTable, Table
 from foldless.io.tsv import write_tsv
+from foldless.io.workbook import write_workbook
 from foldless.operators import stays_elsewhere
 from foldless.plots.readings import NORMAL_90
 from foldless.runs.compare import Score
-from foldless.runs.fit import Run, panel_in_words
+from foldless.runs.fit import Run
+from foldless.runs.take_along import FIGURES, LISTS, WORKBOOK, TakeAlong, write_lists
 from foldless.selection.panel import STAND_INS
 from foldless.theory.learning_curve import LearningCurve
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from foldless.report.subject import Subject
 
 FEATURES, PREDICTIONS = "features.tsv", "predictions.tsv"
 REPORT, RECORD = "report.html", "run.json"
@@ -45,28 +49,73 @@ COMPARISON_RESULTS = (COMPARISON, RECORD)
 MOST_RANKED = 20_000_000
 PACKAGES = ("numpy", "scipy", "scikit-learn", "pandas", "threadpoolctl", "safetensors")
 
+NOTHING_MORE = TakeAlong()
+
 Column = tuple[str, Any]
 
 
 def write_results(
-    folder: Path, run: Run, facts: Mapping[str, Any], learning_curve: LearningCurve | None = None
+    folder: Path,
+    run: Run,
+    facts: Mapping[str, Any],
+    learning_curve: LearningCurve | None = None,
+    take_along: TakeAlong = NOTHING_MORE,
 ) -> list[Path]:
     """Write everything; the record comes last, so that a folder with one is complete."""
+    from foldless.report.page import write_page
+    from foldless.report.pictures import write_figures
+    from foldless.report.subject import Subject
+
     folder.mkdir(parents=True, exist_ok=True)
     written = [run.model.save(folder / MODEL)]
-    write_tsv(folder / FEATURES, feature_columns(run.summary, run.table.feature_names, feature_table_of(run)))
-    write_tsv(folder / PREDICTIONS, left_out_columns(run))
+    features = feature_columns(run.summary, run.table.feature_names, feature_table_of(run))
+    if described := run.table.about:
+        features.append(("description", [described.get(name, "") for name in features[0][1]]))
+    predictions = left_out_columns(run)
+    write_tsv(folder / FEATURES, features)
+    write_tsv(folder / PREDICTIONS, predictions)
     written += [folder / FEATURES, folder / PREDICTIONS]
     if run.panel is not None:
         written += write_panel(folder, run.panel)
     shown = {"seed": facts["seed"], "seconds to fit": f"{run.seconds:.2f}", "sha256": run.table.sha256}
-    if run.panel is not None:
-        method = " ".join(sentence.text for sentence in summary_of(run.panel).method)
-        shown["panel"] = f"{panel_in_words(run.panel)} {method}"
-    written.append(write_report(folder / REPORT, run.model, run.table, shown, learning_curve))
-    record = run_record(run, facts) | {"files": {path.name: sha256_of(path) for path in written}}
-    write_json(folder / RECORD, record)
+    about = about_table(run.table) | {"facts": shown, "learning_curve": learning_curve, "panel": run.panel}
+    about["cautions"] = facts.get("cautions", ())
+    subject = Subject(run.model, **about)
+    written.append(write_page(folder / REPORT, subject))
+    if take_along.workbook:
+        write_workbook(folder / WORKBOOK, _sheets(run, subject, features, predictions))
+        written.append(folder / WORKBOOK)
+    if take_along.lists:
+        written += write_lists(folder / LISTS, run.summary, run.table.feature_names)
+    if take_along.figures:
+        written += write_figures(subject, folder / FIGURES, take_along.figures)
+    hashes = {path.relative_to(folder).as_posix(): sha256_of(path) for path in written}
+    write_json(folder / RECORD, run_record(run, facts) | {"files": hashes})
     return [*written, folder / RECORD]
+
+
+def _sheets(
+    run: Run, subject: Subject, features: list[Column], predictions: list[Column]
+) -> dict[str, list[Column]]:
+    """The answers first; then the tables."""
+    from foldless.report import answer
+
+    said = [
+        (each.question, each.verdict, sentence)
+        for each in answer.answers(subject)
+        for sentence in each.sentences
+    ]
+    said += [("Read with care", "", caution) for caution in answer.cautions(subject)]
+    said += [(what, value, note) for value, what, note in answer.figures(subject)]
+    said += [("About the table", "", step) for step in run.table.steps]
+    sheets = {
+        "Answers": list(zip(("about", "in short", "in words"), zip(*said, strict=True), strict=True)),
+        "Features": features,
+        "Predictions": predictions,
+    }
+    if run.panel is not None:
+        sheets |= {"Panel": panel_columns(run.panel), "Panel sizes": panel_size_columns(run.panel)}
+    return sheets
 
 
 def write_panel(folder: Path, panel: PanelClassifier) -> list[Path]:
@@ -76,10 +125,21 @@ def write_panel(folder: Path, panel: PanelClassifier) -> list[Path]:
 
     from foldless.plots import PanelDisplay, save
 
+    write_tsv(folder / MEMBERS, panel_columns(panel))
+    write_tsv(folder / SIZES, panel_size_columns(panel))
+    figure = Figure(figsize=(6.6, 4.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    PanelDisplay.from_estimator(panel, ax=figure.subplots())
+    save(figure, folder / PICTURE)
+    return [panel.save(folder / PANEL), *(folder / name for name in PANEL_RESULTS[1:])]
+
+
+def panel_columns(panel: PanelClassifier) -> list[Column]:
+    """Features in the order of their importance, and what could stand in for those of the panel."""
     names, order = panel.feature_names_in_, panel.order_
     stability = dict(zip(panel.features_.tolist(), panel.stability_, strict=True))
     replaced = [[str(names[other.feature]) for other in panel.alternatives_.get(int(j), ())] for j in order]
-    columns = [
+    return [
         ("rank", range(1, order.size + 1)),
         ("feature", names[order]),
         ("column", order + 1),
@@ -90,42 +150,35 @@ def write_panel(folder: Path, panel: PanelClassifier) -> list[Path]:
             for n in range(STAND_INS)
         ),
     ]
-    write_tsv(folder / MEMBERS, columns)
+
+
+def panel_size_columns(panel: PanelClassifier) -> list[Column]:
     sizes = [*panel.path_, panel.full_._replace(size=panel.n_features_in_)]
-    write_tsv(folder / SIZES, [(name, [getattr(each, name) for each in sizes]) for name in sizes[0]._fields])
-    figure = Figure(figsize=(6.6, 4.4), layout="constrained")
-    FigureCanvasAgg(figure)
-    PanelDisplay.from_estimator(panel, ax=figure.subplots())
-    save(figure, folder / PICTURE)
-    return [panel.save(folder / PANEL), *(folder / name for name in PANEL_RESULTS[1:])]
+    return [(name, [getattr(each, name) for each in sizes]) for name in sizes[0]._fields]
 
 
-def write_report(
-    path: Path,
-    model: Any,
-    table: Table,
-    facts: Mapping[str, Any],
-    learning_curve: LearningCurve | None = None,
-) -> Path:
-    from foldless import report
+def about_table(table: Table) -> dict[str, Any]:
+    """What a page is told of the table that a model was fitted to."""
+    return {
+        "y": table.target,
+        "feature_names": table.feature_names,
+        "sample_names": table.sample_names,
+        "groups": table.groups,
+        "source": table.source,
+        "steps": table.steps,
+        "feature_descriptions": _descriptions(table),
+        "X": None if stays_elsewhere(table.X) else table.X,
+    }
 
-    return report.write(
-        model,
-        path,
-        y=table.target,
-        feature_names=table.feature_names,
-        sample_names=table.sample_names,
-        groups=table.groups,
-        source=table.source,
-        steps=table.steps,
-        facts=facts,
-        learning_curve=learning_curve,
-        X=None if stays_elsewhere(table.X) else table.X,
-    )
+
+def _descriptions(table: Table) -> list[str] | None:
+    return [table.about.get(name, "") for name in table.feature_names] if table.about else None
 
 
 def report_again(path: Path, model: Any, table: Table) -> Path:
     """The report of a model that was saved, with the table it was fitted to."""
+    from foldless import report
+
     loo = summary_of(model).loo
     n_fitted = len(table.sample_names if loo is None else loo.proba)
     if table.shape[0] != n_fitted:
@@ -134,7 +187,7 @@ def report_again(path: Path, model: Any, table: Table) -> Path:
             f"there are {table.shape[0]} samples, and the model was fitted to {n_fitted}.",
             "A report needs the table of the fit. For other samples, see `foldless predict`.",
         )
-    return write_report(path, model, table, {"sha256": table.sha256})
+    return report.write(model, path, facts={"sha256": table.sha256}, **about_table(table))
 
 
 def write_comparison(

@@ -74,11 +74,8 @@ class Candidates:
 
     columns: Positions
     inclusion: Array  # of each alone
-    prior_inclusion: Array
-    slab_mean: Array
-    slab_var: Array
-    precision: Array  # (scores, candidates, candidates): P, of the effects beyond a background
-    shift: Array  # (scores, candidates): h
+    priors: SpikesAndSlabs
+    cavities: list[JointCavity]  # of each score
     correlation: Array  # absolute, between candidates
 
 
@@ -89,15 +86,11 @@ def joint_candidates(
     priors, spiked = spikes_and_slabs(problem.prior, inclusion.size)
     order = np.argsort(np.where(spiked, -inclusion, 1.0), kind="stable")
     columns = order[: min(MOST_CANDIDATES, int(spiked.sum()))]
-    own, tiles, said = priors.at(columns), tiles or Tiles(problem.operator), []
-    stacked = SpikesAndSlabs(*(values[np.newaxis] for values in own))
+    tiles, cavities = tiles or Tiles(problem.operator), []
     for of_score in sites.of_scores():
-        cavities = joint_cavities(tiles, of_score, problem.sample_weight, [columns])
-        said.append(said_beyond(cavities, stacked))
-    precision, shift = map(np.concatenate, zip(*said, strict=True))
+        cavities += joint_cavities(tiles, of_score, problem.sample_weight, [columns])
     correlation = np.abs(correlations_within(problem.operator, problem.label_weight, columns))
-    of_priors = own.inclusion, own.slab_mean, own.slab_var
-    return Candidates(columns, inclusion[columns], *of_priors, precision, shift, correlation)
+    return Candidates(columns, inclusion[columns], priors.at(columns), cavities, correlation)
 
 
 def refined_inclusion(

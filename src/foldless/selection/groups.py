@@ -32,7 +32,14 @@ from numpy.typing import NDArray
 from foldless.beliefs import Array
 from foldless.problem import Problem
 from foldless.registry import registered
-from foldless.selection.clusters import Candidates, joint_candidates, refined_inclusion, spikes_and_slabs
+from foldless.selection.clusters import (
+    Candidates,
+    SpikesAndSlabs,
+    joint_candidates,
+    refined_inclusion,
+    said_beyond,
+    spikes_and_slabs,
+)
 from foldless.solvers.gaussian_layer import Positions, Sites
 
 # Chains side by side, and how long each is followed, in mean lives of a member: the first lives are not
@@ -84,12 +91,24 @@ class Group:
 
 
 @dataclass(frozen=True, eq=False)
-class JointPosterior(Candidates):
+class JointPosterior:
     """Candidates whose joint posterior is drawn from."""
 
+    columns: Positions
+    inclusion: Array  # of each alone
+    prior_inclusion: Array
+    slab_mean: Array
+    slab_var: Array
+    precision: Array  # (scores, candidates, candidates): P, of the effects beyond a background
+    shift: Array  # (scores, candidates): h
+    correlation: Array  # absolute, between candidates
+
     @classmethod
-    def of(cls, candidates: Candidates) -> JointPosterior:
-        return cls(**{name: getattr(candidates, name) for name in Candidates.__dataclass_fields__})
+    def of(cls, found: Candidates) -> JointPosterior:
+        own, alike = found.priors, SpikesAndSlabs(*(values[np.newaxis] for values in found.priors))
+        said = said_beyond(found.cavities, alike)
+        priors = own.inclusion, own.slab_mean, own.slab_var
+        return cls(found.columns, found.inclusion, *priors, *said, found.correlation)
 
     @cached_property
     def draws(self) -> NDArray[np.intp]:
@@ -205,7 +224,7 @@ class JointPosterior(Candidates):
         """
         singles = self.alone(level) if singles is None else singles
         free, found = ~np.isin(self.columns, [each.leader for each in singles]), []
-        # One of a group is no more probable in than the sum of all: nothing is drawn where that is too little.
+        # One of a group is no more probable than the sum of all: nothing is drawn where that is too little.
         around = (self.correlation >= min(RADII)) @ (free * self.inclusion)
         if around.max(initial=0.0, where=free) < level:
             return []

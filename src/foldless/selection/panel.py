@@ -4,21 +4,25 @@ A panel is not found by fitting labels again. The full model has averaged what t
 model that follows its probabilities inherits that, one that follows the labels does not [Piironen, Paasiniemi
 and Vehtari 2020]. With η the full model's scores on the samples, centred:
 
-**Order.** Least angle regression [Efron et al. 2004] on η in columns x̃_j = F_j x_j, where F_j, the ratio of
-variances between and within classes (t² for two), makes features that separate the classes on their own
-cheap: the adaptive lasso's path [Zou 2006]. Several scores enter together: a feature's correlation with the
-residuals is the length of a vector over scores [Yuan and Lin 2006]. A ridge in the size of the largest
-squared column makes it the elastic net's [Zou and Hastie 2005], by which features that resemble each other
-enter one after the other instead of one at random: lists from other samples then agree better.
+**Importance.** A feature is credited for what it does alone and for what it does beside all others: its
+importance s_j = √F_j |w_j|, where F_j is the ratio of variances between and within classes (t² for two) and
+w_j its weights in the full model, per standard deviation. Either factor alone misleads: of many features that
+resemble each other, √F has all before the first that adds to them, and |w| has those that only correct for
+others. A priori the weight of a feature in a panel has a variance in proportion to s_j, here as in the
+adaptive lasso [Zou 2006], which takes its penalties from a first estimate.
+
+**Order.** Forward selection on η under that prior: of columns √s_j x_j with a ridge, the next is the one that
+adds most to what is explained. The ridge has the size of the largest squared column, so that no feature is
+believed more than half; features that resemble each other then enter one after the other, where least squares
+would correct for the noise of the first ones.
 
 **Projection.** Weights of k features maximise  Σ weight Σ_c p_c log softmax_c(B w), p the full model's
-probabilities, with a Gaussian prior: w_j has the variance  v F_j / mean F,  v a tenth of that of the full
+probabilities, with a Gaussian prior: w_j has the variance  v s_j / mean s,  v a tenth of that of the full
 model's scores, and of fewer than ten features their share of it. The full model follows samples that it was
-fitted to also along columns of noise, and a panel that follows it there would repeat that; columns that do
-not separate the classes get little weight.
+fitted to also along columns of noise, and a panel that follows it there would repeat that.
 
-Nothing here looks at labels but F. What a panel loses on other samples is for left-out parts to show, with
-all of this repeated in each of them.
+Labels enter by the full model and by F. What a panel loses on other samples is for left-out parts to show,
+with all of this repeated in each of them.
 """
 
 from __future__ import annotations
@@ -28,8 +32,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_solve
-from scipy.linalg.lapack import dposv, dpotrf
+from scipy.linalg.lapack import dposv
 from scipy.special import expit, log_softmax
 
 from foldless.beliefs import Array
@@ -41,6 +44,8 @@ from foldless.solvers.solve import damped_newton
 
 # A panel's members are sought among so many times as many features: those with the largest first step.
 CANDIDATES_PER_MEMBER, FEWEST_CANDIDATES = 6, 200
+# Of the full model's largest weight; smaller ones are alike, so that a model of few weights orders all.
+LEAST_WEIGHT = 1e-3
 # Probabilities below this are no surer statement; another program's may be zero.
 LEAST_PROBABILITY = 1e-4
 # A priori: of weights, in the variance of the full model's scores, and of the intercept.
@@ -94,25 +99,38 @@ class Projection:
         return np.asarray(log_softmax(columns @ self.weights + self.intercept, axis=1))
 
 
-def projected(columns: Array, target: Target, ratio: Array) -> Projection:
-    """The full model in terms of some standardised columns, (samples, columns), with their F."""
+def projected(
+    columns: Array, target: Target, importance: Array, start: Projection | None = None
+) -> Projection:
+    """The full model in terms of some standardised columns, (samples, columns), of some importance.
+
+    `start` is of the same columns, or of the first of them.
+    """
     used = target.weight > 0
-    share = ratio / np.maximum(ratio.mean(), np.finfo(float).tiny) if ratio.any() else np.ones(ratio.size)
-    variance = max(WEIGHT_VARIANCE, 1.0 / max(ratio.size, 1)) * max(target.score_variance, LEAST_PROBABILITY)
+    total = importance.sum()
+    share = importance * (importance.size / total) if total > 0 else np.ones(importance.size)
+    least = 1.0 / max(importance.size, 1)
+    variance = max(WEIGHT_VARIANCE, least) * max(target.score_variance, LEAST_PROBABILITY)
     size = np.sqrt(variance * share)
     level = np.sqrt(INTERCEPT_VARIANCE)
     basis = np.column_stack([size * columns[used], np.full(int(used.sum()), level)])
     proba, weight = np.exp(target.log_proba[used]), target.weight[used]
+    begin = np.zeros((basis.shape[1], proba.shape[1]))
+    if start is not None:
+        known = size[: len(start.weights), np.newaxis]
+        begin[: len(known)] = start.weights / np.maximum(known, np.finfo(float).tiny)
+        begin[-1] = start.intercept / level
     if proba.shape[1] == 2:
         # The difference of two scores varies twice as much, and is all that matters.
-        one = np.sqrt(0.5) * _logistic_ridge(np.sqrt(2.0) * basis, proba[:, 1], weight)
+        root = np.sqrt(2.0)
+        one = _logistic_ridge(root * basis, proba[:, 1], weight, root * begin[:, 1]) / root
         found = np.column_stack([-one, one])
     else:
-        found = multinomial_ridge(basis, proba, weight, tolerance=TOLERANCE).weights
+        found = multinomial_ridge(basis, proba, weight, begin, TOLERANCE).weights
     return Projection(size[:, np.newaxis] * found[:-1], level * found[-1])
 
 
-def _logistic_ridge(basis: Array, proba: Array, weight: Array) -> Array:
+def _logistic_ridge(basis: Array, proba: Array, weight: Array, start: Array) -> Array:
     """Weights with the prior N(0, 1) that follow probabilities of the second class."""
 
     def loss(weights: Array) -> float:
@@ -126,7 +144,6 @@ def _logistic_ridge(basis: Array, proba: Array, weight: Array) -> Array:
         curvature.flat[:: weights.size + 1] += 1.0
         return slope, np.asarray(dposv(curvature, -slope)[1])
 
-    start = np.zeros(basis.shape[1])
     return damped_newton(loss, expand, start, tolerance=TOLERANCE, max_iter=MAX_ITER).at
 
 
@@ -143,7 +160,7 @@ class Order:
     features: NDArray[np.intp]
     candidates: NDArray[np.intp]
     columns: Array  # (samples, candidates), standardised
-    ratio: Array  # (features of the table,): F; of those that are kept the mean of the order's
+    importance: Array  # of all features of the table; of those that are kept the mean of the order's
 
     def columns_of(self, features: NDArray[np.intp]) -> Array:
         position = {int(j): n for n, j in enumerate(self.candidates)}
@@ -154,73 +171,68 @@ def ordered(
     standardized: Standardized,
     codes: NDArray[np.intp],
     target: Target,
+    weights: Array | None,
     kept: NDArray[np.intp],
     n_members: int,
 ) -> Order:
     """Up to `n_members` features in their order; what is kept comes beforehand and is not among them.
 
-    The table is passed over twice, and once more for its candidates.
+    `weights`, the full model's, are (features, scores); None of a model that has none. The table is passed
+    over twice, and once more for its candidates.
     """
     weight, scores = target.weight, target.scores
-    ratio = class_sums(standardized, codes, weight, scores.shape[1], kept).ratio
-    ratio[kept] = 0.0
+    importance = importances(standardized, codes, target, weights, kept)
+    importance[kept] = 0.0
     scores = _residual(standardized.columns(kept), scores, weight)
-    first = ratio * np.linalg.norm(standardized.adjoint(weight[:, np.newaxis] * scores), axis=1)
+    first = np.sqrt(importance) * np.linalg.norm(standardized.adjoint(weight[:, np.newaxis] * scores), axis=1)
     n_candidates = max(CANDIDATES_PER_MEMBER * n_members, FEWEST_CANDIDATES)
     # Stable: of equals the first, the same every time.
     candidates = np.argsort(-first, kind="stable")[:n_candidates]
     candidates = candidates[first[candidates] > 0]
     columns = standardized.columns(candidates)
     root = np.sqrt(weight)[:, np.newaxis]
-    found = least_angle_order(root * columns * ratio[candidates], root * scores, n_members)
-    ratio[kept] = ratio[candidates[found]].mean() if found.size else 1.0
-    return Order(candidates[found], candidates, columns, ratio)
+    found = forward_order(root * columns * np.sqrt(importance[candidates]), root * scores, n_members)
+    importance[kept] = importance[candidates[found]].mean() if found.size else 1.0
+    return Order(candidates[found], candidates, columns, importance)
 
 
-def least_angle_order(columns: Array, scores: Array, n_members: int) -> NDArray[np.intp]:
-    """The order in which columns enter least angle regression on scores (rows, d), with a ridge.
+def importances(
+    standardized: Standardized,
+    codes: NDArray[np.intp],
+    target: Target,
+    weights: Array | None,
+    kept: NDArray[np.intp] | tuple[()] = (),
+) -> Array:
+    """√F |w| of every feature, F beside what is kept; without weights, what each explains of scores alone."""
+    if weights is None:
+        weights = standardized.adjoint(target.weight[:, np.newaxis] * target.scores)
+    ratio = class_sums(standardized, codes, target.weight, target.log_proba.shape[1], kept).ratio
+    size = np.linalg.norm(weights, axis=1)
+    largest = float(size.max(initial=0.0))
+    return np.sqrt(ratio) * (np.maximum(size, LEAST_WEIGHT * largest) if largest > 0 else 1.0)
 
-    With C = Xᵀ R, residuals R, and the active columns' least-squares direction, a step of length α takes C to
-    C - α A, and those of active columns to (1 - α) C. A column enters where its ‖c - α a‖ is (1 - α) times
-    the active ones': the smaller root of a quadratic.
+
+def forward_order(columns: Array, scores: Array, n_members: int) -> NDArray[np.intp]:
+    """The order in which columns enter forward selection on scores (rows, d), with a ridge.
+
+    The rows of a pivoted Cholesky factor of the Gram matrix: given those that are in, `correlation` is of
+    what is left of columns and scores, and `square` of what is left of a column and its ridge.
     """
-    n_columns = columns.shape[1]
     gram = columns.T @ columns
-    gram.flat[:: n_columns + 1] += gram.diagonal().max(initial=0.0)
+    square = gram.diagonal() + gram.diagonal().max(initial=0.0)
     correlation = columns.T @ scores
+    factor = np.zeros((min(n_members, square.size), square.size))
     order: list[int] = []
-    waiting = np.ones(n_columns, dtype=bool)
-    while len(order) < min(n_members, n_columns):
-        squares = np.einsum("js,js->j", correlation, correlation)
-        if not order:
-            entering, length = int(np.argmax(squares)), 0.0
-            step = np.zeros_like(correlation)
-        else:
-            factor, _ = dpotrf(gram[np.ix_(order, order)], lower=1)
-            step = gram[:, order] @ cho_solve((factor, True), correlation[order], check_finite=False)
-            active = float(np.max(squares[order]))
-            lengths = _entering(squares, np.einsum("js,js->j", correlation, step), step, active)
-            lengths[~waiting] = np.inf
-            entering = int(np.argmin(lengths))
-            length = float(lengths[entering])
-            if not length < 1.0:
-                break
-        correlation = correlation - length * step
+    for row in factor:
+        gain = np.einsum("js,js->j", correlation, correlation) / square
+        gain[order] = -1.0
+        entering = int(np.argmax(gain))
+        root = np.sqrt(square[entering])
+        row[:] = (gram[entering] - factor[: len(order), entering] @ factor[: len(order)]) / root
+        correlation = correlation - np.outer(row, correlation[entering] / root)
+        square = square - row**2
         order.append(entering)
-        waiting[entering] = False
     return np.array(order, dtype=np.intp)
-
-
-def _entering(squares: Array, along: Array, step: Array, active: float) -> Array:
-    """Step lengths at which ‖c - α a‖² = (1 - α)² active, for squares ‖c‖², along cᵀa and step a."""
-    bend = np.einsum("js,js->j", step, step) - active
-    slope = along - active
-    # Nothing correlates more than the active columns, but for rounding.
-    gap = np.minimum(squares - active, 0.0)
-    root = np.sqrt(np.maximum(slope**2 - bend * gap, 0.0))
-    # The root of bend α² - 2 slope α + gap that is reached first, in the form that does not cancel.
-    lower = root - slope
-    return np.where(lower > 0, -gap / np.maximum(lower, np.finfo(float).tiny), np.inf)
 
 
 def _residual(kept: Array, scores: Array, weight: Array) -> Array:
@@ -233,15 +245,15 @@ def _residual(kept: Array, scores: Array, weight: Array) -> Array:
 
 
 def stand_ins(
-    columns: Array, ratio: Array, members: NDArray[np.intp], order: Order, target: Target
+    columns: Array, importance: Array, members: NDArray[np.intp], order: Order, target: Target
 ) -> dict[int, tuple[StandIn, ...]]:
     """For each member, features that are not in the panel, by what the panel loses with them in its place.
 
-    `columns`, with their `ratio`, are those of the model, kept ones first and the members last. At the
+    `columns`, with their `importance`, are those of the model, kept ones first and the members last. At the
     panel's own weights the divergence is a quadratic in weighted scores; features are ranked by how much of a
     member's part they explain, and the first few of them refitted with the member's own prior.
     """
-    whole = projected(columns, target, ratio)
+    whole = projected(columns, target, importance)
     start = divergence(whole, columns, target)
     proba = np.exp(whole.log_proba(columns))
     # The mean curvature of a sample's scores stands for its matrix.
@@ -262,7 +274,7 @@ def stand_ins(
         for j in outside[best]:
             swapped = columns.copy()
             swapped[:, first + n] = order.columns_of(np.array([j]))[:, 0]
-            loss = divergence(projected(swapped, target, ratio), swapped, target) - start
+            loss = divergence(projected(swapped, target, importance, whole), swapped, target) - start
             tried.append(StandIn(int(j), loss))
         found[int(member)] = tuple(sorted(tried, key=lambda each: each.loss))
     return found

@@ -41,7 +41,16 @@ from foldless.priors.wrappers import positions_of
 from foldless.problem import Problem
 from foldless.registry import registered
 from foldless.solvers.ep import EP, EPState, state_of
-from foldless.solvers.gaussian_layer import Gaussian, HeldKernel, Opened, Positions, Scores, Sites, Tiles
+from foldless.solvers.gaussian_layer import (
+    Gaussian,
+    HeldKernel,
+    NotPositiveDefinite,
+    Opened,
+    Positions,
+    Scores,
+    Sites,
+    Tiles,
+)
 from foldless.solvers.message_passing import (
     VAGUEST_START,
     AdaptiveDamping,
@@ -50,7 +59,7 @@ from foldless.solvers.message_passing import (
     Secants,
     psi,
 )
-from foldless.solvers.sites import LARGEST_GROWTH, Cavities, score_cavities
+from foldless.solvers.sites import LARGEST_GROWTH, Cavities, FreeWeights, opened_layers, score_cavities
 
 # Labels have spoken before effects are looked for.
 FIRST_LOOK = 3
@@ -65,11 +74,15 @@ MOVED_LITTLE = 0.002
 # At a look, held weights that together would move by this share of the variance of all stay as they are.
 LEFT_ALONE = 0.0005
 TINY = float(np.finfo(np.float64).tiny)
-# So many at a time: two hundred wide effects at once would leave labels nothing to say.
-MOST_ADDED = 64
+# So many at a time: two hundred wide effects at once would leave labels nothing to say. Sweeps look in every
+# iteration, and of rare words that go together few at a time find their places sooner.
+MOST_ADDED, MOST_ADDED_BY_SWEEP = 64, 16
 # Factors of I + T^½ K T^½, whose eigenvalues are one and more, need no more digits: rounding moves scores by
 # far less than the tolerance, in half of the time.
 FACTOR_DTYPE = np.dtype(np.float32)
+# Between two factors shifts of labels move so often at the most, as long as each time scores move by less
+# than this share of the last, and by more than that share of their size.
+MOST_SHIFTS, STILL_SHRINKS, SETTLED_MEANS = 4, 0.7, 0.01
 # With active features still to come, an iteration is not nearer to its end than this.
 INCOMPLETE = 1.0
 # What labels say takes at most this share of a held weight's precision: beyond, the diagonal misleads.
@@ -85,13 +98,18 @@ class HeldBackground(Tiles):
         self.operator = None  # type: ignore[assignment]
         self.kernel, self.active_columns, self.shape = kernel, columns, columns.shape
         self.held_scores = np.zeros(self.shape[0]) if held_scores is None else held_scores
+        self._last: HeldKernel | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return HeldBackground, (self.kernel, self.active_columns, self.held_scores)
 
     def opened(self, sites: Sites, sample_weight: Array, free: Positions) -> Opened:
+        last, precision = self._last, sample_weight * sites.label_precision
+        if last is not None and np.array_equal(last.label_precision, precision):
+            return last.shifted(sites, sample_weight)
         all_of_them, columns = np.arange(self.shape[1]), self.active_columns
-        return HeldKernel(self.kernel, self.held_scores, all_of_them, columns, sites, sample_weight)
+        self._last = HeldKernel(self.kernel, self.held_scores, all_of_them, columns, sites, sample_weight)
+        return self._last
 
     def freed(self, columns: Array, spread: Array, shift: Array) -> HeldBackground:
         """More active columns, whose weights are no longer held."""
@@ -215,30 +233,63 @@ class BackgroundEP(EP):
             # Labels alone do not circle, and leaps would lead them astray.
             state = replace(state, secants=Secants())
         state = _of(super().step(state.reduced, state))
-        return replace(
+        state = replace(
             state,
             score_cavities=_without_labels(problem, state),
             log_evidence=state.log_evidence + state.held_log_factor,
         )
+        return state if self.effects else self._settled_means(problem, state)
+
+    def _settled_means(self, problem: Problem, state: BackgroundState) -> BackgroundState:
+        """After labels have moved on with their precisions as they are, which takes no factor of a matrix.
+
+        Where there are effects it is these that take their time, and this would not help.
+        """
+        weight, before = problem.label_weight, np.inf
+        size = float(np.sqrt(weight @ state.gaussian.scores.mean**2))
+        for _ in range(MOST_SHIFTS if np.isfinite(state.pace.change) else 0):
+            at, precision = state.score_cavities, state.sites.label_precision
+            slope = problem.channel.respond(at.mean, at.var, problem.labels).slope
+            shift = at.mean * precision + slope * (1.0 + at.var * precision)
+            shift = np.where(at.proper & np.isfinite(shift), shift, state.sites.label_shift)
+            sites = state.sites._replace(label_shift=shift)
+            try:
+                opened = opened_layers(state.tiles, sites, problem.sample_weight, state.active)
+                free = FreeWeights.at(opened, sites, state.gaussian.var)
+                free = free.answered(state.reduced, state.weight_cavities)
+                other = _of(state_of(state.reduced, free.sites, free.gaussian(), state, proposed=None))
+            except NotPositiveDefinite:
+                break
+            move = other.gaussian.scores.mean - state.gaussian.scores.mean
+            moved = float(np.sqrt(weight @ move**2))
+            if not moved < STILL_SHRINKS * before:
+                break
+            state = replace(other, score_cavities=_without_labels(problem, other))
+            if moved <= SETTLED_MEANS * size:
+                break
+            before = moved
+        return state
 
     def _is_time(self, state: BackgroundState) -> bool:
         """Whether to look: always if it costs little, else now and then until nothing more moves."""
         its_turn = (state.iteration - FIRST_LOOK) % LOOK_EVERY == 0
         return not self.exact_looks or (its_turn and not state.complete)
 
-    def _said(self, problem: Problem, state: BackgroundState, share: float = 1.0) -> Held:
-        of = said_exactly(problem, state) if self.exact_looks else said_by_diagonal(problem, state, share)
-        return Held.of(*of, state.spread, state.shift)
+    def _said(self, problem: Problem, state: BackgroundState) -> tuple[Array, Array]:
+        return (said_exactly if self.exact_looks else said_by_diagonal)(problem, state)
 
     def _looked(self, problem: Problem, state: BackgroundState) -> BackgroundState:
         """With the features that should be active; complete if there were no more."""
-        held = self._said(problem, state, SHARE_OF_DIAGONAL)
-        inclusion = problem.prior.inclusion_probability(held.cavity_mean, held.cavity_var)  # type: ignore[attr-defined]
+        said, slope = self._said(problem, state)
+        held = Held.of(said, slope, state.spread, state.shift)
+        glance = (
+            held if self.exact_looks else Held.of(SHARE_OF_DIAGONAL * said, slope, state.spread, state.shift)
+        )
+        inclusion = problem.prior.inclusion_probability(glance.cavity_mean, glance.cavity_var)  # type: ignore[attr-defined]
         inclusion[state.spread == 0] = 0.0
         wanted = np.flatnonzero(inclusion >= LEAST_INCLUSION)
-        added = np.sort(wanted[np.argsort(-inclusion[wanted], kind="stable")[:MOST_ADDED]])
-        if added.size and not self.exact_looks:
-            held = self._said(problem, state)
+        most = MOST_ADDED if self.exact_looks else MOST_ADDED_BY_SWEEP
+        added = np.sort(wanted[np.argsort(-inclusion[wanted], kind="stable")[:most]])
         if added.size:
             state = self._with_active(problem, state, held, added)
         state = replace(state, complete=added.size == 0)
@@ -314,7 +365,8 @@ class BackgroundEP(EP):
     def posterior(self, problem: Problem, state: EPState) -> Posterior:
         """Of all weights; cavities of those that are not active are those of a look."""
         state = _of(state)
-        held, own, at = self._said(problem, state), state.active, state.weight_cavities
+        held = Held.of(*self._said(problem, state), state.spread, state.shift)
+        own, at = state.active, state.weight_cavities
         mean, var, cavity_mean, cavity_var = (values.copy() for values in held[:4])
         mean[own], var[own] = state.gaussian.mean, state.gaussian.var
         cavity_mean[own], cavity_var[own] = at.mean, at.var
@@ -344,8 +396,8 @@ def background_of(prior: Prior, n_weights: int) -> Array:
     return found
 
 
-def said_by_diagonal(problem: Problem, state: BackgroundState, share: float) -> tuple[Array, Array]:
-    """What labels say of a weight and the field: e, of which the diagonal takes a `share`, and the slope."""
+def said_by_diagonal(problem: Problem, state: BackgroundState) -> tuple[Array, Array]:
+    """What labels say of a weight and the field: e, as the diagonal has it, and the slope."""
     scores, weight = state.gaussian.scores, problem.sample_weight
     precision = weight * state.sites.label_precision
     slope = weight * state.sites.label_shift - precision * scores.mean
@@ -355,7 +407,7 @@ def said_by_diagonal(problem: Problem, state: BackgroundState, share: float) -> 
         np.zeros(n_weights), np.ones(n_weights), lambda rows, s, v: (slope[rows], diagonal[rows])
     )
     assert sweep.curvatures is not None
-    return share * sweep.curvatures, sweep.slopes
+    return sweep.curvatures, sweep.slopes
 
 
 def said_exactly(problem: Problem, state: BackgroundState) -> tuple[Array, Array]:

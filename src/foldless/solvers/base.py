@@ -51,6 +51,10 @@ class Solver(Component, Generic[S]):
     def more_damped(self, state: S) -> S | None:
         """The same state with a more careful step, to restart a diverged iteration; None if there is none."""
 
+    def otherwise(self, problem: Problem, state: S) -> S | None:
+        """A state from which to go on in another way where this one never settles; None if there is none."""
+        return None
+
     @abstractmethod
     def as_start(self, state: S) -> S:
         """The state as a warm start for a neighbouring problem: messages kept, step control reset."""

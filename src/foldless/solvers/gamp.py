@@ -31,6 +31,7 @@ from foldless.channels.base import SupportsMaxSum as ChannelSupportsMaxSum
 from foldless.priors.base import SupportsMaxSum as PriorSupportsMaxSum
 from foldless.problem import Problem
 from foldless.registry import registered
+from foldless.solvers.frozen import Frozen
 from foldless.solvers.message_passing import (
     VAGUEST_START,
     AdaptiveDamping,
@@ -56,6 +57,8 @@ VARIANCES: tuple[Variances, ...] = ("rank-one", "uniform", "per-coordinate")
 MIN_CURVATURE = 1e-12
 # Variances below this are zero for every purpose and would only divide badly.
 MIN_VARIANCE = 1e-30
+# Where max-sum ends early it may fit labels worse than no weights at all, but not by more than this share.
+WORSE = 1e-2
 # Weights whose evidence is summed at a time, so that no temporary is of the features' length.
 PIECE = 8192
 # What a state has of every weight, and what of it is in proportion to a weight; what it has of every sample.
@@ -135,6 +138,7 @@ class GAMPState(PacedState):
     norms: SquaredNorms
     # The weights' share of the log evidence, those included that a problem leaves out.
     weight_evidence: float
+    frozen: Frozen | None = field(default=None, kw_only=True)  # variances stay; see `frozen`
 
     def of_columns(self, columns: NDArray[np.intp]) -> Self:
         """The state of some of the weights; how the last move compares with others is forgotten."""
@@ -205,8 +209,9 @@ class Sweeping(MessagePassing[S]):
         return replace(self.as_start(state), norms=self.squared_norms(problem))  # type: ignore[call-arg]
 
     def plausible(self, problem: Problem, state: S) -> bool:
-        # Max-sum has no probability to go by.
-        return self.rule == "max-sum" or super().plausible(problem, state)
+        if self.rule == "sum-product":
+            return super().plausible(problem, state)
+        return fits_no_worse_than_zero(problem, state.weights)  # type: ignore[attr-defined]
 
 
 @registered("solver/gamp")
@@ -252,6 +257,8 @@ class GAMP(Sweeping[GAMPState]):
         )
 
     def step(self, problem: Problem, state: GAMPState) -> GAMPState:
+        if state.frozen is not None:
+            return _frozen_step(problem, state, state.frozen)
         step = state.next_step
         samples = _SampleSide(self, problem, state, step)
         # Rows come block by block, and a channel that sees one of them should know of the others.
@@ -306,6 +313,18 @@ class GAMP(Sweeping[GAMPState]):
             label_log_z=said.log_z if self.rule == "sum-product" else None,
         )
 
+    def otherwise(self, problem: Problem, state: GAMPState) -> GAMPState | None:
+        if self.rule != "max-sum" or _is_tempered(problem):
+            return None
+        if state.frozen is not None:  # which converges, though not with every step
+            return state
+        sane = self.plausible(problem, state)
+        start = (state.weights, state.slopes) if sane else (0.0 * state.weights, 0.0 * state.slopes)
+        return replace(state, frozen=Frozen.begun(problem, *start))
+
+    def _at_pace(self, state: GAMPState, pace: Pace) -> GAMPState:
+        return replace(state, pace=pace, frozen=None)
+
     def for_new_rows(self, problem: Problem, state: GAMPState) -> GAMPState:
         """Beliefs about weights are kept; new labels have not spoken yet."""
         return replace(
@@ -335,6 +354,26 @@ class GAMP(Sweeping[GAMPState]):
         if self.rule == "sum-product":
             return prior.tilted(cavity_mean, cavity_var)
         return cast(PriorSupportsMaxSum, prior).proximal(cavity_mean, cavity_var)  # `init` has checked
+
+
+def _frozen_step(problem: Problem, state: GAMPState, frozen: Frozen) -> GAMPState:
+    """Weights and slopes move on; variances are those that GAMP left, for cavities and what reads them."""
+    frozen, weights, slopes, scores, off = frozen.step(problem)
+    weight = along_scores(problem.sample_weight, slopes)
+    slopes = np.divide(slopes, weight, out=np.zeros_like(slopes), where=weight > 0)
+    dtype = state.weights.dtype
+    pull = problem.operator.adjoint(weight * slopes)
+    return replace(
+        state,
+        weights=weights.astype(dtype, copy=False),
+        damped_weights=weights.astype(dtype, copy=False),
+        slopes=slopes,
+        cavity_mean=(weights + state.cavity_var * pull).astype(dtype, copy=False),
+        score_cavity_mean=scores - state.score_cavity_var * slopes,
+        iteration=state.iteration + 1,
+        pace=replace(state.pace, change=off, step=1.0),
+        frozen=frozen,
+    )
 
 
 class _SampleSide:
@@ -384,6 +423,18 @@ class _SampleSide:
         if self.kept is not None and plain is not None:
             self.kept.put(rows, plain, self.state.kept, self.step)
         return response
+
+
+def fits_no_worse_than_zero(problem: Problem, weights: Array) -> bool:
+    """A maximum under a prior with its mode at zero: labels are at least as probable as under no weights."""
+    if np.any(problem.prior.start(problem.operator.shape[1])[0] != 0.0):
+        return True
+    scores = problem.operator.scores(weights)
+    at_weights, at_zero = (
+        problem.sample_weight @ problem.channel.log_likelihood(z, problem.labels)
+        for z in (scores, 0.0 * scores)
+    )
+    return bool(at_weights >= at_zero - WORSE * abs(at_zero))
 
 
 def _innermost(component: object) -> str:

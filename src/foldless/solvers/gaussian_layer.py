@@ -38,6 +38,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from copy import copy
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,6 +55,8 @@ Positions = NDArray[np.intp]
 KEPT_BYTES = 64 << 20
 # 1 - e/λ is the share of its prior variance that a weight retains. A share of this size is rounding error.
 LEAST_RETAINED = 8 * np.finfo(np.float64).eps
+# What labels say of a weight is taken as a difference, unless its prior is so many times as sure as they are.
+FAR_SURER = 1e6
 # 1 - b is what a label says of its score, relative to the rest. Below this it is not taken as a difference.
 WEAK_LABEL = 1e-4
 
@@ -238,13 +241,13 @@ class Block:
         matrix = opened.precision.copy()
         matrix.flat[:: matrix.shape[0] + 1] += site_precision
         self.root, self.log_determinant = _cholesky(matrix)  # L of Λ = L Lᵀ
-        self.covariance = _inverse_of(self.root)
-        self.mean = self.covariance @ (site_shift + opened.shift)
-        self.var = self.covariance.diagonal().copy()
+        half = _inverse(self.root)
+        self.mean = (half @ (site_shift + opened.shift)) @ half
+        self.var = _squares(half)
         if not np.all(self.var > 0):
             raise NotPositiveDefinite("a marginal variance is not positive")
         # What labels say: without cancellation where the prior is the stronger, or where it is the weaker.
-        self._sure: NDArray[np.bool_] = site_precision > opened.precision.diagonal()
+        self._sure: NDArray[np.bool_] = site_precision > FAR_SURER * opened.precision.diagonal()
         self.data_precision = 1.0 / self.var - site_precision
         self.data_slope = site_precision * self.mean - site_shift
         if self._sure.any():
@@ -252,6 +255,11 @@ class Block:
             self.data_precision = np.where(self._sure, said, self.data_precision)
             slope = opened.shift - opened.precision @ self.mean
             self.data_slope = np.where(self._sure, slope, self.data_slope)
+
+    @cached_property
+    def covariance(self) -> Array:
+        half = _inverse(self.root)
+        return half.T @ half
 
     @property
     def moments(self) -> tuple[Array, Array, Array, Array]:
@@ -335,13 +343,24 @@ class HeldKernel(Opened):
         matrix *= scale[:, np.newaxis]
         matrix.flat[:: root.size + 1] += 1.0
         self.lower, self.log_determinant = _cholesky(matrix)
-        before = self.held_scores + self._field(self.label_shift)
-        half = _half(self.lower, (root * before)[:, np.newaxis])[:, 0]
-        self.residual = self.label_shift - root * _back(self.lower, half)
         # P_F, in Fortran's order as LAPACK leaves it.
         self.free_half = _half(self.lower, root[:, np.newaxis] * self.free_columns)
         self.precision = self.free_half.T @ self.free_half
+        self.__dict__.pop("_inverse", None)
+        self._hear_shifts()
+
+    def _hear_shifts(self) -> None:
+        before, root = self.held_scores + self._field(self.label_shift), self.label_root
+        half = _half(self.lower, (root * before)[:, np.newaxis])[:, 0]
+        self.residual = self.label_shift - root * _back(self.lower, half)
         self.shift = self.residual @ self.free_columns
+
+    def shifted(self, sites: Sites, sample_weight: Array) -> HeldKernel:
+        """With other shifts of labels, whose precisions are the same: without another factor."""
+        other = copy(self)
+        other.sites, other.label_shift = sites, sample_weight * sites.label_shift
+        other._hear_shifts()
+        return other
 
     def relabelled(self, sites: Sites, sample_weight: Array) -> Opened:
         other = copy(self)
@@ -384,11 +403,13 @@ class HeldKernel(Opened):
         """(P_F Λ_F^-½)ᵀ: what free weights explain of P."""
         return _half(block.root, self.free_half.T)
 
+    @cached_property
+    def _inverse(self) -> Array:
+        return _inverse(self.lower)
+
     def _score_variances(self, block: Block) -> tuple[Array, Array]:
         """Variances of scores, and their precisions without their own labels."""
-        kernel = self.kernel
-        invert = lapack.strtri if self.lower.dtype == np.float32 else lapack.dtrtri
-        inverse = invert(self.lower, lower=1)[0]
+        kernel, inverse = self.kernel, self._inverse
         explained = _squares(self._explained_by(block).astype(inverse.dtype) @ inverse)
         retained = np.asarray(_squares(inverse) - explained, dtype=np.float64)
         diagonal, label_precision = kernel.diagonal(), self.label_precision
@@ -516,12 +537,8 @@ def _back(lower: Array, vector: Array) -> Array:
     return solve(lower, vector, lower=1, trans=1)
 
 
-def _inverse_of(lower: Array) -> Array:
-    """(L Lᵀ)⁻¹."""
+def _inverse(lower: Array) -> Array:
+    """L⁻¹."""
     if lower.size == 0:
         return lower
-    inverse = lapack.dpotri(lower, lower=1)[0]
-    # Only a triangle is made; the other is that of L, which has zeros there.
-    inverse += inverse.T
-    inverse.flat[:: inverse.shape[0] + 1] *= 0.5
-    return inverse
+    return (lapack.strtri if lower.dtype == np.float32 else lapack.dtrtri)(lower, lower=1)[0]

@@ -92,7 +92,7 @@ def kernel_ep(
     step = np.full((n_kernels, 1), FIRST_STEP)
     mean_before = move_before = None
     for n_iter in range(1, MAX_ITER + 1):
-        at = kernels[running]
+        at = kernels if running.size == n_kernels else kernels[running]
         label_precision = sample_weight * precision
         dual, half, mean, retained = dual_weights(at, prior_scores, label_precision, sample_weight * shift)
         done = np.zeros(running.size, dtype=bool)

@@ -285,6 +285,11 @@ def joint_cavities(
     # What is not positive cannot be integrated weight by weight.
     free = np.unique(np.concatenate([*asked, np.flatnonzero(sites.prior_precision <= 0)]))
     opened = opened_layers(tiles, sites, sample_weight, free)
-    (block,) = FreeWeights.at(opened, sites, np.full(n_weights, np.inf)).blocks
     # With more samples than weights all are free.
-    return [block.cavity(np.searchsorted(block.opened.free, positions)) for positions in asked]
+    places = [np.searchsorted(opened[0].free, positions) for positions in asked]
+    if all(at.size == opened[0].free.size for at in places):
+        # Nothing is integrated but what is held: what is said before the sites of free weights.
+        said, shift = opened[0].precision, opened[0].shift
+        return [JointCavity(said[np.ix_(at, at)], shift[at]) for at in places]
+    (block,) = FreeWeights.at(opened, sites, np.full(n_weights, np.inf)).blocks
+    return [block.cavity(at) for at in places]

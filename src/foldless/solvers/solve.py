@@ -70,7 +70,7 @@ def solve(
                 current.change > stopping.explosion * smallest and moved > 1.0
             )
             if broken:
-                careful = solver.more_damped(best)
+                careful = solver.more_damped(best) or solver.otherwise(best_problem, best)
                 if careful is None:
                     return finish(Outcome.DIVERGED, best_problem, best)
                 current = best = careful
@@ -89,10 +89,18 @@ def solve(
             if watch is not None:
                 watch(len(history), line)
             settled = tuner is None or tuner.settled(n)
-            if n + 1 >= stopping.min_iter and current.change <= stopping.tol and settled:
+            still = n + 1 >= stopping.min_iter and current.change <= stopping.tol and settled
+            if still and solver.plausible(problem, current):
                 return finish(Outcome.RESCUED if rescued else Outcome.CONVERGED, problem, current)
-            if since_smallest >= stopping.patience:
-                return finish(Outcome.STALLED, best_problem, best)
+            if still or since_smallest >= stopping.patience:
+                other = solver.otherwise(problem, current)
+                if other is None and still:
+                    return finish(Outcome.DIVERGED, problem, current)
+                if other is None:
+                    return finish(Outcome.STALLED, best_problem, best)
+                current = best = other
+                best_problem, smallest, since_smallest = problem, np.inf, 0
+                continue
             if tuner is not None:
                 problem = tuner.update(problem, current, n)
     except KeyboardInterrupt:

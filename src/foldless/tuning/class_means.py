@@ -50,6 +50,7 @@ from foldless.priors import (
     Gaussian,
     GaussianMixture,
     Laplace,
+    Observed,
     Prior,
     Ridged,
     RowSparse,
@@ -156,6 +157,44 @@ def starting_prior(name: str, means: ClassMeans) -> Prior:
     if isinstance(prior, GaussianMixture):
         return GaussianMixture(weights=(1 - inclusion, inclusion), variances=(variance / 10, slab_variance))
     return prior
+
+
+def informed(prior: Prior, means: ClassMeans, n_columns: int, scale: float = 1.0) -> Observed:
+    """A prior of the weights of two classes after a look at their class means.
+
+    Contrasts / v are observations of the Bayes weights, in log-odds, with variance noise / v; `scale` is that
+    of the logistic channel. They come from the labels that the likelihood sees as well, and so labels count
+    twice: they say too little of which weights are not zero without the class means. (The code of [Ziniel et
+    al. 2015] has the largest contrasts as slab means.)
+    """
+    none = np.zeros(n_columns - means.within_var.size)
+    precision = scale**2 / float(means.noise[0]) * means.within_var
+    return Observed(
+        prior, np.append(precision, none), np.append(means.contrast / means.within_var / scale, none)
+    )
+
+
+def without_own_means(solution: Solution, table: Table) -> Solution:
+    """With leave-one-out scores that have not seen their own label in an `informed` prior either.
+
+    Without sample m of weight a, class y of weight n has the mean  mean_y - a (x_m - mean_y) / (n - a), and a
+    weight moves by its variance / noise times the change of the contrast, to first order.
+    """
+    problem, posterior = solution.problem, solution.posterior
+    noise = float(np.sum(1.0 / table.class_weight))
+    free, n = np.flatnonzero(table.free), table.layout.n_features
+    var = np.zeros(problem.operator.shape[1])
+    var[free] = posterior.var[free]
+    of_class = (problem.labels > 0).astype(int)
+    left = np.maximum(table.class_weight[of_class] - problem.sample_weight, 1.0)
+    own = problem.operator.score_variances(var)
+    centres = np.zeros((2, var.size))
+    centres[:, :n] = table.class_means.T * var[:n]
+    for k, centre in enumerate(centres):
+        own -= np.where(of_class == k, problem.operator.scores(centre), 0.0)
+    scale = innermost(problem.channel).scale  # type: ignore[attr-defined]
+    moved = problem.labels * problem.sample_weight / left * own * (scale / noise)
+    return replace(solution, posterior=replace(posterior, loo_mean=posterior.loo_mean - moved))
 
 
 # ---------------------------------------------------------------------- the blended likelihood

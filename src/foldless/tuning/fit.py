@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy.special import entr
 
 from foldless.beliefs import Array
-from foldless.channels import Channel, Pinned
-from foldless.priors import HyperPrior, Laplace, Prior, SupportsInclusion
+from foldless.channels import Channel, Hinge, Pinned
+from foldless.priors import HyperPrior, Laplace, Observed, Prior, SupportsInclusion
 from foldless.problem import Outcome, Problem, Solution
 from foldless.solvers import Stopping
 from foldless.solvers.base import Solver, Tuner
@@ -25,8 +25,11 @@ from foldless.tuning.class_means import (
     can_blend,
     class_means,
     descend,
+    informed,
+    innermost,
     starting_prior,
     unblended,
+    without_own_means,
 )
 from foldless.tuning.em import EM, checked_names, tunable_names, without_base
 from foldless.tuning.record import Recorder, solver_name
@@ -41,6 +44,8 @@ GLANCE = 6
 MAX_SUM_EM_PERIOD = 20
 
 SPARSE = "sparse"
+# The name of a spike and slab that has seen the class means.
+CLASS_MEANS = "class-means"
 
 
 @dataclass(frozen=True)
@@ -63,10 +68,14 @@ class Choices:
 
     @property
     def learnt_by(self) -> str:
-        """SURE, if the rate of a Laplace prior under max-sum is learnt; see `tuning.sure`."""
+        """SURE, if the rate of a Laplace prior under max-sum is learnt; see `tuning.sure`.
+
+        Under a hinge variances are anything, and there is no noise to tell weights from.
+        """
         laplace = self.prior == "laplace" or isinstance(self.prior, Laplace)
         asked = self.tune is None or "prior__rate" in map(without_base, self.tune)
-        return "sure" if self.tuning == "sure" or (self.max_sum and laplace and asked) else "em"
+        by_sure = self.max_sum and laplace and asked and not isinstance(innermost(self.channel), Hinge)
+        return "sure" if self.tuning == "sure" or by_sure else "em"
 
     @property
     def searched(self) -> bool:
@@ -161,6 +170,9 @@ def fit_tuned(
         if search.interrupted:
             solution = replace(solution, outcome=Outcome.INTERRUPTED)
         candidates = [Candidate(weight, solution.loo_log_loss(), solution.outcome)]
+    if isinstance(blocks_of(solution.problem).base, Observed):
+        solution = without_own_means(solution, table)
+        candidates = [Candidate(weight, solution.loo_log_loss(), solution.outcome)]
     return Fit.of(solution, table, weight, candidates=tuple(candidates), max_sum=choices.max_sum)
 
 
@@ -176,7 +188,11 @@ def _starting_problem(table: Table, choices: Choices) -> tuple[Problem, ClassMea
     means = class_means(table)
     prior = choices.prior
     if isinstance(prior, str):
-        prior = starting_prior(prior, means.of_columns(np.flatnonzero(table.free)))
+        name = "spike-and-slab" if prior == CLASS_MEANS else prior
+        start = starting_prior(name, means.of_columns(np.flatnonzero(table.free)))
+        scale = getattr(innermost(choices.channel), "scale", 1.0)
+        asked = prior == CLASS_MEANS
+        prior = informed(start, means, problem.operator.shape[1], scale) if asked else start
     return with_prior(problem, prior), means.padded(problem.operator.shape[1], table.standardized.dtype)
 
 

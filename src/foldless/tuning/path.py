@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from foldless.beliefs import Array
+from foldless.operators import Standardized
 from foldless.problem import Outcome
 from foldless.solvers.screening import Screening
 from foldless.tuning.fit import SPARSE, Choices, Fit, fit_tuned
@@ -29,7 +31,9 @@ from foldless.tuning.models.sparse import (
 from foldless.tuning.plan import (
     CLEAR_STANDARD_ERRORS,
     FIRST_RIDGE,
+    GROUP_SETS,
     MOST_WEIGHT,
+    NEARLY_ALL,
     WORTH_IT,
     DensePlan,
     Plan,
@@ -56,7 +60,7 @@ from foldless.tuning.record import (
     Record,
     Recorder,
 )
-from foldless.tuning.table import Table
+from foldless.tuning.table import LeftOut, Table
 
 # Of a sparse model that is fitted to a part of the rows: predictions have settled long before weights have.
 PART_TOLERANCE = 1e-2
@@ -118,26 +122,77 @@ def _exactly(record: Record) -> bool:
     return any(run.solver in ("EP", "BackgroundEP") for run in record.used("sparse"))
 
 
-def fit_part(table: Table, plan: Plan, choices: Choices) -> Average:
+def fit_part(table: Table, plan: Plan, choices: Choices, *, sparse: bool) -> Average:
     """What a plan predicts with, from the rows that have a weight, for less than the whole plan costs.
 
-    Dense models predict as well without the sparse one beside them. A sparse model that stands alone is
-    fitted as its tuned weight of the class means has it, and not refined.
+    Dense models predict as well without a `sparse` one that has no share beside them. It is fitted as its
+    tuned weight of the class means has it, and not refined.
     """
     fraction = table.standardized.nonzero_weight(table.sample_weight) / table.sample_weight.sum()
     dense, recorder = plan.dense, Recorder()
-    if dense is not None and not dense.if_worthwhile:
+    if dense is not None and not sparse:
         unit = occurrence_unit(table, fraction) if dense.per_occurrence else None
         models = _Path(table, plan, choices, recorder, unit, None)._dense(table, dense, unit)[0]
         # Rows without weight would be predicted at once, and the caller is about to predict all.
         counted = replace(table, sample_weight=np.maximum(table.sample_weight, np.finfo(float).tiny))
         return stacked([class_frequencies(table), *models], counted).average
+    return _fit_quickly(table, plan, choices, fraction)
+
+
+def _fit_quickly(table: Table, plan: Plan, choices: Choices, nonzero_fraction: Array) -> Average:
+    """All models of a plan, not refined."""
     plain = replace(plan.sparse, polish=False, integrate=False, groups=False)
     quick = replace(
         choices, stopping=replace(choices.stopping, tol=max(choices.stopping.tol, PART_TOLERANCE))
     )
     planned = replace(plan, sparse=plain)
-    return fit_table(table, planned, quick, recorder, nonzero_fraction=fraction).portfolio.average
+    found = fit_table(table, planned, quick, Recorder(), nonzero_fraction=nonzero_fraction)
+    return found.portfolio.average
+
+
+def with_groups_left_out(result: Result, group: NDArray[np.intp], choices: Choices) -> Result:
+    """The result, with every sample predicted by a fit without its group: several groups at a time."""
+    table = result.sparse.table
+    choices = replace(choices, generative_weight=result.sparse.generative_weight)
+    share = sum(model.weight for model in result.portfolio.models if model.code == SPARSE)
+    plan = replace(result.plan, dense=None) if share > NEARLY_ALL else result.plan
+    log_proba = result.portfolio.loo_log_proba.copy()
+    for rows in sets_of_groups(group, table.indicator * table.sample_weight[:, np.newaxis], GROUP_SETS):
+        weight = np.where(rows, 0.0, table.sample_weight)
+        rest = replace(
+            table,
+            standardized=Standardized.fit(table.standardized.operator, weight),
+            sample_weight=weight,
+            left_out=LeftOut(weight),
+        )
+        count = rest.class_weight
+        if np.all(count > 0):
+            fraction = rest.standardized.nonzero_weight(weight) / weight.sum()
+            average = _fit_quickly(rest, plan, choices, fraction)
+            log_proba[rows] = average.log_proba(rest.standardized)[rows]
+        else:
+            # Nobody can learn a class from others: Laplace's rule of succession.
+            log_proba[rows] = np.log((count + 1.0) / (count.sum() + count.size))
+    together = replace(table, left_out=LeftOut(table.left_out.weight, group))
+    portfolio = replace(result.portfolio, loo_log_proba=log_proba)
+    return replace(result, sparse=replace(result.sparse, table=together), portfolio=portfolio)
+
+
+def sets_of_groups(group: NDArray[np.intp], indicator: Array, most: int) -> list[NDArray[np.bool_]]:
+    """Rows of groups in at most `most` sets, with about equal numbers of each class: the largest group first.
+
+    `indicator` is (rows, classes), with the weight of each row.
+    """
+    n_groups = int(group.max()) + 1
+    counts = np.zeros((n_groups, indicator.shape[1]))
+    np.add.at(counts, group, indicator)
+    share = counts / np.maximum(counts.sum(axis=0), np.finfo(float).tiny)
+    held, place = np.zeros((min(most, n_groups), share.shape[1])), np.zeros(n_groups, dtype=np.intp)
+    for g in np.argsort(-share.max(axis=1), kind="stable"):
+        # Where its classes are rarest, so that squares of shares grow least.
+        place[g] = np.lexsort((held.sum(axis=1), held @ share[g]))[0]
+        held[place[g]] += share[g]
+    return [place[group] == n for n in range(len(held))]
 
 
 def occurrence_unit(table: Table, nonzero_fraction: Array) -> Array:
@@ -206,7 +261,7 @@ class _Path:
     def _worthwhile(self, fits: SparseFits) -> list[Model]:
         """The dense models, as far as they are planned and have something to add."""
         dense = self.plan.dense
-        if dense is None or fits.outcome is Outcome.INTERRUPTED:
+        if dense is None or not dense.recipes or fits.outcome is Outcome.INTERRUPTED:
             return []
         if not dense.if_worthwhile:
             return self._dense(self.table, dense, self.unit)[0]
@@ -226,7 +281,7 @@ class _Path:
         known: States | None = None,
     ) -> tuple[list[Model], States]:
         if dense.solver == "kernel EP":
-            return informed_ridges(table, dense.recipes, self.recorder), {}
+            return informed_ridges(table, dense, self.recorder), {}
         if dense.solver in ("Newton", "primal EP"):
             return newton_ridges(table, dense, unit, self.recorder), {}
         return ridges(table, dense, unit, self.recorder, recipes=recipes, known=known)
@@ -238,7 +293,11 @@ class _Path:
             model = of_solution(SPARSE, SPARSE, selects.solution, self.table)
             # Who chose prior and likelihood wants the posterior of these.
             return selects, alone(model, self.table, as_log_odds=self.plan.path != "requested")
-        return selects, _averaged(fits, dense, self.table, self.plan.sparse.left_out_edges)
+        edges = self.plan.sparse.left_out_edges
+        if selects.solution.state is fits.judged.state:
+            # Not gone on from: samples have been left out of it already.
+            fits, edges = replace(fits, judged=selects.solution), 0
+        return selects, _averaged(fits, dense, self.table, edges)
 
 
 def _averaged(fits: SparseFits, dense: list[Model], table: Table, left_out_edges: int = 0) -> Portfolio:

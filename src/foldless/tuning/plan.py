@@ -115,6 +115,10 @@ FIRST_RIDGE = RIDGES_BY_MESSAGES[1]
 # The background of correlated words. An average of narrower and wider ones predicts no better than one of 30
 # to 100 with more or less of its certainty. Over wider ones effects are missed, over narrower they circle.
 BACKGROUND_OF_WORDS = Recipe(50.0)
+# Without exact covariances, groups are left out by fits to the others: so many at the most.
+SETS_OF_GROUPS, GROUP_SETS = "sets of groups", 10
+# A share in predictions beside which other models need not be fitted again.
+NEARLY_ALL = 0.9
 SEARCHED_RIDGES = tuple(Recipe(variance) for variance in SEARCHED_VARIANCES)
 
 
@@ -127,6 +131,8 @@ class Budget:
     exact_over_background: float = 1e11
     # Up to here all features are visited in every iteration, and by informed ridges; a tenth of a second.
     every_feature: float = 5e8
+    # Up to here products with X take no longer than what is beside them, and stay in the caller's precision.
+    double: float = 5e6
     all_columns: float = 5e8  # of a sparse model where samples outnumber features: 20 milliseconds
     # Pairs of samples and columns that answer when a sample is left out of message passing: 30 milliseconds.
     left_out_edges: int = 500_000
@@ -165,6 +171,7 @@ class SparsePlan:
     starts: tuple[str, ...] = ("class means",)
     judged_by_left_out: bool = False
     background: float = 0.0  # score variance of a dense background beside the sparse effects
+    single: bool = False  # exact covariances from products with X in single precision
     variances: str = "rank-one"  # of message passing from plain parameters
     tuning: str = "em"  # or "sure": how parameters are learnt
     em_iterations: int = 0  # from plain parameters
@@ -196,6 +203,7 @@ class DensePlan:
     per_occurrence: bool = False  # one size of weights per occurrence instead of per standard deviation
     # How samples are left out of ridges of several classes: ONE_BY_ONE, IN_SETS or ALONG_OWN.
     left_out: str = ONE_BY_ONE
+    single: bool = False  # products with X in single precision
     if_worthwhile: bool = False  # only if the first ridge has a share in the average
 
 
@@ -207,7 +215,7 @@ class Plan:
     path: str  # "independent", "independent words", "exact", "diagonal", "requested"
     sparse: SparsePlan
     dense: DensePlan | None
-    left_out: str  # "samples" or "groups"
+    left_out: str  # "samples", "groups", or "sets of groups"
     reasons: tuple[Reason, ...]
     facts: Facts | None = None  # None where nothing was left to decide
     flags: tuple[str, ...] = ()  # codes of what is known before the fit
@@ -241,7 +249,7 @@ def plan(
     groups: bool = False,
     generative_weight: float | None = None,
 ) -> Plan:
-    """The plan of the default classifier; `groups` of samples are to be left out, if it can be afforded.
+    """The plan of the default classifier; `groups` of samples may have to be left out.
 
     A `generative_weight` that was asked for is a blend with class means, which exact covariances do not have.
     """
@@ -264,7 +272,7 @@ def requested(
     rows = budget.search_rows if searched and shape[0] * budget.search_share >= budget.search_rows else 0
     reasons = (Reason("requested", "Prior, channel and solver are those that were asked for."),)
     # Max-sum has no odds to screen by, exact covariances need all columns, a joint prior all weights.
-    can_screen = n_classes == 2 and solver == "GAMP" and prior != "Pruned"
+    can_screen = n_classes == 2 and solver == "GAMP" and prior not in ("Pruned", "class-means")
     sparse = SparsePlan(
         prior,
         solver,
@@ -305,6 +313,7 @@ class _Planning:
         self.exact_budget = budget.exact_over_background if few_iterations else budget.exact
         self.affordable = self.in_kernel or self.cost <= self.exact_budget
         self.large = few_iterations and self.cost > budget.every_feature
+        self.single = self.cost > budget.double
         self.groups_asked, self.groups = groups, groups and self.affordable
         self.reasons: list[Reason] = []
         self.flags: list[str] = []
@@ -328,7 +337,9 @@ class _Planning:
         else:
             path, sparse, dense = "independent", self._independent_sparse(), None
             self._because("alone", "Independent columns are described by the sparse model alone.")
-        left_out = "groups" if self.groups else "samples"
+        left_out = "samples"
+        if self.groups_asked:
+            left_out = "groups" if self.groups else SETS_OF_GROUPS
         return Plan(
             path,
             sparse,
@@ -399,7 +410,10 @@ class _Planning:
         if self.groups:
             self._because("groups", "Groups of samples are left out as a whole, from exact covariances.")
         elif self.groups_asked:
-            self.flags.append("groups-not-left-out")
+            self._because(
+                "groups-in-sets",
+                f"Groups of samples are left out in at most {GROUP_SETS} sets, each by a fit to all others.",
+            )
 
     def _refuse_blend(self) -> None:
         if not self.generative_weight:
@@ -466,6 +480,7 @@ class _Planning:
             "BackgroundEP" if self.large else "EP",
             starts=("plain parameters",),
             background=BACKGROUND_SCORE_VARIANCE,
+            single=self.single,
             tolerance=TOLERANCE_OF_MANY if self.many else TOLERANCE,
             patience=PATIENCE,
             groups=True,
@@ -491,6 +506,7 @@ class _Planning:
             self._prior,
             "EP",
             starts=("plain parameters",),
+            single=self.single,
             em_iterations=em,
             tolerance=TOLERANCE_OF_MANY if self.many else TOLERANCE,
             patience=PATIENCE,
@@ -562,7 +578,9 @@ class _Planning:
             # Informed priors follow class means, which of a rare word are those of a document or two.
             return DensePlan("EP", RIDGES, per_occurrence=True)
         if self.wide:
-            return DensePlan("kernel EP", RIDGES_OF_ONE_KERNEL if self.large else INFORMED)
+            return DensePlan(
+                "kernel EP", RIDGES_OF_ONE_KERNEL if self.large else INFORMED, single=self.single
+            )
         if self.cost > self.budget.ridge_ep and not self.groups:
             return self._tall_ridges()
         return DensePlan("EP", RIDGES)

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -259,7 +259,7 @@ def alone(model: Model, table: Table, *, as_log_odds: bool = False) -> Portfolio
     """One model with all of its variances, as an average; its weights as they are, or as log-odds."""
     log_proba = model.channel.log_proba(*model.left_out)
     loss = -float(table.share @ table.log_density(log_proba))
-    scale = scale_of(model.left_out.mean, log_proba, table.share) if as_log_odds else 1.0
+    scale = float(scale_of(model.left_out.mean, log_proba, table.share)) if as_log_odds else 1.0
     part = Part(model.code, 1.0, model.channel, 1.0, model.weights(), scale=scale)
     share = ModelShare(model.code, model.name, 1.0, loss)
     wrong, rate, channel = None, None, model.channel
@@ -286,26 +286,22 @@ def stacked(models: Sequence[Model], table: Table) -> Portfolio:
     kept = np.flatnonzero(weights)
     kept_weights = weights[kept]
 
-    scores = [tried[n][0].left_out.mean for n in kept]
-    scale = [
-        scale_of(own, log_proba[n], table.share) * float(table.share @ _doubt(log_proba[n]))
-        for n, own in zip(kept, scores, strict=True)
-    ]
-    averaged = sum(share * k * own for share, k, own in zip(kept_weights, scale, scores, strict=True))
-    of_all = scale_of(np.asarray(averaged), mixed(kept_weights, log_proba[kept]), table.share)
+    scores = np.array([tried[n][0].left_out.mean for n in kept])
+    scale = scale_of(scores, log_proba[kept], table.share) * (_doubt(log_proba[kept]) @ table.share)
+    averaged = np.einsum("c,cms->ms", kept_weights * scale, scores)
+    scale *= scale_of(averaged, mixed(kept_weights, log_proba[kept]), table.share)
 
-    made: dict[str, Weights] = {}
+    made: dict[str, tuple[Weights, float]] = {}
     parts = []
     for n, weight, k in zip(kept, kept_weights, scale, strict=True):
         model, certainty = tried[n]
         if model.name not in made:
-            made[model.name] = model.weights()
-        spread = 1.0
-        if model.left_out.var is not None:
-            assumed = float(np.mean(table.share @ made[model.name].score_variances(table.standardized)))
-            spread = float(np.mean(table.share @ model.left_out.var)) / max(assumed, LEAST_VARIANCE)
-        own = made[model.name]
-        parts.append(Part(model.code, float(weight), model.channel, certainty, own, spread, k * of_all))
+            own, spread = model.weights(), 1.0
+            if model.left_out.var is not None:
+                assumed = float(np.mean(table.share @ own.score_variances(table.standardized)))
+                spread = float(np.mean(table.share @ model.left_out.var)) / max(assumed, LEAST_VARIANCE)
+            made[model.name] = own, spread
+        parts.append(Part(model.code, float(weight), model.channel, certainty, *made[model.name], float(k)))
 
     losses = -(density @ table.share)
     share = dict.fromkeys(of_model, 0.0)
@@ -329,33 +325,37 @@ def stacked(models: Sequence[Model], table: Table) -> Portfolio:
 
 def _doubt(log_proba: Array) -> Array:
     """1 - Σ p², of each sample: by how much probabilities move with log-odds, but for a factor."""
-    return np.asarray(1.0 - np.sum(np.exp(2.0 * log_proba), axis=1))
+    return np.asarray(1.0 - np.sum(np.exp(2.0 * log_proba), axis=-1))
 
 
-def scale_of(scores: Array, log_proba: Array, share: Array) -> float:
+def scale_of(scores: Array, log_proba: Array, share: Array) -> Any:
     """The k for which the plain logistic of k · scores is nearest to these probabilities of samples.
 
     It maximises  Σ share Σ_c p_c log softmax_c(k · scores), less a very small ridge: a score that is the same
-    for all samples has no scale.
+    for all samples has no scale. Of several models, which are the first axis, each has its own: Newton's
+    method, or half of the way to where the slope is known to have the other sign.
     """
-    if scores.shape[1] == 1:
-        scores = np.hstack([np.zeros_like(scores), scores])
-    unit, proba = float(np.max(np.abs(scores), initial=LEAST_VARIANCE)), np.exp(log_proba)
-    scores = scores / unit
-
-    def loss(k: Array) -> float:
-        nearness = share @ np.sum(proba * log_softmax(k * scores, axis=1), axis=1)
-        return LEAST_VARIANCE * float(k @ k) / 2.0 - float(nearness)
-
-    def expand(k: Array) -> tuple[Array, Array]:
-        own = np.exp(log_softmax(k * scores, axis=1))
-        mean = np.sum(own * scores, axis=1)
-        curvature = LEAST_VARIANCE + share @ (np.sum(own * scores**2, axis=1) - mean**2)
-        slope = LEAST_VARIANCE * k + share @ np.sum((own - proba) * scores, axis=1)
-        return slope, -slope / curvature
-
-    found = damped_newton(loss, expand, np.zeros(1), tolerance=TOLERANCE, max_iter=MAX_ITER)
-    return max(float(found.at[0]), LEAST_VARIANCE) / unit
+    if scores.shape[-1] == 1:
+        scores = np.concatenate([np.zeros_like(scores), scores], axis=-1)
+    unit, proba = np.maximum(np.max(np.abs(scores), axis=(-2, -1)), LEAST_VARIANCE), np.exp(log_proba)
+    scores = scores / unit[..., np.newaxis, np.newaxis]
+    wanted = np.sum(proba * scores, axis=-1) @ share
+    k = np.zeros(unit.shape)
+    low, high = np.full(k.shape, -np.inf), np.full(k.shape, np.inf)
+    for _ in range(MAX_ITER):
+        own = softmax(k[..., np.newaxis, np.newaxis] * scores, axis=-1)
+        mean = np.sum(own * scores, axis=-1)
+        slope = LEAST_VARIANCE * k + mean @ share - wanted
+        curvature = LEAST_VARIANCE + (np.sum(own * scores**2, axis=-1) - mean**2) @ share
+        on = slope**2 > TOLERANCE * curvature
+        if not on.any():
+            break
+        low, high = np.where(slope < 0, k, low), np.where(slope > 0, k, high)
+        there = k - slope / curvature
+        with np.errstate(invalid="ignore"):  # between infinities, where Newton's step is inside
+            there = np.where((low < there) & (there < high), there, 0.5 * (low + high))
+        k = np.where(on, there, k)
+    return np.maximum(k, LEAST_VARIANCE) / unit
 
 
 def _tempered(tried: Sequence[tuple[Model, float]]) -> Array:

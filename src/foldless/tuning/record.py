@@ -94,14 +94,9 @@ UNSETTLED = Flag(
 )
 MISLED = Flag(
     "misled",
-    "Columns are correlated, the sparse model was fitted without exact covariances, and models with many small "
-    "weights predict left-out labels clearly better: it blames single features for what many have in common, "
-    "and so nothing is selected. Inclusion probabilities are a ranking at best.",
-)
-GROUPS_NOT_LEFT_OUT = Flag(
-    "groups-not-left-out",
-    "The table is too large to leave groups out: samples were left out one by one. The leave-one-out error "
-    "is optimistic if samples of a group resemble each other.",
+    "Columns are correlated, the sparse model was fitted without exact covariances, and models with many "
+    "small weights predict left-out labels clearly better: it blames single features for what many have in "
+    "common, and so nothing is selected. Inclusion probabilities are a ranking at best.",
 )
 NARROW_INTERVALS = Flag(
     "narrow-intervals",
@@ -125,7 +120,6 @@ FLAGS = {
         NARROW_INTERVALS,
         UNSETTLED,
         MISLED,
-        GROUPS_NOT_LEFT_OUT,
     )
 }
 

@@ -9,11 +9,11 @@ At single r it has many minima, and of few active weights erratic ones; the thes
 takes its expectation under a Gaussian mixture fitted to r, which `mixture_threshold` does.
 
 **Why not EM.** The evidence of a Laplace prior is largest at the rate 1 / mean |w|. That is right for a
-posterior that spreads over small weights, and for few active weights among many it is far too large for a mode
-that sets them to zero: 300 x 10 000 with 30 active features errs at .21 with it, at .10 with the best rate. Part
-of the reason is that variances of max-sum cavities are inverse curvatures, and larger than the variance of the
-noise (`noise_var`), but EM that allows for this errs at .14. So under max-sum EM leaves this one parameter to
-SURE, whichever tuning is asked for.
+posterior that spreads over small weights, and for few active weights among many it is far too large for a
+mode that sets them to zero: 300 x 10 000 with 30 active features errs at .21 with it, at .10 with the best
+rate. Part of the reason is that variances of max-sum cavities are inverse curvatures, and larger than the
+variance of the noise (`noise_var`), but EM that allows for this errs at .14. So under max-sum EM leaves
+this one parameter to SURE, whichever tuning is asked for.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ FEW = 0.05
 def mixture_threshold(r: Array, var: float, noise: float | None = None) -> float:
     """The threshold with the smallest expected SURE under a Gaussian mixture fitted to r.
 
-    At most the universal threshold √(2 q log n), above which noise alone hardly ever is [Donoho, Johnstone
-    1995]. No component is narrower than the `noise` of r, which is `var` unless told otherwise.
+    At most the universal threshold √(2 q log n) [Donoho, Johnstone 1995], above which noise alone hardly ever
+    is. No component is narrower than the `noise` of r, which is `var` unless told otherwise.
     """
     share, spread = _fitted_mixture(np.ravel(r), var if noise is None else noise)
     thresholds = np.linspace(0.0, np.sqrt(2.0 * var * np.log(max(np.size(r), 2))), THRESHOLDS)[:, np.newaxis]
@@ -112,7 +112,10 @@ class SureRate:
         mean, var, noise = mean[free], var[free], noise[free]
         size = float(np.mean(var))
         scale = size / var
-        threshold = mixture_threshold(mean * scale, size, min(float(np.mean(noise * scale**2)), size))
+        about = float(np.mean(noise * scale**2))
+        if not (np.isfinite(about) and about > 0.0):  # no label has said anything yet
+            return problem
+        threshold = mixture_threshold(mean * scale, size, min(about, size))
         rate = max(threshold, 1e-3 * np.sqrt(size)) / size
         move = STEP * float(np.log(rate) - np.log(laplace.rate))
         self._last, self._moved, self._updates = iteration, abs(move), self._updates + 1

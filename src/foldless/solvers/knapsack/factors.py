@@ -84,9 +84,9 @@ class LinearFactors:
         order += np.arange(len(order))[:, np.newaxis] * order.shape[1]
         whose = np.full((len(slope), self._n_moves), weight, dtype=owner.dtype)
         self._moves = (
-            slope.ravel()[order],
-            np.concatenate([width, own.width], axis=1).ravel()[order],
-            np.concatenate([owner, whose], axis=1).ravel()[order],
+            np.take(slope, order),
+            np.take(np.concatenate([width, own.width], axis=1), order),
+            np.take(np.concatenate([owner, whose], axis=1), order),
         )
         self._others = None
 
@@ -106,7 +106,7 @@ class LinearFactors:
         if self._others is None or self._others[0] != weight:
             others = np.flatnonzero(self._moves[2] != weight).reshape(len(self._rows), -1)
             slope, width, owner = self._moves
-            self._others = weight, (slope.ravel()[others], width.ravel()[others], owner.ravel()[others])
+            self._others = weight, (np.take(slope, others), np.take(width, others), np.take(owner, others))
         return self._others[1]
 
     def _gained(self, need: Array, slope: Array, width: Array) -> Array:
@@ -126,7 +126,7 @@ class LinearFactors:
         placed = np.searchsorted((np.minimum(moved, farthest) + stretch).ravel(), asked + stretch)
         at = np.clip(placed - sample * (n_moves + 1) - 1, 0, n_moves - 1)
         corner, line = at + sample * (n_moves + 1), at + sample * n_moves
-        out = lost.ravel()[corner] + (asked - moved.ravel()[corner]) * slope.ravel()[line]
+        out = np.take(lost, corner) + (asked - np.take(moved, corner)) * np.take(slope, line)
         return np.where(asked <= moved[:, -1:], np.maximum(out, -self._cost), -self._cost)
 
 

@@ -44,7 +44,7 @@ from foldless.problem import Outcome
 from foldless.solvers.background_ep import FACTOR_DTYPE
 from foldless.solvers.gaussian_layer import Tiles
 from foldless.solvers.label_ep import KernelFits, kernel_ep
-from foldless.tuning.plan import Recipe
+from foldless.tuning.plan import DensePlan, Recipe
 from foldless.tuning.portfolio import Model, Scores, Weights, channel_of
 from foldless.tuning.record import Recorder, Run
 from foldless.tuning.table import COVARIATE_VARIANCE, Table
@@ -65,9 +65,9 @@ LEAST = float(np.finfo(np.float32).tiny)
 PIECE_BYTES = 1 << 18
 
 
-def informed_ridges(table: Table, recipes: tuple[Recipe, ...], recorder: Recorder) -> list[Model]:
+def informed_ridges(table: Table, dense: DensePlan, recorder: Recorder) -> list[Model]:
     """Models of two classes, for more features than samples."""
-    n_samples, weight = table.shape[0], table.sample_weight
+    n_samples, weight, recipes = table.shape[0], table.sample_weight, dense.recipes
     rows, kept = weight > 0, table.kept
     log_odds = float(np.diff(np.log(table.class_weight))[0])
     base = Base(
@@ -78,7 +78,8 @@ def informed_ridges(table: Table, recipes: tuple[Recipe, ...], recorder: Recorde
     group = table.left_out.of_rows(rows).group
     group = np.arange(int(rows.sum())) if group is None else group
     contrasts = Contrasts(table.labels[rows], weight[rows], group)
-    columns = Penalised(Tiles(table.standardized), table.free, None if rows.all() else rows)
+    tiles = Tiles(table.standardized, np.float32 if dense.single else None)
+    columns = Penalised(tiles, table.free, None if rows.all() else rows)
     fits = fit_informed(columns, base, contrasts, recipes)
     for recipe in recipes:
         outcome = Outcome.CONVERGED if recipe in fits.recipes else Outcome.DIVERGED
@@ -251,27 +252,32 @@ class _Kernels:
     left: dict[int, Array]
     total: dict[int, float]  # ΣD before it is made one
     left_total: dict[int, Array]  # (groups, 1)
+    # Columns that are relevant without some group: the others have no part in any kernel but the ridge's.
+    used: NDArray[np.bool_]
 
     @classmethod
     def of(cls, columns: Penalised, contrasts: Contrasts, exponents: tuple[int, ...]) -> _Kernels:
         n_samples = contrasts.labels.size
         if exponents == (0,):
             n_columns = int(np.count_nonzero(columns.free))
-            return cls({0: columns.gram() / max(n_columns, 1)}, {}, {0: n_columns}, {})
+            return cls({0: columns.gram() / max(n_columns, 1)}, {}, {0: n_columns}, {}, columns.free)
         whole: dict[int, Array] = {a: np.zeros((n_samples, n_samples)) for a in exponents}
         apart = exponents if contrasts.one_by_one else ()
         left: dict[int, Array] = {a: np.zeros((n_samples, n_samples)) for a in apart if a}
         total = dict.fromkeys(exponents, 0.0)
         left_total: dict[int, Array] = {a: np.zeros((contrasts.n_groups, 1)) for a in left}
-        for _, tile in columns:
-            all_in = contrasts.of(tile)
+        used = np.zeros(columns.free.size, dtype=bool)
+        for which, tile in columns:
+            all_in, relevant = contrasts.of(tile), []
             for a in exponents:
                 power, middle = all_in.to_the_power(a)
                 total[a] += float(power.sum())
-                scaled = (tile - middle) * np.sqrt(power) if a else tile
+                scaled = ((tile - middle) * np.sqrt(power))[:, power > 0] if a else tile
                 whole[a] += scaled @ scaled.T
             for piece in _pieces(tile) if left else ():
                 without = contrasts.without_groups(piece)
+                relevant.append(np.asarray(without.relevance.any(axis=0)))
+                piece, without = piece[:, relevant[-1]], without.at(relevant[-1])
                 centred = piece - without.middle
                 for a in left:
                     power, middle = without.to_the_power(a)
@@ -280,10 +286,11 @@ class _Kernels:
                     row = power * centred
                     left[a] += row @ piece.T
                     left[a] -= np.einsum("ij,ij->i", row, middle)[:, np.newaxis]
+            used[which] = np.concatenate(relevant) if relevant else True
         for sums in left_total.values():
             np.maximum(sums, LEAST, out=sums)
         whole = {a: whole[a] / max(total[a], LEAST) for a in exponents}
-        return cls(whole, {a: left[a] / left_total[a] for a in left}, total, left_total)
+        return cls(whole, {a: left[a] / left_total[a] for a in left}, total, left_total, used)
 
 
 def _one_by_one(
@@ -372,11 +379,11 @@ class _Changed:
         kernels, recipes = self.kernels, [self.recipes[n] for n in models]
         out = -np.stack([own @ kernels.whole[r.exponent] for own, r in zip(values, recipes, strict=True)])
         kinds, n_samples = values.shape[1:3]
-        for _, tile in self.columns:
+        for which, tile in self.columns:
             # In the precision of the caller's data.
             rows = values.astype(tile.dtype, copy=False).reshape(-1, kinds * n_samples, n_samples)
             sums = values.sum(axis=3, keepdims=True).astype(tile.dtype)
-            for piece in _pieces(tile):
+            for piece in _pieces(tile[:, kernels.used[which]]):
                 left = self.contrasts.without_groups(piece)
                 for n, recipe in enumerate(recipes):
                     power, middle = left.to_the_power(recipe.exponent)
@@ -431,6 +438,9 @@ class ClassContrast(NamedTuple):
 
     relevance: Array  # max(t² - 1, 0)
     middle: Array  # between the class means
+
+    def at(self, columns: NDArray[np.bool_]) -> ClassContrast:
+        return ClassContrast(self.relevance[:, columns], self.middle[:, columns])
 
     def to_the_power(self, exponent: int) -> tuple[Array, Array]:
         """Prior variances, but for a factor, and centres; those of a ridge need no labels."""

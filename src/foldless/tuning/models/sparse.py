@@ -175,7 +175,7 @@ def _from_plain_parameters(
     exact = sparse.solver != "GAMP"
     solver: Solver[Any]
     if exact:
-        solver = EP() if sparse.solver == "EP" else BackgroundEP(exact_looks=True)
+        solver = EP(single=sparse.single) if sparse.solver == "EP" else BackgroundEP(exact_looks=True)
     else:
         solver = GAMP(variances=sparse.variances)  # type: ignore[arg-type]
     problem = assembled(table, choices.channel, plain_prior(table, choices, sparse.background))
