@@ -9,7 +9,6 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
-
 import pytest
 
 from foldless.channels import Blended, BlendedMultinomial, Channel, FlippedLabels, Pinned
