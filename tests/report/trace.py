@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any
 
+import numpy as np
 import pytest
 
 from foldless.channels import Blended, BlendedMultinomial, Channel, FlippedLabels, Pinned
@@ -33,12 +34,18 @@ class Ran:
     after: dict[str, Any]
     fresh: bool  # without a state to go on from
     rows: int
+    matrix: tuple[int, float]  # what tells the columns as they were counted from others
     trustworthy: bool
     steps: tuple[str, ...]  # within which of STEPS
 
     @property
     def moved(self) -> set[str]:
         return {name for name, value in self.after.items() if value != self.before[name]}
+
+
+def _fingerprint(operator: Any) -> tuple[int, float]:
+    n_columns = operator.shape[1]
+    return n_columns, round(float(np.linalg.norm(operator.scores(np.ones(n_columns)))), 6)
 
 
 @dataclass
@@ -229,6 +236,7 @@ def _solve(trace: Trace, real: Callable[..., Any], spoilt: tuple[Any, ...] | Non
             values_of(solution.problem.prior, solution.problem.channel),
             state is None,
             int(problem.labels.shape[0]),
+            _fingerprint(problem.operator),
             bool(solution.outcome.trustworthy),
             tuple(trace.steps),
         )
