@@ -68,6 +68,8 @@ WORTH_IT = 0.1
 CLEAR_STANDARD_ERRORS = 2.0
 # Not where the sparse one has most of the weight in the average all the same.
 MOST_WEIGHT = 0.5
+# Of a blend with class means, in means and variances of weights beside those of the likelihood alone.
+MOST_OF_BLEND = 0.5
 # Above this p value what was found may be chance, and so may weights and probabilities of features: a prior
 # that expects ten effects finds likely places for them in any labels. No groups are reported then.
 CHANCE = 0.05

@@ -36,6 +36,7 @@ from foldless.tuning.left_out import answered
 from foldless.tuning.plan import (
     EXPECTED_ACTIVE,
     HONEST_STANDARD_ERRORS,
+    MOST_OF_BLEND,
     PATIENCE,
     PLAIN_SLAB_VARIANCE,
     RIDGE_MAX_ITER,
@@ -291,7 +292,11 @@ def finished(fit: Fit, sparse: SparsePlan, choices: Choices, recorder: Recorder)
         if sparse.left_out_edges:
             fit = replace(fit, solution=answered(solution, sparse.left_out_edges))
         beside = blended and sparse.polish and sparse.integrate and choices.searched
-        return _beside_unblended(fit, choices, recorder, 0.5) if beside and fit.outcome.trustworthy else fit
+        return (
+            _beside_unblended(fit, choices, recorder, MOST_OF_BLEND)
+            if beside and fit.outcome.trustworthy
+            else fit
+        )
     solver = EP()
     start = solver.from_state(solution.problem, solution.state)
     begun = len(recorder.runs)
@@ -314,7 +319,7 @@ def _beside_unblended(fit: Fit, choices: Choices, recorder: Recorder, most: floa
 
     Weights of a blend are log-odds if features are Gaussian within classes; if labels follow a logistic law
     of other features, they are too small, and their intervals too narrow. Those of the likelihood are right
-    in either case, and vague: a blend has at `most` half of the weight in means and variances. In
+    in either case, and vague: a blend has at `most` this share in means and variances. In
     probabilities each counts by the likelihood of left-out labels. A fit that does not settle with exact
     covariances has a slab as wide as separable classes make it: of that, nothing counts. Classes are
     predicted by the fit as it is.
