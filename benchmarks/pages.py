@@ -124,8 +124,9 @@ def _sparsity(n_active: int) -> list[str]:
     ]
 
 
-def _discriminative() -> list[str]:
-    errors = _results("gamp_sparsity", method="foldless (discriminative)").groupby("n_active").error.mean()
+def _from_to(method: str) -> list[str]:
+    """The least and the largest mean error over the numbers of informative features."""
+    errors = _results("gamp_sparsity", method=method).groupby("n_active").error.mean()
     return [f"{errors.min():.3f}", f"{errors.max():.3f}"]
 
 
@@ -239,7 +240,15 @@ QUOTES = (
         Quote(f"| {k} | **{{}}** | {{}} | {{}} | {{}} | {{}} | {{}} |", partial(_sparsity, k))
         for k in (5, 10, 20, 30)
     ),
-    Quote("`SparseClassifier(generative_weight=0.0)`, errs at {} to {}.", _discriminative),
+    Quote(
+        "`SparseClassifier(generative_weight=0.0)`, errs at {} to {}.",
+        partial(_from_to, "foldless (discriminative)"),
+    ),
+    Quote("one-bit compressed sensing errs at {} to {},", partial(_from_to, "one-bit, s by folds")),
+    Quote(
+        "the K largest entries of X'y, K by folds, at {} to {}.",
+        partial(_from_to, "K largest of X'y, K by folds"),
+    ),
     Quote(
         "errs at {} where a plain logistic channel errs at {}, and it estimates a flip rate of {}; "
         "`SparseClassifier()` errs at {}, with a flip rate of {}:",

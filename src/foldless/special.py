@@ -108,6 +108,6 @@ def _continued_fraction_terms(pairs: int) -> tuple[NDArray[Any], NDArray[Any]]:
     size = 2 * pairs
     nodes, vectors = eigh_tridiagonal(np.zeros(size), np.sqrt(np.arange(3.0, 2.0 + size)))
     weights = np.square(vectors[0])
-    weights /= weights.sum()  # 1 but for rounding, which is all that is wrong far out
     # Nodes come in pairs ±x with equal weights; the upper half stands for both.
-    return np.square(nodes[pairs:]), 2.0 * weights[pairs:]
+    # Their sum is 1 but for rounding, which would be all that is wrong far out.
+    return np.square(nodes[pairs:]), weights[pairs:] / weights[pairs:].sum()

@@ -33,9 +33,9 @@ from foldless.solvers.message_passing import along_scores
 # The rate and r feed back on each other, so its logarithm goes this share of the way at a time.
 STEP = 0.3
 # The rate moves every so many iterations, until it moves by less than this, and then stays.
-EVERY, SETTLED, MOST_UPDATES = 5, 0.02, 60
+EVERY, SETTLED, MOST_UPDATES = 5, 0.001, 60
 # The mixture: how many components, steps of EM, bins that stand for single r, thresholds compared.
-COMPONENTS, EM_STEPS, BINS, THRESHOLDS = 3, 50, 400, 600
+COMPONENTS, EM_STEPS, BINS, THRESHOLDS = 3, 50, 400, 3000
 # The share of weights that the widest component starts with.
 FEW = 0.05
 
