@@ -123,24 +123,31 @@ def _all(found: Sequence[bool]) -> str:
 TABLES: dict[str, Callable[[], list[Row]]] = {"knapsack": knapsack, "smlr": smlr, "pruned": pruned}
 
 
-def page(path: Path, rows: list[Row]) -> str:
-    before, _, rest = path.read_text().partition(BEGINS)
+def page(path: Path, rows: list[Row], header: list[str] = HEADER, begins: str = BEGINS) -> str:
+    before, _, rest = path.read_text(encoding="utf-8").partition(begins)
     _, _, after = rest.partition(ENDS)
-    return f"{before}{BEGINS}\n{common.markdown(HEADER, rows)}\n{ENDS}{after}"
+    return f"{before}{begins}\n{common.markdown(header, rows)}\n{ENDS}{after}"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+def main(
+    argv: Sequence[str] | None = None,
+    *,
+    description: str | None = __doc__,
+    tables: dict[str, Callable[[], list[Row]]] = TABLES,
+    header: list[str] = HEADER,
+    begins: str = BEGINS,
+) -> int:
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--write", action="store_true")
     args = parser.parse_args(argv)
     stale = 0
-    for name, rows in TABLES.items():
+    for name, rows in tables.items():
         path = PAGES / f"{name}.md"
-        text = page(path, rows())
-        if text != path.read_text():
+        text = page(path, rows(), header, begins)
+        if text != path.read_text(encoding="utf-8"):
             stale += 1
             if args.write:
-                path.write_text(text)
+                path.write_text(text, encoding="utf-8")
             print(f"{path.relative_to(common.ROOT)} {'written' if args.write else 'differs from results'}")
     return 0 if args.write or not stale else 1
 

@@ -6,20 +6,16 @@ python -m benchmarks.papers_gamp --write   # writes their tables anew
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 
 import pandas as pd
 
-from benchmarks.studies import _common as common
+from benchmarks import papers
+from benchmarks.papers import STUDIES, Row
 
-STUDIES = common.ROOT / "benchmarks" / "studies"
-PAGES = common.ROOT / "docs" / "papers"
-BEGINS, ENDS = "<!-- verdicts, by python -m benchmarks.papers_gamp -->", "<!-- end of verdicts -->"
+BEGINS = "<!-- verdicts, by python -m benchmarks.papers_gamp -->"
 HEADER = ["what", "published", "ours", "command", "verdict"]
-Row = list[str]
 # Section VI-A: "test errors from .05 to .08".
 WORST_PUBLISHED = 0.08
 SPARSITY = "`python -m benchmarks.studies.gamp_sparsity.run`"
@@ -89,27 +85,5 @@ def _verdict(reached: bool, yes: str = "reached", no: str = "missed") -> str:
 TABLES: dict[str, Callable[[], list[Row]]] = {"gamp": gamp, "hygamp": shygamp}
 
 
-def page(path: Path, rows: list[Row]) -> str:
-    before, _, rest = path.read_text().partition(BEGINS)
-    _, _, after = rest.partition(ENDS)
-    return f"{before}{BEGINS}\n{common.markdown(HEADER, rows)}\n{ENDS}{after}"
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--write", action="store_true")
-    args = parser.parse_args(argv)
-    stale = 0
-    for name, rows in TABLES.items():
-        path = PAGES / f"{name}.md"
-        text = page(path, rows())
-        if text != path.read_text():
-            stale += 1
-            if args.write:
-                path.write_text(text)
-            print(f"{path.relative_to(common.ROOT)} {'written' if args.write else 'differs from results'}")
-    return 0 if args.write or not stale else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(papers.main(description=__doc__, tables=TABLES, header=HEADER, begins=BEGINS))

@@ -172,7 +172,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"{text}\n\n{same}")
     if arguments.write:
         page = PAGE.read_text(encoding="utf-8")
-        for name, block in (("tables", text), ("correspondence", f"```text\n{same}\n```")):
+        for name, block in (("tables", text), ("correspondence", f"```{{code-block}} text\n{same}\n```")):
             begins, ends = f"<!-- {name} of benchmarks.peers.glmnet -->", f"<!-- end of {name} -->"
             before, _, rest = page.partition(begins)
             page = f"{before}{begins}\n\n{block}\n\n{ends}{rest.partition(ends)[2]}"

@@ -39,7 +39,7 @@ from foldless.estimators._summary import STANDARDISED, LeaveOneOut, Sentence, Su
 from foldless.estimators.baselines import OneBitCS, RVMClassifier, SBMLRClassifier
 from foldless.io import printable
 from foldless.problem import History, Iteration, Outcome
-from foldless.report import features, html, pictures, samples
+from foldless.report import features, html, pictures, samples, write
 from foldless.report.page import environment
 from foldless.report.wording import listed, named, plural, probability, sentence, signed
 from foldless.selection import CredibleSet
@@ -667,13 +667,14 @@ def test_numbers_are_worded_for_readers():
     assert plural(12345, "label") == "12\u202f345 labels"
 
 
-def test_the_page_of_a_pipeline_is_about_its_last_step(without_ink):
+def test_the_page_of_a_pipeline_is_about_its_last_step(without_ink, tmp_path):
     rng = np.random.default_rng(0)
     X = pd.DataFrame(rng.standard_normal((40, 6)), columns=[f"gene {j}" for j in range(6)])
     X["gene 2"] = 1.0
     y = np.where(X["gene 4"] > 0, "ill", "well")
     pipeline = make_pipeline(VarianceThreshold(), StandardScaler(), SMLRClassifier(rate=2.0)).fit(X, y)
     page = html(pipeline, y=y, X=X)
+    assert write(pipeline, tmp_path / "page.html", y=y, X=X).read_text(encoding="utf-8") == page
     assert "gene 4" in page
     assert "gene 2" not in page
     assert "VarianceThreshold, StandardScaler" in page

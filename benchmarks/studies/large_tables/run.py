@@ -56,7 +56,8 @@ QUICK_SHARE = 0.1
 def cross_validated(penalty: str, X: Any, y: Any) -> Any:
     """Ten penalties, five folds, by log loss; dense columns are standardised, text is as it is."""
     if penalty == "l1":
-        penalties = rivals.penalty_grid(X, np.where(y > 0, 1.0, -1.0), STRENGTHS.size)
+        scaled = X if sp.issparse(X) else StandardScaler().fit_transform(X)
+        penalties = rivals.penalty_grid(scaled, np.where(y > 0, 1.0, -1.0), STRENGTHS.size)
         model = rivals.l1_logistic_cv(1.0 / penalties, N_FOLDS)
     else:
         model = rivals._logistic_cv("l2", STRENGTHS, N_FOLDS, solver="lbfgs", max_iter=1000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import NamedTuple
 
 import numpy as np
@@ -201,9 +202,8 @@ def _what_next(subject: Subject) -> Answer | None:
     elif worth is not None and subject.guessing_error is not None:
         n, guessing = round(worth.n_samples), subject.guessing_error
         sentences.append(
-            f"Twice as many samples would show what these cannot: an error of {_clear_error(n, guessing)} is "
-            f"clearly below guessing with {counted(n)} samples, of {_clear_error(2 * n, guessing)} with "
-            f"{counted(2 * n)}."
+            f"Twice as many samples can show what these cannot: {_clear_error(n, guessing)} is clearly below "
+            f"guessing with {counted(n)} samples, {_clear_error(2 * n, guessing)} with {counted(2 * n)}."
         )
     if subject.mislabel_probability is not None and subject.codes is not None:
         wrong = np.flatnonzero(subject.mislabel_probability > 0.5)
@@ -233,8 +233,8 @@ def _joined(verdict: list[str]) -> str:
 
 def _clear_error(n_samples: int, guessing: float) -> str:
     """The largest error of so many samples whose 95 % interval ends below that of guessing."""
-    clear = [k for k in range(n_samples + 1) if exact_interval(k, n_samples)[1] < guessing]
-    return percent(max(clear) / n_samples) if clear else "nothing"
+    n_clear = bisect_left(range(n_samples + 1), guessing, key=lambda k: exact_interval(k, n_samples)[1])
+    return f"an error of {percent((n_clear - 1) / n_samples)}" if n_clear else "no error"
 
 
 def _width(lower: float, upper: float) -> str:

@@ -67,9 +67,7 @@ def write(model: Any, path: str | Path, **about: Any) -> Path:
     Path
         The file written.
     """
-    from foldless.report.subject import Subject
-
-    return write_page(Path(path), Subject(model, **about))
+    return write_page(Path(path), _subject(model, about))
 
 
 def write_page(path: Path, subject: Subject) -> Path:
@@ -92,11 +90,15 @@ def html(model: Any, **about: Any) -> str:
     str
         HTML, whole and self-contained.
     """
+    return rendered(_subject(model, about))
+
+
+def _subject(model: Any, about: dict[str, Any]) -> Subject:
     from foldless.report.pipelines import last_step
     from foldless.report.subject import Subject
 
     model, about = last_step(model, about)
-    return rendered(Subject(model, **about))
+    return Subject(model, **about)
 
 
 def rendered(subject: Subject) -> str:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # Points of a picture in a file that are no lines: ten thousand features, as one image.
-FILE_DPI = 600
+FILE_KINDS, FILE_DPI = ("svg", "pdf"), 600
 # Curves in a square say no more on a whole page.
 SQUARE_MM = 89.0
 # Twice what a screen of ordinary density shows, so that text is sharp when magnified and in print.
@@ -109,7 +109,7 @@ class Drawing(NamedTuple):
             if not self.tall:
                 high = min(high, wide * down / across)
             written = []
-            for kind in ("svg", "pdf"):
+            for kind in FILE_KINDS:
                 figure = Figure(figsize=(wide, high), layout="constrained")
                 self.draw(figure.subplots())
                 written.append(folder / f"{name}.{kind}")
@@ -124,7 +124,11 @@ class Drawing(NamedTuple):
 
 def drawings(subject: Subject) -> dict[str, Drawing]:
     """All that the model, its labels and its table allow, by name."""
-    found = {
+    return {name: drawing for name, drawing in _asked(subject).items() if drawing is not None}
+
+
+def _asked(subject: Subject) -> dict[str, Drawing | None]:
+    return {
         "heat_map": heat_map(subject),
         "values": strips(subject),
         "inclusion": inclusion(subject),
@@ -136,15 +140,19 @@ def drawings(subject: Subject) -> dict[str, Drawing]:
         "learning_curve": learning_curve(subject),
         "convergence": convergence(subject),
     }
-    return {name: drawing for name, drawing in found.items() if drawing is not None}
 
 
 def write_figures(subject: Subject, folder: Path, width: float = 183.0) -> list[Path]:
     """Every picture of the page as SVG and PDF, for a column (89 mm) or a page (183 mm) of a journal."""
     folder.mkdir(parents=True, exist_ok=True)
-    return [
-        path for name, drawing in drawings(subject).items() for path in drawing.write(folder, name, width)
-    ]
+    written = []
+    for name, drawing in _asked(subject).items():
+        if drawing is not None:
+            written += drawing.write(folder, name, width)
+        else:  # one of a former fit would be taken for one of this
+            for kind in FILE_KINDS:
+                (folder / f"{name}.{kind}").unlink(missing_ok=True)
+    return written
 
 
 @contextmanager

@@ -56,7 +56,10 @@ def write_lists(folder: Path, summary: Summary, names: list[str]) -> list[Path]:
     classes there is a file for each, against all others. `.txt` has a name in each line.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    return [_write(folder / name, lines) for name, lines in _lists(summary, names)]
+    written = [_write(folder / name, lines) for name, lines in _lists(summary, names)]
+    for path in {*folder.glob("ranked*.rnk"), *folder.glob("higher_in_*.txt")}.difference(written):
+        path.unlink()  # of the classes of a former fit
+    return written
 
 
 def _lists(summary: Summary, names: list[str]) -> Iterator[tuple[str, list[str]]]:
