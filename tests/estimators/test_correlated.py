@@ -248,6 +248,15 @@ def test_groups_of_a_large_table_are_left_out_by_fits_to_the_others(n_classes):
     assert together.p_value_ > 0.05
 
 
+def test_groups_without_weight_leave_nothing_to_learn_from():
+    """All weight is in one group: without it no sample has any, and classes are as likely as each other."""
+    rng = np.random.default_rng(0)
+    X, group = rng.standard_normal((40, 60)), np.repeat([0, 1], 20)
+    model = without_exact_covariances(X, np.arange(40) % 2, groups=group, sample_weight=1.0 - group)
+    assert model.plan_.left_out == "sets of groups"
+    assert_allclose(model.loo_proba_[group == 0], 0.5)
+
+
 def test_sets_of_groups_have_their_share_of_every_class():
     rng = np.random.default_rng(0)
     group = np.unique(rng.integers(0, 40, 400), return_inverse=True)[1]

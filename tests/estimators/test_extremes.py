@@ -85,15 +85,18 @@ class Tied(foldless.SMLRClassifier):
     """Scores that differ by less than probabilities can show."""
 
     def decision_function(self, X):
-        return np.array([1e-17, -1e-17, 1e-3])
+        return X[:, 0]
 
     def predict_proba(self, X):
-        return np.array([[0.5, 0.5], [0.5, 0.5], [0.49975, 0.50025]])
+        second = 0.5 + np.round(0.25 * X[:, 0], 15)
+        return np.column_stack([1.0 - second, second])
 
 
 def test_predictions_are_the_most_probable_class_at_ties():
     model = Tied().fit(X, Y)
-    assert model.predict(X[:3]).tolist() == [0, 0, 1]
+    ties = np.zeros((3, X.shape[1]))
+    ties[:, 0] = 1e-17, -1e-17, 1e-3
+    assert model.predict(ties).tolist() == [0, 0, 1]
 
 
 @every_model

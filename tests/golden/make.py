@@ -20,7 +20,7 @@ import foldless
 from foldless.channels import FlippedLabels, Multinomial, Probit
 from foldless.estimators.baselines import OneBitCS, RVMClassifier, SBMLRClassifier
 from foldless.io.archive import FORMAT
-from foldless.priors import HyperPrior, Laplace, SpikeAndSlab
+from foldless.priors import Gaussian, HyperPrior, Laplace, SpikeAndSlab
 from foldless.solvers import HyGAMP
 from foldless.solvers.message_passing import ConstantDamping
 
@@ -57,7 +57,9 @@ TWO_CLASSES = {
 }
 THREE_CLASSES = {
     "sparse-three-classes": foldless.SparseClassifier(),
-    "gamp-solver-object": foldless.GAMPClassifier("gaussian", Multinomial(3), solver=HyGAMP(), tol=1e-2),
+    "gamp-solver-object": foldless.GAMPClassifier(
+        Gaussian(1.0), Multinomial(3), solver=HyGAMP(), tune=False, tol=1e-2
+    ),
     "panel-three-classes": foldless.PanelClassifier(2, always_keep=[0]),
     "smlr-three-classes": foldless.SMLRClassifier(),
     "ep-bayes-point-three-classes": foldless.EPBayesPointClassifier(),

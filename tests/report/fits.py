@@ -31,7 +31,7 @@ class Case:
     groups: bool = False
     budget: Budget | None = None
     # Runs that are made to fail: the solver's name, and whether only those with or without a tuner.
-    spoilt: tuple[str, bool | None] | None = None
+    spoilt: tuple[Any, ...] | None = None  # of a solver; with a tuner or without; from scratch or not
     fits: int = 1
     expected: tuple[tuple[str, Any], ...] = field(default=())  # claims that must be among those made
 
@@ -82,6 +82,9 @@ CASES = {
     "polished": sparse(("polished", "EP"), parameters={"generative_weight": 0.0}),
     "polish spoilt": sparse(
         ("did not settle", "EP"), parameters={"generative_weight": 0.0}, spoilt=("EP", None)
+    ),
+    "polish from there spoilt": sparse(
+        ("weights instead", "EP"), parameters={"generative_weight": 0.0}, spoilt=("EP", None, False)
     ),
     "correlated, wide": sparse(("dense", "strongly-informed"), kind="correlated", shape=WIDE),
     "twins": sparse(("groups", 1), kind="twins", shape=WIDE),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any
 
+import numpy as np
 import pytest
 
 from foldless.channels import Blended, BlendedMultinomial, Channel, FlippedLabels, Pinned
@@ -33,12 +34,18 @@ class Ran:
     after: dict[str, Any]
     fresh: bool  # without a state to go on from
     rows: int
+    matrix: tuple[int, float]  # what tells the columns as they were counted from others
     trustworthy: bool
     steps: tuple[str, ...]  # within which of STEPS
 
     @property
     def moved(self) -> set[str]:
         return {name for name, value in self.after.items() if value != self.before[name]}
+
+
+def _fingerprint(operator: Any) -> tuple[int, float]:
+    n_columns = operator.shape[1]
+    return n_columns, round(float(np.linalg.norm(operator.scores(np.ones(n_columns)))), 6)
 
 
 @dataclass
@@ -133,7 +140,7 @@ CALLS = {
 
 
 @contextmanager
-def traced(spoilt: tuple[str, bool | None] | None = None) -> Iterator[Trace]:
+def traced(spoilt: tuple[Any, ...] | None = None) -> Iterator[Trace]:
     """Write down what runs inside; runs of a `spoilt` solver are made to end as though they had diverged."""
     trace = Trace()
     with pytest.MonkeyPatch.context() as patch:
@@ -204,7 +211,7 @@ def _step(trace: Trace, step: str, real: Callable[..., Any]) -> Callable[..., An
     return stepped
 
 
-def _solve(trace: Trace, real: Callable[..., Any], spoilt: tuple[str, bool | None] | None) -> Any:
+def _solve(trace: Trace, real: Callable[..., Any], spoilt: tuple[Any, ...] | None) -> Any:
     def solved(problem: Any, solver: Any, *, tuner: Any = None, state: Any = None, **more: Any) -> Any:
         name = type(solver).__name__
         # By contract the rule is max-sum only where a solver has rules.
@@ -212,7 +219,12 @@ def _solve(trace: Trace, real: Callable[..., Any], spoilt: tuple[str, bool | Non
         solution = real(problem, solver, tuner=tuner, state=state, **more)
         prior, (channel, blend) = inner_prior(problem.prior), inner_channel(problem.channel)
         sparse = type(prior).__name__ != "Gaussian"
-        if spoilt is not None and sparse and name == spoilt[0] and spoilt[1] in (None, tuner is not None):
+        run_as = name, tuner is not None, state is None
+        if (
+            spoilt
+            and sparse
+            and all(asked in (None, own) for asked, own in zip(spoilt, run_as, strict=False))
+        ):
             solution = replace(solution, outcome=Outcome.DIVERGED)
         run = Ran(
             name,
@@ -224,6 +236,7 @@ def _solve(trace: Trace, real: Callable[..., Any], spoilt: tuple[str, bool | Non
             values_of(solution.problem.prior, solution.problem.channel),
             state is None,
             int(problem.labels.shape[0]),
+            _fingerprint(problem.operator),
             bool(solution.outcome.trustworthy),
             tuple(trace.steps),
         )

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import foldless
 from foldless import SparseClassifier
-from foldless.selection.groups import DRAWS, JointPosterior, group_rows
+from foldless.selection.groups import DRAWS, JointPosterior
 from foldless.tuning.plan import CHANCE
 
 
@@ -158,15 +158,6 @@ def test_groups_hold_what_features_alone_do_not(two_classes):
     assert all(group.probability >= 0.99 for group in narrower if group.features.size > 1)
     with pytest.raises(ValueError, match="fdr"):
         model.get_groups(fdr=1.5)
-
-
-def test_rows_for_a_table(two_classes):
-    _, _, model = two_classes
-    rows = group_rows(model.groups_, [f"gene {j}" for j in range(300)])
-    assert [row["group"] for row in rows] == sorted(row["group"] for row in rows)
-    assert len(rows) == sum(group.features.size for group in model.groups_)
-    assert rows[0]["feature"] == f"gene {model.groups_[0].leader}"
-    assert rows[0]["probability"] == model.groups_[0].probability
 
 
 def test_sets_are_groups_of_twins(two_classes):

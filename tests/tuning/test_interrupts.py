@@ -9,6 +9,7 @@ import pytest
 
 from foldless import EPBayesPointClassifier, SparseClassifier
 from foldless.tuning import record
+from foldless.tuning.plan import Budget
 
 
 def table() -> tuple[Any, Any]:
@@ -46,3 +47,26 @@ def test_an_interrupt_does_not_just_leave_a_model_out(
     with pytest.raises(KeyboardInterrupt):
         model.fit(*table())
     assert begun.count(of_model) == n_before + 1
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_an_interrupt_ends_all_fits_without_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = table()
+    model = SparseClassifier()
+    model._budget = Budget(exact=0.0, exact_over_background=0.0)
+    whole, solve, begun = model.fit(X, y), record.solve, []
+    n_whole = len(whole.record_.runs)
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    def interrupted_solve(*args: Any, **options: Any) -> Any:
+        begun.append(args)
+        if len(begun) == n_whole + 1:
+            options["watch"] = interrupt
+        return solve(*args, **options)
+
+    monkeypatch.setattr(record, "solve", interrupted_solve)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, y, groups=np.arange(80) // 4)
+    assert len(begun) == n_whole + 1

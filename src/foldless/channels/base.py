@@ -45,7 +45,7 @@ class Channel(Component):
 
     @property
     def exact(self) -> bool:
-        """Whether averages over Gaussians are those of the likelihood, so that labels' add up as these do."""
+        """Whether averages over Gaussian scores are exact, so that those of both labels add up to one."""
         return True
 
     @property

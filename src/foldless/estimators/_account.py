@@ -236,7 +236,13 @@ class Account:
             else:
                 text = f"Finishing it by {exact} was tried and did not settle."
                 yield said(text, ("did not settle", run.solver))
-        if self._for("unblended"):
+        if self._for("unblended") and not self.generative_weight:
+            text = (
+                f"Weights and their probabilities are therefore those of another fit by {exact}, with a "
+                "plain variance of the slab; classes are predicted by the fit before it."
+            )
+            yield said(text, ("weights instead", "EP"))
+        elif self._for("unblended"):
             text = (
                 "Weights and their probabilities are averaged with those of the likelihood alone, by "
                 f"{exact}, which counts by what left-out labels make of it, and in weights at least half; "

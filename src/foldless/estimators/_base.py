@@ -112,7 +112,9 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
             samples; weights that add up to one are the evidence of one sample.
         groups : array of shape (n_samples,), optional
             Samples that belong together (of one subject, run or batch) and are left out together: models
-            are then chosen, and `loo_error_` and its kin computed, by leaving out a group at a time.
+            are then chosen, and `loo_error_` and its kin computed, by leaving out a group at a time. Where
+            that would cost too much (``plan_.left_out``), models are chosen by leaving out samples, and only
+            `loo_error_` and its kin leave groups out, several at a time.
 
         Returns
         -------

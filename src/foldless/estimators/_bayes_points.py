@@ -301,6 +301,7 @@ class BayesPointBase(ProbabilisticClassifier):
         return mean, np.column_stack([point.score_variances(own) for point, own in each])
 
     def _log_odds(self, X: Any) -> Array:
+        check_is_fitted(self)
         mean, var = self._scores(X, variances=self._points[0].needs_variances)
         of_points = [None] * mean.shape[1] if var is None else list(var.T)
         each = zip(self._points, mean.T, of_points, strict=True)

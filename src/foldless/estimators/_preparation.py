@@ -16,7 +16,6 @@ from foldless.io.names import printable
 from foldless.io.table import BadTable, Table, check_finite, listed
 from foldless.registry import registered
 
-IMPUTATIONS = ("none", "median", "knn")
 N_NEIGHBOURS = 5
 # A covariate with more different words than this share of samples is a name, not a category.
 LARGEST_SHARE_OF_LEVELS = 0.5

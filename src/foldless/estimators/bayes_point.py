@@ -221,7 +221,7 @@ class BayesPointClassifier(BayesPointBase):
                 f"A violation costs {first.cost:g}, max-marginals are taken to the power {first.beta:g}, and "
                 f"every weight was visited {first.n_sweeps} times: nothing of that was compared."
                 + (" Both loops share by the posterior of their points." if len(settings[0]) > 1 else ""),
-                ("settings", len(settings)),
+                ("settings", sum(map(len, settings))),
             )
         return (point, *self._each_class(), found)
 

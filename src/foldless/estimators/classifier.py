@@ -44,7 +44,7 @@ from foldless.tuning.path import Result, fit_table, with_groups_left_out
 from foldless.tuning.plan import CHANCE, SETS_OF_GROUPS, Plan, plan
 from foldless.tuning.portfolio import Weights, as_columns, weights_of
 from foldless.tuning.record import MAY_BE_CHANCE, Flag, Recorder
-from foldless.tuning.table import Layout, Survey, Table, survey
+from foldless.tuning.table import Layout, LeftOut, Survey, Table, survey
 
 FELL_BACK_ON_PANEL = Flag(
     "fell-back-on-panel",
@@ -272,7 +272,7 @@ class SparseClassifier(MessagePassingClassifier):
         group = table.left_out.group
         in_sets = planned.left_out == SETS_OF_GROUPS
         if in_sets:
-            table = replace(table, left_out=table.left_out.singly())
+            table = replace(table, left_out=LeftOut(table.left_out.weight))
         fractions = found.nonzero_fraction
         fit = partial(fit_table, table, planned, choices, recorder, nonzero_fraction=fractions)
         result = warmly(self, table, recorder, fit) if self.warm_start else fit()

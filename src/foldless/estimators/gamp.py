@@ -40,7 +40,7 @@ from foldless.solvers.base import Solver
 from foldless.solvers.gamp import Rule, Variances
 from foldless.solvers.message_passing import Damping, damping_from
 from foldless.tuning.class_means import can_blend, innermost
-from foldless.tuning.fit import CLASS_MEANS, Choices
+from foldless.tuning.fit import CLASS_MEANS_PRIOR, Choices
 from foldless.tuning.path import Result, fit_table
 from foldless.tuning.plan import requested
 from foldless.tuning.record import Recorder, solver_name
@@ -194,7 +194,7 @@ class GAMPClassifier(MessagePassingClassifier):
                     f"{self.solver!r}. Leave it 'auto' or 0, or use solver='gamp'."
                 )
             weight = 0.0
-        if self.prior == CLASS_MEANS:
+        if self.prior == CLASS_MEANS_PRIOR:
             by_gamp = isinstance(solver, GAMP) and solver.rule == "sum-product" and not self.mean_removal
             if weight or not by_gamp or not can_blend(channel):
                 raise ValueError(
@@ -245,7 +245,7 @@ class GAMPClassifier(MessagePassingClassifier):
     def _prior(self, n_classes: int) -> str | Prior:
         if isinstance(self.prior, str) and self.prior == "auto":
             return "spike-and-slab" if n_classes == 2 else "row-sparse"
-        if isinstance(self.prior, str) and self.prior == CLASS_MEANS:
+        if isinstance(self.prior, str) and self.prior == CLASS_MEANS_PRIOR:
             if n_classes > 2:
                 raise ValueError("prior='class-means' is for two classes. Use 'row-sparse'.")
             return self.prior

@@ -323,7 +323,7 @@ def _product(matrix: Any, vectors: Array) -> Any:
     if vectors.ndim == 1:
         return matrix @ vectors
     few = FEW_DENSE if is_dense and matrix.nbytes <= 2 * BLOCK_BYTES else 0 if is_dense else FEW_SPARSE
-    if vectors.shape[1] <= few:
+    if 0 < vectors.shape[1] <= few:
         return np.stack([matrix @ vector for vector in np.ascontiguousarray(vectors.T)], axis=1)
     return (vectors.T @ matrix.T).T if is_dense else matrix @ vectors
 

@@ -13,10 +13,10 @@ from foldless.operators.base import Operator, RowStep, Storage, Sweep, column_po
 # A column whose standard deviation is at most this many units in the last place of its mean holds
 # nothing but the rounding of a constant. An offset of 1e8 standard deviations is 5e7 units away.
 CONSTANT_ULPS = 4
-# Scales within this power of the dtype's range can be squared, summed and multiplied by variances with
-# room to spare, so they are folded into the weights. Beyond it they are divided out before squaring.
 # Sums over a million rows must not overflow, which in single precision they would for columns of 1e33.
 ROOM_FOR_SUMS = 1e6
+# Scales within this power of the dtype's range can be squared, summed and multiplied by variances with
+# room to spare, so they are folded into the weights. Beyond it they are divided out before squaring.
 SAFE_SQUARE_POWER = 0.25
 # Below these, weights / scale (float32) or the variance of a column (float64) leave the dtype's range.
 SMALLEST_SCALE = {np.dtype(np.float32): 1e-30, np.dtype(np.float64): 1e-153}

@@ -119,6 +119,16 @@ def journal(width: float = 89.0) -> Iterator[tuple[float, float]]:
 
     One column is 89 mm wide and two are 183 mm in most journals. The size of a picture, in inches, is what
     the context gives.
+
+    Parameters
+    ----------
+    width : float
+        In millimetres.
+
+    Returns
+    -------
+    context manager
+        Which gives width and height in inches.
     """
     from matplotlib import rc_context, rcdefaults
 

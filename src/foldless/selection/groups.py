@@ -282,22 +282,6 @@ def single_features(inclusion: Array, selected: Positions) -> list[Group]:
     return [Group(np.array([j]), float(inclusion[j]), inclusion[[j]], 1.0) for j in chosen]
 
 
-def group_rows(groups: Sequence[Group], names: Sequence[str]) -> list[dict[str, object]]:
-    """A row for every feature of every group, the leader of a group first; groups are numbered from 1."""
-    return [
-        {
-            "group": number,
-            "feature": str(names[j]),
-            "inclusion": float(inclusion),
-            "probability": group.probability,
-            "size": group.columns.size,
-            "purity": group.purity,
-        }
-        for number, group in enumerate(groups, start=1)
-        for j, inclusion in zip(group.columns, group.inclusion, strict=True)
-    ]
-
-
 class CredibleSets(NamedTuple):
     """Disjoint sets, the one with the surest column first, and what else the clusters have shown."""
 

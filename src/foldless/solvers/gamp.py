@@ -319,8 +319,8 @@ class GAMP(Sweeping[GAMPState]):
         if state.frozen is not None:  # which converges, though not with every step
             return state
         sane = self.plausible(problem, state)
-        start = (state.weights, state.slopes) if sane else (0.0 * state.weights, 0.0 * state.slopes)
-        return replace(state, frozen=Frozen.begun(problem, *start))
+        start = state.weights, state.slopes
+        return replace(state, frozen=Frozen.begun(problem, *(start if sane else map(np.zeros_like, start))))
 
     def _at_pace(self, state: GAMPState, pace: Pace) -> GAMPState:
         return replace(state, pace=pace, frozen=None)
@@ -432,7 +432,7 @@ def fits_no_worse_than_zero(problem: Problem, weights: Array) -> bool:
     scores = problem.operator.scores(weights)
     at_weights, at_zero = (
         problem.sample_weight @ problem.channel.log_likelihood(z, problem.labels)
-        for z in (scores, 0.0 * scores)
+        for z in (scores, np.zeros_like(scores))
     )
     return bool(at_weights >= at_zero - WORSE * abs(at_zero))
 

@@ -46,9 +46,10 @@ def solve(
 ) -> Solution:
     """Run a solver to its end, with tuning between iterations if a tuner is given.
 
-    A diverging iteration is restarted from its best state with a more careful step as long as the
-    solver knows one. `watch` is called after every iteration; an interrupt from the keyboard ends the
-    loop with the state reached.
+    A diverging iteration is restarted from its best state with a more careful step, as long as the solver has
+    one. Where that is not enough, or nothing settles, or what has settled is not plausible, the solver may go
+    on in another way (`Solver.otherwise`), within the same number of iterations. `watch` is called after
+    each; an interrupt from the keyboard ends the loop with the state reached.
     """
     stopping = stopping or Stopping()
     current = solver.init(problem) if state is None else state

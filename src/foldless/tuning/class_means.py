@@ -159,14 +159,15 @@ def starting_prior(name: str, means: ClassMeans) -> Prior:
     return prior
 
 
-def informed(prior: Prior, means: ClassMeans, n_columns: int, scale: float = 1.0) -> Observed:
-    """A prior of the weights of two classes after a look at their class means.
+def informed(prior: Prior, means: ClassMeans, n_columns: int, channel: Channel) -> Observed:
+    """A prior of the weights of two classes after a look at their class means, for a logistic channel.
 
-    Contrasts / v are observations of the Bayes weights, in log-odds, with variance noise / v; `scale` is that
-    of the logistic channel. They come from the labels that the likelihood sees as well, and so labels count
-    twice: they say too little of which weights are not zero without the class means. (The code of [Ziniel et
-    al. 2015] has the largest contrasts as slab means.)
+    Contrasts / v are observations of the Bayes weights, in log-odds, with variance noise / v. They come from
+    the labels that the likelihood sees as well, so labels count twice: by themselves they would tell too
+    little of which weights are not zero. (The code of [Ziniel et al. 2015] has the largest contrasts as slab
+    means.)
     """
+    scale = innermost(channel).scale  # type: ignore[attr-defined]
     none = np.zeros(n_columns - means.within_var.size)
     precision = scale**2 / float(means.noise[0]) * means.within_var
     return Observed(

@@ -11,7 +11,7 @@ from scipy.special import entr
 
 from foldless.beliefs import Array
 from foldless.channels import Channel, Hinge, Pinned
-from foldless.priors import HyperPrior, Laplace, Observed, Prior, SupportsInclusion
+from foldless.priors import HyperPrior, Laplace, Prior, SupportsInclusion
 from foldless.problem import Outcome, Problem, Solution
 from foldless.solvers import Stopping
 from foldless.solvers.base import Solver, Tuner
@@ -45,7 +45,7 @@ MAX_SUM_EM_PERIOD = 20
 
 SPARSE = "sparse"
 # The name of a spike and slab that has seen the class means.
-CLASS_MEANS = "class-means"
+CLASS_MEANS_PRIOR = "class-means"
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ def fit_tuned(
         if search.interrupted:
             solution = replace(solution, outcome=Outcome.INTERRUPTED)
         candidates = [Candidate(weight, solution.loo_log_loss(), solution.outcome)]
-    if isinstance(blocks_of(solution.problem).base, Observed):
+    if choices.prior == CLASS_MEANS_PRIOR:
         solution = without_own_means(solution, table)
         candidates = [Candidate(weight, solution.loo_log_loss(), solution.outcome)]
     return Fit.of(solution, table, weight, candidates=tuple(candidates), max_sum=choices.max_sum)
@@ -188,11 +188,12 @@ def _starting_problem(table: Table, choices: Choices) -> tuple[Problem, ClassMea
     means = class_means(table)
     prior = choices.prior
     if isinstance(prior, str):
-        name = "spike-and-slab" if prior == CLASS_MEANS else prior
-        start = starting_prior(name, means.of_columns(np.flatnonzero(table.free)))
-        scale = getattr(innermost(choices.channel), "scale", 1.0)
-        asked = prior == CLASS_MEANS
-        prior = informed(start, means, problem.operator.shape[1], scale) if asked else start
+        free = means.of_columns(np.flatnonzero(table.free))
+        if prior == CLASS_MEANS_PRIOR:
+            start = starting_prior("spike-and-slab", free)
+            prior = informed(start, means, problem.operator.shape[1], problem.channel)
+        else:
+            prior = starting_prior(prior, free)
     return with_prior(problem, prior), means.padded(problem.operator.shape[1], table.standardized.dtype)
 
 

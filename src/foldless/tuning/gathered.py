@@ -32,9 +32,9 @@ class Gathered:
         different: list[Weights] = []
         place = []
         for part in parts:
-            known = [n for n, own in enumerate(different) if own is part.weights or own == part.weights]
-            place.append(known[0] if known else len(different))
-            if not known:
+            known = (n for n, own in enumerate(different) if _are_equal(own, part.weights))
+            place.append(next(known, len(different)))
+            if place[-1] == len(different):
                 different.append(part.weights)
         unsure = {n for n, part in zip(place, parts, strict=True) if part.certainty > 0}
         mean, mean_at = _side_by_side([own.mean if own.mean.any() else None for own in different])
@@ -50,10 +50,8 @@ class Gathered:
         found: list[tuple[Array, Array | None]] = []
         for part, n in zip(self.parts, self.place, strict=True):
             own, at, var_at = self.different[n], self.mean_at[n], self.var_at[n]
-            mean, var = (
-                np.broadcast_to(own.intercept, shape) if at is None else means[:, at] + own.intercept,
-                None,
-            )
+            mean = np.broadcast_to(own.intercept, shape) if at is None else means[:, at] + own.intercept
+            var = None
             if part.certainty > 0 and var_at is not None:
                 var = part.certainty * part.spread * (variances[:, var_at] + own.intercept_var)
             found.append((mean, var))
@@ -65,6 +63,11 @@ class Gathered:
         nothing = np.empty((operator.shape[0], 0))
         means = operator.scores(self.mean) if self.mean.shape[1] else nothing
         return means, operator.score_variances(self.var) if self.var.shape[1] else nothing
+
+
+def _are_equal(one: Weights, other: Weights) -> bool:
+    """Models that were saved and read again no longer share what they had in common."""
+    return one is other or all(map(np.array_equal, vars(one).values(), vars(other).values()))
 
 
 def _side_by_side(blocks: Sequence[Array | None]) -> tuple[Array, tuple[slice | None, ...]]:

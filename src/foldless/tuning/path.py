@@ -88,16 +88,12 @@ def fit_table(
     nonzero_fraction: Array | None = None,
     warm: SparseFits | None = None,
 ) -> Result:
-    """Fit the models of the plan; `nonzero_fraction` is of the columns, `warm` an earlier fit of the same."""
+    """Fit the models of the plan; `nonzero_fraction`, of columns, saves a pass; `warm` is an earlier fit."""
     if plan.path != "requested":
         choices = replace(choices, prior=plan.sparse.prior)
     if plan.sparse.screened and choices.screening is None:
         choices = replace(choices, screening=Screening(least_weights=0))
-    unit = None
-    if plan.dense is not None and plan.dense.per_occurrence:
-        assert nonzero_fraction is not None
-        unit = occurrence_unit(table, nonzero_fraction)
-    path = _Path(table, plan, choices, recorder, unit, warm)
+    path = _Path(table, plan, choices, recorder, _unit(table, plan.dense, nonzero_fraction), warm)
     fits, dense = path.run()
     sparse, portfolio = path.concluded(fits, dense)
     record = recorder.record()
@@ -128,30 +124,31 @@ def fit_part(table: Table, plan: Plan, choices: Choices, *, sparse: bool) -> Ave
     Dense models predict as well without a `sparse` one that has no share beside them. It is fitted as its
     tuned weight of the class means has it, and not refined.
     """
-    fraction = table.standardized.nonzero_weight(table.sample_weight) / table.sample_weight.sum()
-    dense, recorder = plan.dense, Recorder()
+    dense = plan.dense
     if dense is not None and not sparse:
-        unit = occurrence_unit(table, fraction) if dense.per_occurrence else None
-        models = _Path(table, plan, choices, recorder, unit, None)._dense(table, dense, unit)[0]
+        unit = _unit(table, dense)
+        models = _Path(table, plan, choices, Recorder(), unit, None)._dense(table, dense, unit)[0]
         # Rows without weight would be predicted at once, and the caller is about to predict all.
         counted = replace(table, sample_weight=np.maximum(table.sample_weight, np.finfo(float).tiny))
         return stacked([class_frequencies(table), *models], counted).average
-    return _fit_quickly(table, plan, choices, fraction)
+    return _fit_quickly(table, plan, choices).portfolio.average
 
 
-def _fit_quickly(table: Table, plan: Plan, choices: Choices, nonzero_fraction: Array) -> Average:
+def _fit_quickly(table: Table, plan: Plan, choices: Choices) -> Result:
     """All models of a plan, not refined."""
     plain = replace(plan.sparse, polish=False, integrate=False, groups=False)
     quick = replace(
         choices, stopping=replace(choices.stopping, tol=max(choices.stopping.tol, PART_TOLERANCE))
     )
     planned = replace(plan, sparse=plain)
-    found = fit_table(table, planned, quick, Recorder(), nonzero_fraction=nonzero_fraction)
-    return found.portfolio.average
+    return fit_table(table, planned, quick, Recorder())
 
 
 def with_groups_left_out(result: Result, group: NDArray[np.intp], choices: Choices) -> Result:
-    """The result, with every sample predicted by a fit without its group: several groups at a time."""
+    """The result, with every sample predicted by a fit without its group: several groups at a time.
+
+    After an interrupt it is the result as it was, and marked as interrupted.
+    """
     table = result.sparse.table
     choices = replace(choices, generative_weight=result.sparse.generative_weight)
     share = sum(model.weight for model in result.portfolio.models if model.code == SPARSE)
@@ -159,20 +156,18 @@ def with_groups_left_out(result: Result, group: NDArray[np.intp], choices: Choic
     log_proba = result.portfolio.loo_log_proba.copy()
     for rows in sets_of_groups(group, table.indicator * table.sample_weight[:, np.newaxis], GROUP_SETS):
         weight = np.where(rows, 0.0, table.sample_weight)
-        rest = replace(
-            table,
-            standardized=Standardized.fit(table.standardized.operator, weight),
-            sample_weight=weight,
-            left_out=LeftOut(weight),
-        )
-        count = rest.class_weight
-        if np.all(count > 0):
-            fraction = rest.standardized.nonzero_weight(weight) / weight.sum()
-            average = _fit_quickly(rest, plan, choices, fraction)
-            log_proba[rows] = average.log_proba(rest.standardized)[rows]
-        else:
+        count = weight @ table.indicator
+        if not np.all(count > 0):
             # Nobody can learn a class from others: Laplace's rule of succession.
             log_proba[rows] = np.log((count + 1.0) / (count.sum() + count.size))
+            continue
+        standardized = Standardized.fit(table.standardized.operator, weight)
+        rest = replace(table, standardized=standardized, sample_weight=weight, left_out=LeftOut(weight))
+        found = _fit_quickly(rest, plan, choices)
+        if found.sparse.outcome is Outcome.INTERRUPTED:
+            solution = replace(result.sparse.solution, outcome=Outcome.INTERRUPTED)
+            return replace(result, sparse=replace(result.sparse, solution=solution))
+        log_proba[rows] = found.portfolio.average.log_proba(standardized)[rows]
     together = replace(table, left_out=LeftOut(table.left_out.weight, group))
     portfolio = replace(result.portfolio, loo_log_proba=log_proba)
     return replace(result, sparse=replace(result.sparse, table=together), portfolio=portfolio)
@@ -195,13 +190,17 @@ def sets_of_groups(group: NDArray[np.intp], indicator: Array, most: int) -> list
     return [place[group] == n for n in range(len(held))]
 
 
-def occurrence_unit(table: Table, nonzero_fraction: Array) -> Array:
-    """Units of columns in which all weights of a dense model have one prior: one size per occurrence.
+def _unit(table: Table, dense: DensePlan | None, nonzero_fraction: Array | None = None) -> Array | None:
+    """Units of columns in which all weights of a dense model have one prior, where that is per occurrence.
 
     Per standard deviation, a word in one document of ten thousand is a hundred times as large there as a word
     in all. With one size of weights per standard deviation, dense models would describe documents by words
     that hardly any other has. So prior variances are in proportion to how often a column is not zero.
     """
+    if dense is None or not dense.per_occurrence:
+        return None
+    if nonzero_fraction is None:
+        nonzero_fraction = table.standardized.nonzero_weight(table.sample_weight) / table.sample_weight.sum()
     unit = np.ones(table.free.size)
     unit[table.free] = np.sqrt(np.maximum(nonzero_fraction[table.free], 1.0 / table.shape[0]))
     unit[table.free] /= np.sqrt(np.mean(unit[table.free] ** 2))

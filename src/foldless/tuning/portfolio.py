@@ -84,14 +84,6 @@ class Weights:
     # Variances as far as scores of new samples go, where these are others.
     score_var: Array | None = None
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Weights) and all(
-            np.array_equal(own, theirs)
-            for own, theirs in zip(vars(self).values(), vars(other).values(), strict=True)
-        )
-
-    __hash__ = object.__hash__
-
     @property
     def of_scores(self) -> Array:
         """Variances, as far as scores of new samples go."""

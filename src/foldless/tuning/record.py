@@ -43,7 +43,7 @@ PURPOSES = {
     "settle": "settling at tuned parameters",
     "polish": "exact covariances, from where message passing ended",
     "integrate": "a neighbour of the parameters, to integrate over them",
-    "unblended": "the likelihood without the blend with class means, to average weights with",
+    "unblended": "the likelihood alone with a plain slab, whose weights are averaged with, or taken",
     "fallback": "another solver, where the planned one did not settle",
 }
 # Of these, what only refines an answer.
@@ -123,8 +123,7 @@ FLAGS = {
     )
 }
 
-
-# What these are said of has no false discovery rate that it could be held to.
+# Of a fit with one of these nothing is selected: its probabilities control no false discovery rate.
 SELECT_NOTHING = frozenset((UNSETTLED.code, MISLED.code))
 
 

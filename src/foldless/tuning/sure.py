@@ -88,14 +88,13 @@ def noise_var(problem: Problem, state: Any) -> Array:
 class SureRate:
     """Tunes the rate of a Laplace prior by SURE: rate = threshold / q. `others` tunes what else is learnt."""
 
-    others: Tuner | None = None
+    others: Tuner
     _last: int = -1
     _moved: float = np.inf
     _updates: int = 0
 
     def update(self, problem: Problem, state: Any, iteration: int) -> Problem:
-        if self.others is not None:
-            problem = self.others.update(problem, state, iteration)
+        problem = self.others.update(problem, state, iteration)
         if self.done or iteration - self._last < EVERY:
             return problem
         blocks = problem.prior
@@ -129,12 +128,10 @@ class SureRate:
         return self._moved < SETTLED or self._updates >= MOST_UPDATES
 
     def settled(self, iteration: int) -> bool:
-        mine = self.done and iteration > self._last
-        return mine and (self.others is None or self.others.settled(iteration))
+        return self.done and iteration > self._last and self.others.settled(iteration)
 
     def tuned(self, problem: Problem) -> dict[str, Any]:
-        mine = {"prior__rate": rate_of(problem.prior).rate}
-        return mine if self.others is None else mine | self.others.tuned(problem)
+        return {"prior__rate": rate_of(problem.prior).rate} | self.others.tuned(problem)
 
 
 def rate_of(prior: Any) -> Laplace:

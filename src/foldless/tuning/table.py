@@ -87,9 +87,6 @@ class LeftOut:
     # Of every row, from 0; None where each is left out alone.
     group: NDArray[np.intp] | None = None
 
-    def singly(self) -> LeftOut:
-        return LeftOut(self.weight)
-
     def of_rows(self, rows: NDArray[np.intp] | NDArray[np.bool_]) -> LeftOut:
         """For some rows only; groups that have none of them are not counted."""
         if self.group is None:

@@ -20,7 +20,7 @@ choose, both loops are weighted by the posterior of their points, which takes no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import compress, product
@@ -130,7 +130,7 @@ class KnapsackFit:
     cv_error: float  # of the average, on samples left out; NaN without folds
     cv_log_loss: float
     log_odds_scale: float  # log-odds per unit of margin
-    bound: float  # of the log posterior, under the weightiest setting
+    bound: float  # of the log posterior, under the weightiest setting of the inner loop alone
     outcome: Outcome
     n_sweeps: int
 
@@ -178,23 +178,26 @@ def averaged(
     Shares are those of the settings, or go by the posterior of their points.
     """
     settings = [s for s in settings if s.share > 0.0]
-    runs = list(sweeps_of(rows, sample_weight, machine, settings, tol, watch))
-    parts = [(setting, sweep.marginals.at(setting.beta)) for setting, sweep in runs]
+    # One after the other: histograms of all settings at once would take more memory than the messages.
+    runs: Iterable[tuple[Setting, Sweep]] = sweeps_of(rows, sample_weight, machine, settings, tol, watch)
     if by_posterior:
-        fit = [_log_posterior(part, rows, sample_weight, machine, s.cost) for s, part in parts]
-        shares = softmax(fit)
-        parts = [(replace(s, share=float(w)), part) for (s, part), w in zip(parts, shares, strict=True)]
+        of_loops = list(runs)
+        shares = softmax([_log_posterior(*run, rows, sample_weight, machine) for run in of_loops])
+        settings = [replace(s, share=float(w)) for (s, _), w in zip(of_loops, shares, strict=True)]
+        runs = zip(settings, (sweep for _, sweep in of_loops), strict=True)
     points = grid(rows.shape[1], machine.n_bins, machine.reach)
-    probability: Array = np.sum([s.share * part.probability for s, part in parts], axis=0)
-    n_sweeps = {(s.outer_every, s.cost): 0 for s in settings}
+    probability: Array = np.zeros_like(points)
+    n_sweeps: dict[tuple[int | None, float], int] = {}
+    converged, bound, largest = True, np.nan, 0.0
     for setting, sweep in runs:
+        probability += setting.share * sweep.marginals.at(setting.beta).probability
         run = setting.outer_every, setting.cost
-        n_sweeps[run] = max(sweep.number, n_sweeps[run])
-    converged = all(sweep.change <= tol for _, sweep in runs)
-    # With the outer loop messages prove nothing.
-    bounds = [(s.share, sweep) for (s, _), (_, sweep) in zip(parts, runs, strict=True) if not s.outer_every]
-    bound = max(bounds, key=lambda found: found[0])[1].bound() if bounds else np.nan
-    settings = sorted((s for s, _ in parts), key=lambda s: -s.share)
+        n_sweeps[run] = max(sweep.number, n_sweeps.get(run, 0))
+        converged &= sweep.change <= tol
+        # With the outer loop messages prove nothing.
+        if not setting.outer_every and setting.share > largest:
+            bound, largest = sweep.bound(), setting.share
+    settings.sort(key=lambda s: -s.share)
     total = Histograms(points, probability / probability.sum(axis=-1, keepdims=True))
     error = log_loss = np.nan
     if margins is None:
@@ -246,11 +249,12 @@ def sweeps_of(
 
 
 def _log_posterior(
-    weights: Histograms, rows: Array, sample_weight: Array, machine: Machine, cost: float
+    setting: Setting, sweep: Sweep, rows: Array, sample_weight: Array, machine: Machine
 ) -> float:
     """Of the mean weights, with the prior averaged over the histograms, for which it need not be smooth."""
+    weights = sweep.marginals.at(setting.beta)
     violated = float(sample_weight @ (rows @ weights.mean < 1.0))
-    return float(np.sum(weights.probability * machine.log_prior(weights.points))) - cost * violated
+    return float(np.sum(weights.probability * machine.log_prior(weights.points))) - setting.cost * violated
 
 
 def weighed(settings: list[Setting], left_out: Array, sample_weight: Array) -> list[Setting]:

@@ -326,10 +326,14 @@ def _beside_unblended(fit: Fit, choices: Choices, recorder: Recorder, most: floa
     problem = with_prior(problem, replace(base, slab=Gaussian(PLAIN_SLAB_VARIANCE)))
     begun = len(recorder.runs)
     alone = recorder.solve(problem, solver, model=SPARSE, purpose="unblended", stopping=POLISH_STOPPING)
-    if not alone.outcome.trustworthy:
+    other = Fit.of(alone, fit.table)
+    if alone.outcome.trustworthy:
+        other = integrated(other, choices.hyper, recorder)
+    if not other.outcome.trustworthy:
         recorder.reject(slice(begun, None))
-        return fit
-    other = integrated(Fit.of(alone, fit.table), choices.hyper, recorder)
+        interrupted = other.outcome is Outcome.INTERRUPTED
+        solution = replace(fit.solution, outcome=Outcome.INTERRUPTED) if interrupted else fit.solution
+        return replace(fit, solution=solution)
     gain = fit.solution.loo_log_densities() - other.solution.loo_log_densities()
     share = float(expit(fit.solution.problem.label_weight @ gain)) if most else 0.0
     in_or_out, in_moments = (np.array([k, 1.0 - k]) for k in (share, min(share, most)))
