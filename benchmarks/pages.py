@@ -194,6 +194,14 @@ def _large_tables() -> list[str]:
     return [str(won.sum()), str(won.size)]
 
 
+def _packaged_tables(rival: str) -> list[str]:
+    both = _results("packaged_tables").groupby(["method", "table"])[["error", "log_loss"]].mean()
+    shared = both.loc["foldless"].index.intersection(both.loc[rival].index)
+    means = [both.loc[method].loc[shared].mean() for method in ("foldless", rival)]
+    found = [f"{mean[column]:.3f}" for column in ("error", "log_loss") for mean in means]
+    return [str(shared.size), *found]
+
+
 def _many_classes() -> list[str]:
     table = _results("many_classes").groupby(["method", "data"])[["error", "log_loss", "cpu_seconds"]].mean()
     means = table.groupby("method").mean()
@@ -288,6 +296,14 @@ QUOTES = (
         _groups,
     ),
     Quote("is at or below those of ridge and L1 in {} of {}:", _large_tables),
+    Quote(
+        "On {} of them the mean error is {} (ridge {}) and the mean log loss {} ({});",
+        partial(_packaged_tables, "ridge"),
+    ),
+    Quote(
+        "on the {} of two classes the error is {} (L1 {}) and the log loss {} ({}):",
+        partial(_packaged_tables, "L1"),
+    ),
     Quote(
         "mean error **{}**, ridge {}, L1 {}; mean log loss **{}**, ridge {}, L1 {}; ridge with its "
         "cross-validation takes {} of the CPU time, L1 {} of it:",
