@@ -28,6 +28,7 @@ from foldless.estimators._scikit_learn import SampleWeights, sample_weights, tra
 from foldless.estimators._summary import Summary
 from foldless.kernels import one_blas_thread
 from foldless.priors import OverBackground, SupportsInclusion
+from foldless.priors.wrappers import background_of
 from foldless.problem import Outcome
 from foldless.registry import registered
 from foldless.selection import Group
@@ -35,14 +36,13 @@ from foldless.selection.clusters import Candidates, joint_candidates, refined_in
 from foldless.selection.groups import COVERAGE, PURITY, JointPosterior, single_features
 from foldless.selection.marginal import ClassSums, class_sums
 from foldless.solvers import GAMP
-from foldless.solvers.background_ep import background_of, held_kernel
+from foldless.solvers.background_ep import FACTOR_DTYPE
 from foldless.solvers.ep import EPState
 from foldless.solvers.label_ep import dual_weights
 from foldless.tuning.fit import Choices, Fit
-from foldless.tuning.integration import mixture_moments
 from foldless.tuning.path import Result, fit_table, with_groups_left_out
 from foldless.tuning.plan import CHANCE, SETS_OF_GROUPS, Plan, plan
-from foldless.tuning.portfolio import Weights, as_columns, weights_of
+from foldless.tuning.portfolio import Weights, as_columns, mixture_moments, weights_of
 from foldless.tuning.record import MAY_BE_CHANCE, Flag, Recorder
 from foldless.tuning.table import Layout, LeftOut, Survey, Table, survey
 
@@ -378,7 +378,7 @@ def on_average_over_background(fit: Fit, own: Weights, inclusion: Array) -> Weig
     solution, base = fit.solution, fit.prior.base  # type: ignore[attr-defined]
     problem, posterior = solution.problem, solution.posterior
     background = background_of(problem.prior, problem.operator.shape[1])
-    kernel = held_kernel(problem, background).astype(np.float64)[np.newaxis]
+    kernel = problem.operator.gram(background, FACTOR_DTYPE).astype(np.float64)[np.newaxis]
     none, factor = np.zeros(kernel.shape[1]), []
     for sites in solution.state.sites.of_scores():
         precision = np.maximum(problem.sample_weight * sites.label_precision, LEAST_LABEL_PRECISION)

@@ -337,6 +337,20 @@ class OverBackground(MovedCavity):
         return self.base.sample(size, rng) + spread * rng.standard_normal(size)
 
 
+def background_of(prior: Prior, n_weights: int) -> Array:
+    """The variances of the background, zero for columns that have none."""
+    base = prior.base if isinstance(prior, Blocks) else prior
+    if not isinstance(base, OverBackground):
+        raise ValueError(
+            f"BackgroundEP needs a prior over a background; got {type(base).__name__}. "
+            "Use OverBackground(SpikeAndSlab(...), variance), or EP."
+        )
+    found = np.array(np.broadcast_to(np.asarray(base.variance, dtype=np.float64), n_weights))
+    for columns, _ in prior.others if isinstance(prior, Blocks) else ():
+        found[positions_of(columns, n_weights)] = 0.0
+    return found
+
+
 @registered("prior/ridged")
 @dataclass(frozen=True, eq=False)
 class Ridged(MovedCavity):

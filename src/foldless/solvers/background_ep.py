@@ -36,8 +36,7 @@ import numpy as np
 
 from foldless.beliefs import Array, Posterior
 from foldless.operators.base import Gram, Operator
-from foldless.priors import Blocks, OverBackground, Prior
-from foldless.priors.wrappers import positions_of
+from foldless.priors.wrappers import background_of
 from foldless.problem import Problem
 from foldless.registry import registered
 from foldless.solvers.ep import EP, EPState, state_of
@@ -380,20 +379,6 @@ class BackgroundEP(EP):
             loo_var=left_out.var,
             log_evidence=state.log_evidence,
         )
-
-
-def background_of(prior: Prior, n_weights: int) -> Array:
-    """The variances of the background, zero for columns that have none."""
-    base = prior.base if isinstance(prior, Blocks) else prior
-    if not isinstance(base, OverBackground):
-        raise ValueError(
-            f"BackgroundEP needs a prior over a background; got {type(base).__name__}. "
-            "Use OverBackground(SpikeAndSlab(...), variance), or EP."
-        )
-    found = np.array(np.broadcast_to(np.asarray(base.variance, dtype=np.float64), n_weights))
-    for columns, _ in prior.others if isinstance(prior, Blocks) else ():
-        found[positions_of(columns, n_weights)] = 0.0
-    return found
 
 
 def said_by_diagonal(problem: Problem, state: BackgroundState) -> tuple[Array, Array]:

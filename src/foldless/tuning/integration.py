@@ -25,6 +25,7 @@ from foldless.priors import Gaussian, HyperPrior, SpikeAndSlab
 from foldless.problem import History, Outcome, Problem, Solution
 from foldless.solvers import EP, Stopping
 from foldless.tuning.fit import SPARSE, Fit
+from foldless.tuning.portfolio import mixture_moments
 from foldless.tuning.record import Recorder
 from foldless.tuning.table import blocks_of, with_prior
 
@@ -138,8 +139,3 @@ def _mixture(solutions: list[Solution], log_weight: Array) -> Posterior:
         np.array([p.loo_var for p in posteriors]),
     )
     return replace(posteriors[0], mean=mean, var=var, loo_mean=loo_mean, loo_var=loo_var)
-
-
-def mixture_moments(weight: Array, mean: Array, var: Array) -> tuple[Array, Array]:
-    whole = np.sum(weight * mean, axis=0)
-    return whole, np.sum(weight * (var + (mean - whole) ** 2), axis=0)

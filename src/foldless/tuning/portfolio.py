@@ -532,3 +532,9 @@ def jackknifed(weights: Array, log_density: Array, left_out: LeftOut, prior: Arr
     along = np.einsum("cm,cm->m", share, step)
     step += along_own * (lost * along / np.maximum(stays, LEAST_STAYS))
     return np.asarray(softmax(np.log(weights)[:, np.newaxis] - step, axis=0))
+
+
+def mixture_moments(weight: Array, mean: Array, var: Array) -> tuple[Array, Array]:
+    """Mean and variance of a mixture, whose parts are along the first axis."""
+    whole = np.sum(weight * mean, axis=0)
+    return whole, np.sum(weight * (var + (mean - whole) ** 2), axis=0)

@@ -31,7 +31,7 @@ from foldless.solvers.few_columns import solve_few
 from foldless.tuning.class_means import unblended
 from foldless.tuning.em import EM, tunable_names
 from foldless.tuning.fit import SPARSE, Choices, Fit, fit_some_rows, fit_tuned
-from foldless.tuning.integration import integrated, mixture_moments
+from foldless.tuning.integration import integrated
 from foldless.tuning.left_out import answered
 from foldless.tuning.plan import (
     EXPECTED_ACTIVE,
@@ -43,7 +43,7 @@ from foldless.tuning.plan import (
     DensePlan,
     SparsePlan,
 )
-from foldless.tuning.portfolio import Model, channel_of, of_solution, weights_of
+from foldless.tuning.portfolio import Model, channel_of, mixture_moments, of_solution, weights_of
 from foldless.tuning.record import Recorder
 from foldless.tuning.table import Parts, Table, assembled, blocks_of, with_prior
 
