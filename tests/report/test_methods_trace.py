@@ -280,6 +280,10 @@ def used_kernel(fitted: Fitted) -> bool:
     )
 
 
+def matrices(trace: Trace) -> set[tuple[int, float]]:
+    return {run.matrix for run in trace.runs}
+
+
 def pairs(trace: Trace) -> int:
     tried = {(run.matrix, run.before["prior__density"], *_noise(run)) for run in trace.runs}
     return len(tried)
@@ -410,7 +414,8 @@ CHECKS: dict[str, Any] = {
     "knapsacks": lambda f, v: v == (f.trace.count("knapsacks") > 0),
     "settings": lambda f, v: v == settings(f),
     "pairs": lambda f, v: v == pairs(f.trace),
-    "whitened": lambda f, v: v is not None and f.trace.count("Whitening.fit") > 0,
+    # Once for every table that was compared: with and without an intercept.
+    "whitened": lambda f, v: v is not None and f.trace.count("Whitening.fit") == len(matrices(f.trace)),
     "relevance": lambda f, v: v in (len(f.trace.of("relevance")[-1][2][0]) - np.arange(2)),
     "one-bit": lambda f, v: v == f.trace.of("one-bit")[-1][1][0][1],
 }
