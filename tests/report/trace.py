@@ -110,9 +110,9 @@ STEPS = {
 }
 CALLS = {
     "stacking weights": "foldless.tuning.portfolio.stacking_weights",
-    "kernel EP": "foldless.tuning.models.informed.kernel_ep",
-    "informed one by one": "foldless.tuning.models.informed._one_by_one",
-    "informed by groups": "foldless.tuning.models.informed._by_groups",
+    "kernel EP": "foldless.solvers.informed_ridges.kernel_ep",
+    "informed one by one": "foldless.solvers.informed_ridges._one_by_one",
+    "informed by groups": "foldless.solvers.informed_ridges._by_groups",
     "Newton": "foldless.tuning.models.ridges.multinomial_ridge",
     "primal EP": "foldless.tuning.models.ridges.ridge_ep",
     "few columns": "foldless.tuning.models.sparse.solve_few",

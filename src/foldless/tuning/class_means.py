@@ -43,6 +43,7 @@ from foldless.channels import (
     Multinomial,
     Pinned,
 )
+from foldless.channels.base import innermost, with_innermost
 from foldless.channels.flipped_labels import with_flip_prob
 from foldless.priors import (
     PRIORS,
@@ -235,7 +236,7 @@ def blended(problem: Problem, weight: float, means: ClassMeans) -> Problem:
             f"A generative weight above 0 needs a logistic channel, alone or in FlippedLabels; got "
             f"{logistic!r}. Use channel='logistic', or generative_weight=0."
         )
-    channel = _with_innermost(problem.channel, Blended(logistic, weight, means.label_mean))
+    channel = with_innermost(problem.channel, Blended(logistic, weight, means.label_mean))
     problem = with_prior(problem, Ridged(base, 0.0)).but(channel=channel)
     return _with_ridge(problem, means, _noise_of(channel))
 
@@ -247,7 +248,7 @@ def unblended(problem: Problem) -> Problem:
         problem = with_prior(problem, base.base)
     blend = innermost(problem.channel)
     if isinstance(blend, Blended | BlendedMultinomial):
-        problem = problem.but(channel=_with_innermost(problem.channel, blend.base))
+        problem = problem.but(channel=with_innermost(problem.channel, blend.base))
     return problem
 
 
@@ -376,7 +377,7 @@ def _with_ridge(problem: Problem, means: ClassMeans, flipped: Array | float) -> 
     information = float(weight @ spread) / 4
     blend = innermost(problem.channel)
     assert isinstance(blend, Blended)
-    channel = _with_innermost(problem.channel, replace(blend, label_mean=label_mean))
+    channel = with_innermost(problem.channel, replace(blend, label_mean=label_mean))
     ridge = blend.generative_weight * information * blend.base.scale**2 * means.within_var
     ridged = blocks_of(problem).base
     assert isinstance(ridged, Ridged)
@@ -391,14 +392,3 @@ def _noise_of(channel: Channel) -> float:
     """The flip probability before any sample is looked at."""
     inner = _without_pins(channel)
     return inner.flip_prob if isinstance(inner, FlippedLabels) else 0.0
-
-
-def innermost(channel: Channel) -> Channel:
-    return innermost(channel.base) if isinstance(channel, FlippedLabels | Pinned) else channel
-
-
-def _with_innermost(channel: Channel, changed: Channel) -> Channel:
-    """The same wrappers around another channel."""
-    if isinstance(channel, FlippedLabels | Pinned):
-        return replace(channel, base=_with_innermost(channel.base, changed))
-    return changed

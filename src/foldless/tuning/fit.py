@@ -11,6 +11,7 @@ from scipy.special import entr
 
 from foldless.beliefs import Array
 from foldless.channels import Channel, Hinge, Pinned
+from foldless.channels.base import innermost
 from foldless.priors import HyperPrior, Laplace, Prior, SupportsInclusion
 from foldless.problem import Outcome, Problem, Solution
 from foldless.solvers import Stopping
@@ -26,7 +27,6 @@ from foldless.tuning.class_means import (
     class_means,
     descend,
     informed,
-    innermost,
     starting_prior,
     unblended,
     without_own_means,

@@ -17,8 +17,7 @@ from foldless.operators import Standardized
 from foldless.problem import Outcome
 from foldless.solvers.screening import Screening
 from foldless.tuning.fit import SPARSE, Choices, Fit, fit_tuned
-from foldless.tuning.models.informed import informed_ridges
-from foldless.tuning.models.ridges import States, newton_ridges, ridges
+from foldless.tuning.models.ridges import States, informed_ridges, newton_ridges, ridges
 from foldless.tuning.models.sparse import (
     CLASS_MEANS,
     SparseFits,

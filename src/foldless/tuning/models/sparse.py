@@ -28,11 +28,11 @@ from foldless.problem import History, Outcome, Solution
 from foldless.solvers import EP, GAMP, BackgroundEP, Stopping
 from foldless.solvers.base import Solver
 from foldless.solvers.few_columns import solve_few
+from foldless.solvers.left_out import answered
 from foldless.tuning.class_means import unblended
 from foldless.tuning.em import EM, tunable_names
 from foldless.tuning.fit import SPARSE, Choices, Fit, fit_some_rows, fit_tuned
 from foldless.tuning.integration import integrated
-from foldless.tuning.left_out import answered
 from foldless.tuning.plan import (
     EXPECTED_ACTIVE,
     HONEST_STANDARD_ERRORS,
