@@ -17,7 +17,7 @@ from foldless.operators import Standardized
 from foldless.operators.whitened import Whitening
 from foldless.priors import Blocks, Prior, Ridged
 from foldless.problem import Outcome
-from foldless.tuning.models import informed
+from foldless.solvers import informed_ridges
 from foldless.tuning.table import Table
 
 
@@ -169,7 +169,7 @@ def traced(spoilt: tuple[Any, ...] | None = None) -> Iterator[Trace]:
                 in_units(self, unit),
             )[1],
         )
-        for kind, method in ((Standardized, "fit"), (Whitening, "fit"), (informed._Kernels, "of")):
+        for kind, method in ((Standardized, "fit"), (Whitening, "fit"), (informed_ridges._Kernels, "of")):
             real = getattr(kind, method)
             patch.setattr(kind, method, staticmethod(_call(trace, f"{kind.__name__}.{method}", real)))
         yield trace

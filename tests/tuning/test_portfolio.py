@@ -95,7 +95,7 @@ def test_mislabelled_samples_of_four_classes_are_suspected_whatever_the_scale_of
 
 def excess_of(X, labels):
     table = table_of(X, labels)
-    return survey(table).facts.spectral_excess
+    return survey(table).spectral_excess
 
 
 def test_wrong_labels_leave_clusters_and_factors_do_not():
@@ -103,17 +103,14 @@ def test_wrong_labels_leave_clusters_and_factors_do_not():
     true = np.where(rng.random(1000) < 0.5, 1.0, -1.0)
     seen = np.where(rng.random(1000) < 0.3, -true, true)
     clusters = 0.2 * true[:, np.newaxis] + rng.normal(size=(1000, 100))
-    found = survey(table_of(clusters, seen)).facts
+    found = survey(table_of(clusters, seen))
     assert found.spectral_excess > 1.5 > 1.25 > found.excess_beside
     assert found.class_tails < -3 < 3 < found.class_gap
     # A factor has Gaussian tails, and clusters of another kind than labels have no class at their ends.
     factor = rng.normal(size=1000)
     common = 0.4 * factor[:, np.newaxis] + rng.normal(size=(1000, 100))
-    assert (
-        survey(table_of(common, np.where(factor + rng.normal(size=1000) > 0, 1.0, -1.0))).facts.class_tails
-        > -3
-    )
-    assert survey(table_of(clusters, rng.permutation(true))).facts.class_gap < 3
+    assert survey(table_of(common, np.where(factor + rng.normal(size=1000) > 0, 1.0, -1.0))).class_tails > -3
+    assert survey(table_of(clusters, rng.permutation(true))).class_gap < 3
 
 
 def test_weights_of_models_are_averaged_as_log_odds():

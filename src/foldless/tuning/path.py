@@ -27,17 +27,7 @@ from foldless.tuning.models.sparse import (
     fit_words,
     patient,
 )
-from foldless.tuning.plan import (
-    CLEAR_STANDARD_ERRORS,
-    FIRST_RIDGE,
-    GROUP_SETS,
-    MOST_WEIGHT,
-    NEARLY_ALL,
-    WORTH_IT,
-    DensePlan,
-    Plan,
-    Recipe,
-)
+from foldless.tuning.plan import FIRST_RIDGE, GROUP_SETS, NEARLY_ALL, WORTH_IT, DensePlan, Plan, Recipe
 from foldless.tuning.portfolio import (
     Average,
     Model,
@@ -47,18 +37,7 @@ from foldless.tuning.portfolio import (
     of_solution,
     stacked,
 )
-from foldless.tuning.record import (
-    FELL_BACK,
-    FELL_BACK_ON_BACKGROUND,
-    FLAGS,
-    MISLED,
-    NARROW_INTERVALS,
-    NOT_SPARSE,
-    UNSETTLED,
-    Flag,
-    Record,
-    Recorder,
-)
+from foldless.tuning.record import FLAGS, Flag, Record, Recorder
 from foldless.tuning.table import LeftOut, Table
 
 # Of a sparse model that is fitted to a part of the rows: predictions have settled long before weights have.
@@ -84,37 +63,26 @@ def fit_table(
     choices: Choices,
     recorder: Recorder,
     *,
-    nonzero_fraction: Array | None = None,
     warm: SparseFits | None = None,
 ) -> Result:
-    """Fit the models of the plan; `nonzero_fraction`, of columns, saves a pass; `warm` is an earlier fit."""
+    """Fit the models of the plan; `warm` is an earlier fit."""
     if plan.path != "requested":
         choices = replace(choices, prior=plan.sparse.prior)
     if plan.sparse.screened and choices.screening is None:
         choices = replace(choices, screening=Screening(least_weights=0))
-    path = _Path(table, plan, choices, recorder, _unit(table, plan.dense, nonzero_fraction), warm)
+    path = _Path(table, plan, choices, recorder, _unit(table, plan.dense), warm)
     fits, dense = path.run()
     sparse, portfolio = path.concluded(fits, dense)
     record = recorder.record()
-    flags = [FLAGS[code] for code in plan.flags]
-    if any(run.purpose == "fallback" for run in record.used("sparse")):
-        fallback = plan.sparse.fallback
-        assert fallback is not None
-        flags.append(FELL_BACK_ON_BACKGROUND if fallback.background else FELL_BACK)
-    if plan.path != "requested" and sparse.outcome in (Outcome.STALLED, Outcome.DIVERGED):
-        flags.append(UNSETTLED)
-    elif plan.path.startswith("independent") and table.n_classes == 2 and not _exactly(record):
-        flags.append(NARROW_INTERVALS)
-    share = sum(model.weight for model in portfolio.models if model.code == SPARSE)
-    if portfolio.dense_lead > CLEAR_STANDARD_ERRORS and share < MOST_WEIGHT:
-        correlated = not plan.path.startswith("independent")
-        flags.append(MISLED if correlated and not _exactly(record) else NOT_SPARSE)
-    return Result(sparse, portfolio, plan, record, tuple(flags), fits)
-
-
-def _exactly(record: Record) -> bool:
-    """Whether exact covariances had a part in the sparse model."""
-    return any(run.solver in ("EP", "BackgroundEP") for run in record.used("sparse"))
+    behind = record.used(SPARSE)
+    codes = plan.flags_of(
+        settled=sparse.outcome not in (Outcome.STALLED, Outcome.DIVERGED),
+        fell_back=any(run.purpose == "fallback" for run in behind),
+        exactly=any(run.solver in ("EP", "BackgroundEP") for run in behind),
+        dense_lead=portfolio.dense_lead,
+        sparse_share=portfolio.share_of(SPARSE),
+    )
+    return Result(sparse, portfolio, plan, record, tuple(FLAGS[code] for code in codes), fits)
 
 
 def fit_part(table: Table, plan: Plan, choices: Choices, *, sparse: bool) -> Average:
@@ -150,8 +118,8 @@ def with_groups_left_out(result: Result, group: NDArray[np.intp], choices: Choic
     """
     table = result.sparse.table
     choices = replace(choices, generative_weight=result.sparse.generative_weight)
-    share = sum(model.weight for model in result.portfolio.models if model.code == SPARSE)
-    plan = replace(result.plan, dense=None) if share > NEARLY_ALL else result.plan
+    nearly_all = result.portfolio.share_of(SPARSE) > NEARLY_ALL
+    plan = replace(result.plan, dense=None) if nearly_all else result.plan
     log_proba = result.portfolio.loo_log_proba.copy()
     for rows in sets_of_groups(group, table.indicator * table.sample_weight[:, np.newaxis], GROUP_SETS):
         weight = np.where(rows, 0.0, table.sample_weight)
@@ -189,7 +157,7 @@ def sets_of_groups(group: NDArray[np.intp], indicator: Array, most: int) -> list
     return [place[group] == n for n in range(len(held))]
 
 
-def _unit(table: Table, dense: DensePlan | None, nonzero_fraction: Array | None = None) -> Array | None:
+def _unit(table: Table, dense: DensePlan | None) -> Array | None:
     """Units of columns in which all weights of a dense model have one prior, where that is per occurrence.
 
     Per standard deviation, a word in one document of ten thousand is a hundred times as large there as a word
@@ -198,10 +166,8 @@ def _unit(table: Table, dense: DensePlan | None, nonzero_fraction: Array | None 
     """
     if dense is None or not dense.per_occurrence:
         return None
-    if nonzero_fraction is None:
-        nonzero_fraction = table.standardized.nonzero_weight(table.sample_weight) / table.sample_weight.sum()
     unit = np.ones(table.free.size)
-    unit[table.free] = np.sqrt(np.maximum(nonzero_fraction[table.free], 1.0 / table.shape[0]))
+    unit[table.free] = np.sqrt(np.maximum(table.nonzero_fraction[table.free], 1.0 / table.shape[0]))
     unit[table.free] /= np.sqrt(np.mean(unit[table.free] ** 2))
     return unit
 

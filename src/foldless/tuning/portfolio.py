@@ -37,7 +37,7 @@ from foldless.registry import registered
 from foldless.solvers.ep import left_out_groups
 from foldless.solvers.stacking import jackknifed, scale_of, stacking_weights
 from foldless.tuning.plan import Recipe
-from foldless.tuning.table import Table
+from foldless.tuning.table import Table, mean_and_error
 
 # Shares of a model's score variance that predictions are tried with.
 CERTAINTIES = (0.0, 0.3, 1.0)
@@ -302,6 +302,10 @@ class Portfolio:
     # By how many standard errors the best dense model predicts left-out labels better than the sparse one.
     dense_lead: float = 0.0
 
+    def share_of(self, code: str) -> float:
+        """Of all models of a kind in predictions."""
+        return sum(model.weight for model in self.models if model.code == code)
+
 
 def mixed(weights: Array, log_proba: Array) -> Array:
     """Of the mixture with these weights of (models, samples, classes), in the log domain.
@@ -487,9 +491,8 @@ def _dense_lead(tried: Sequence[tuple[Model, float]], density: Array, table: Tab
     if not sparse or not dense:
         return 0.0
     difference = max(dense, key=lambda of_labels: float(table.share @ of_labels)) - sparse[0]
-    mean = float(table.share @ difference)
-    standard_error = np.sqrt(float(table.share @ (difference - mean) ** 2) / table.sample_weight.sum())
-    return mean / max(standard_error, float(np.finfo(float).tiny))
+    mean, error = mean_and_error(difference, table.sample_weight)
+    return mean / max(error, float(np.finfo(float).tiny))
 
 
 def mixture_moments(weight: Array, mean: Array, var: Array) -> tuple[Array, Array]:
