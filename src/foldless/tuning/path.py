@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +28,7 @@ from foldless.tuning.models.sparse import (
     fit_words,
     patient,
 )
-from foldless.tuning.plan import FIRST_RIDGE, GROUP_SETS, NEARLY_ALL, WORTH_IT, DensePlan, Plan, Recipe
+from foldless.tuning.plan import FIRST_RIDGE, GROUP_SETS, NEARLY_ALL, WORTH_IT, Plan, Recipe
 from foldless.tuning.portfolio import (
     Average,
     Model,
@@ -70,7 +71,7 @@ def fit_table(
         choices = replace(choices, prior=plan.sparse.prior)
     if plan.sparse.screened and choices.screening is None:
         choices = replace(choices, screening=Screening(least_weights=0))
-    path = _Path(table, plan, choices, recorder, _unit(table, plan.dense), warm)
+    path = _Path(table, plan, choices, recorder, warm)
     fits, dense = path.run()
     sparse, portfolio = path.concluded(fits, dense)
     record = recorder.record()
@@ -91,10 +92,8 @@ def fit_part(table: Table, plan: Plan, choices: Choices, *, sparse: bool) -> Ave
     Dense models predict as well without a `sparse` one that has no share beside them. It is fitted as its
     tuned weight of the class means has it, and not refined.
     """
-    dense = plan.dense
-    if dense is not None and not sparse:
-        unit = _unit(table, dense)
-        models = _Path(table, plan, choices, Recorder(), unit, None)._dense(table, dense, unit)[0]
+    if plan.dense is not None and not sparse:
+        models = _Path(table, plan, choices, Recorder())._dense(table)[0]
         # Rows without weight would be predicted at once, and the caller is about to predict all.
         counted = replace(table, sample_weight=np.maximum(table.sample_weight, np.finfo(float).tiny))
         return stacked([class_frequencies(table), *models], counted).average
@@ -157,29 +156,30 @@ def sets_of_groups(group: NDArray[np.intp], indicator: Array, most: int) -> list
     return [place[group] == n for n in range(len(held))]
 
 
-def _unit(table: Table, dense: DensePlan | None) -> Array | None:
-    """Units of columns in which all weights of a dense model have one prior, where that is per occurrence.
-
-    Per standard deviation, a word in one document of ten thousand is a hundred times as large there as a word
-    in all. With one size of weights per standard deviation, dense models would describe documents by words
-    that hardly any other has. So prior variances are in proportion to how often a column is not zero.
-    """
-    if dense is None or not dense.per_occurrence:
-        return None
-    unit = np.ones(table.free.size)
-    unit[table.free] = np.sqrt(np.maximum(table.nonzero_fraction[table.free], 1.0 / table.shape[0]))
-    unit[table.free] /= np.sqrt(np.mean(unit[table.free] ** 2))
-    return unit
-
-
 @dataclass
 class _Path:
     table: Table
     plan: Plan
     choices: Choices
     recorder: Recorder
-    unit: Array | None
-    warm: SparseFits | None
+    warm: SparseFits | None = None
+
+    @cached_property
+    def unit(self) -> Array | None:
+        """Of columns, in which all weights of a dense model have one prior, where that is per occurrence.
+
+        Per standard deviation, a word in one document of ten thousand is a hundred times as large there as a
+        word in all. With one size of weights per standard deviation, dense models would describe documents by
+        words that hardly any other has. So prior variances are in proportion to how often a column is not
+        zero.
+        """
+        table, dense = self.table, self.plan.dense
+        if dense is None or not dense.per_occurrence:
+            return None
+        unit = np.ones(table.free.size)
+        unit[table.free] = np.sqrt(np.maximum(table.nonzero_fraction[table.free], 1.0 / table.shape[0]))
+        unit[table.free] /= np.sqrt(np.mean(unit[table.free] ** 2))
+        return unit
 
     def run(self) -> tuple[SparseFits, list[Model]]:
         """The sparse model, and dense ones beside it."""
@@ -211,13 +211,12 @@ class _Path:
             return None
         dense: list[Model] = []
         if self.plan.dense is not None and known:
-            dense = self._dense(table, self.plan.dense, self.unit, known=known)[0]
+            dense = self._dense(table, known=known)[0]
         return SparseFits.one(fit, self.choices.solver), dense
 
     def _states_worthwhile(self, sample: Fit) -> States:
         """Where the ridges of a sample ended that have a share beside its sparse model."""
-        assert self.plan.dense is not None
-        models, states = self._dense(sample.table, self.plan.dense, self.unit)
+        models, states = self._dense(sample.table)
         fits = SparseFits.one(sample, self.choices.solver)
         shares = {share.name: share.weight for share in _averaged(fits, models, sample.table).models}
         return {recipe: state for recipe, state in states.items() if shares[recipe.name] >= WORTH_IT}
@@ -228,22 +227,19 @@ class _Path:
         if dense is None or not dense.recipes or fits.outcome is Outcome.INTERRUPTED:
             return []
         if not dense.if_worthwhile:
-            return self._dense(self.table, dense, self.unit)[0]
-        first = self._dense(self.table, dense, self.unit, recipes=(FIRST_RIDGE,))[0]
+            return self._dense(self.table)[0]
+        first = self._dense(self.table, recipes=(FIRST_RIDGE,))[0]
         glance = _averaged(fits, first, self.table)
         if sum(share.weight for share in glance.models if share.name == FIRST_RIDGE.name) < WORTH_IT:
             return first
-        return self._dense(self.table, dense, self.unit)[0]
+        return self._dense(self.table)[0]
 
     def _dense(
-        self,
-        table: Table,
-        dense: DensePlan,
-        unit: Array | None,
-        *,
-        recipes: Sequence[Recipe] | None = None,
-        known: States | None = None,
+        self, table: Table, *, recipes: Sequence[Recipe] | None = None, known: States | None = None
     ) -> tuple[list[Model], States]:
+        """The planned models of some rows or all, and where they ended."""
+        dense, unit = self.plan.dense, self.unit
+        assert dense is not None
         if dense.solver == "kernel EP":
             return informed_ridges(table, dense, self.recorder), {}
         if dense.solver in ("Newton", "primal EP"):

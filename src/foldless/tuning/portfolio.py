@@ -178,72 +178,54 @@ class Part:
     scale: float = 1.0  # makes its scores, in the average of weights, log-odds
 
 
-@dataclass(frozen=True, eq=False)
+class _SideBySide:
+    """Columns of several arrays as one, equal arrays once: saved models no longer share what they had."""
+
+    def __init__(self) -> None:
+        self._blocks: list[Array] = []
+
+    def place(self, block: Array) -> slice:
+        """Where in the whole these columns are; all blocks have as many."""
+        known = (n for n, own in enumerate(self._blocks) if own is block or np.array_equal(own, block))
+        n, width = next(known, len(self._blocks)), block.shape[1]
+        if n == len(self._blocks):
+            self._blocks.append(block)
+        return slice(n * width, (n + 1) * width)
+
+    def whole(self) -> Array:
+        return self._blocks[0] if len(self._blocks) == 1 else np.hstack(self._blocks or [np.empty((0, 0))])
+
+
 class Gathered:
-    """The weights of all parts of an average, each once: one visit of the samples predicts with all."""
+    """The weights of all parts of an average: one visit of the samples predicts with all."""
 
-    parts: tuple[Part, ...]
-    place: tuple[int, ...]  # of a part's weights among the different ones
-    different: tuple[Weights, ...]
-    mean: Array  # (features, scores of all that are not zero)
-    var: Array  # likewise, of those whose variances a part needs
-    mean_at: tuple[slice | None, ...]  # of the different ones
-    var_at: tuple[slice | None, ...]
-
-    @classmethod
-    def of(cls, parts: tuple[Part, ...]) -> Gathered:
-        different: list[Weights] = []
-        place = []
-        for part in parts:
-            known = (n for n, own in enumerate(different) if _are_equal(own, part.weights))
-            place.append(next(known, len(different)))
-            if place[-1] == len(different):
-                different.append(part.weights)
-        unsure = {n for n, part in zip(place, parts, strict=True) if part.certainty > 0}
-        mean, mean_at = _side_by_side([own.mean if own.mean.any() else None for own in different])
-        var, var_at = _side_by_side(
-            [own.of_scores if n in unsure else None for n, own in enumerate(different)]
-        )
-        return cls(parts, tuple(place), tuple(different), mean, var, mean_at, var_at)
+    def __init__(self, parts: tuple[Part, ...]) -> None:
+        means, variances = _SideBySide(), _SideBySide()
+        self._parts = parts
+        # Class frequencies have nothing to multiply, and certain parts no variances.
+        self.mean_at = [means.place(p.weights.mean) if p.weights.mean.any() else None for p in parts]
+        self._var_at = [variances.place(p.weights.of_scores) if p.certainty > 0 else None for p in parts]
+        self._mean, self._var = means.whole(), variances.whole()
 
     def scores(self, operator: Operator) -> list[tuple[Array, Array | None]]:
         """Of every part: means, and variances as far as it is unsure."""
-        means, variances = self._products(operator)
-        shape = (operator.shape[0], self.different[0].intercept.size)
+        means: Array
+        variances: Array
+        means = variances = np.empty((operator.shape[0], 0))
+        if self._mean.size and self._var.size:
+            means, variances = operator.scores_and_variances(self._mean, self._var)
+        elif self._mean.size:
+            means = operator.scores(self._mean)
+        elif self._var.size:
+            variances = operator.score_variances(self._var)
         found: list[tuple[Array, Array | None]] = []
-        for part, n in zip(self.parts, self.place, strict=True):
-            own, at, var_at = self.different[n], self.mean_at[n], self.var_at[n]
-            mean = np.broadcast_to(own.intercept, shape) if at is None else means[:, at] + own.intercept
-            var = None
-            if part.certainty > 0 and var_at is not None:
+        for part, at, var_at in zip(self._parts, self.mean_at, self._var_at, strict=True):
+            own, mean, var = part.weights, part.weights.intercept, None
+            mean = np.broadcast_to(mean, (len(means), mean.size)) if at is None else means[:, at] + mean
+            if var_at is not None:
                 var = part.certainty * part.spread * (variances[:, var_at] + own.intercept_var)
             found.append((mean, var))
         return found
-
-    def _products(self, operator: Operator) -> tuple[Array, Array]:
-        if self.mean.shape[1] and self.var.shape[1]:
-            return operator.scores_and_variances(self.mean, self.var)
-        nothing = np.empty((operator.shape[0], 0))
-        means = operator.scores(self.mean) if self.mean.shape[1] else nothing
-        return means, operator.score_variances(self.var) if self.var.shape[1] else nothing
-
-
-def _are_equal(one: Weights, other: Weights) -> bool:
-    """Models that were saved and read again no longer share what they had in common."""
-    return one is other or all(map(np.array_equal, vars(one).values(), vars(other).values()))
-
-
-def _side_by_side(blocks: Sequence[Array | None]) -> tuple[Array, tuple[slice | None, ...]]:
-    """The blocks that there are, as one array, and where in it each is."""
-    present = [block for block in blocks if block is not None]
-    ends = np.cumsum([0 if block is None else block.shape[1] for block in blocks])
-    at = tuple(
-        None if block is None else slice(int(end) - block.shape[1], int(end))
-        for block, end in zip(blocks, ends, strict=True)
-    )
-    if not present:
-        return np.empty((0, 0)), at
-    return present[0] if len(present) == 1 else np.hstack(present), at
 
 
 @registered("model/average")
@@ -254,15 +236,15 @@ class Average:
     parts: tuple[Part, ...]
 
     @cached_property
-    def _gathered(self) -> Gathered:
-        return Gathered.of(self.parts)
+    def gathered(self) -> Gathered:
+        return Gathered(self.parts)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"parts": self.parts}
 
     def log_proba(self, operator: Operator) -> Array:
         """Of standardised samples, (samples, classes)."""
-        scores = self._gathered.scores(operator)
+        scores = self.gathered.scores(operator)
         tried = [(part.channel, *each) for part, each in zip(self.parts, scores, strict=True)]
         return mixed(np.array([part.weight for part in self.parts]), log_probabilities(tried))
 
