@@ -8,13 +8,13 @@ from scipy.special import expit, log_expit, log_softmax
 
 from foldless.channels import FlippedLabels, Logistic, Multinomial
 from foldless.operators import operator_from
-from foldless.solvers.stacking import scale_of
 from foldless.tuning.portfolio import (
     Model,
     Scores,
     Weights,
     _mislabelled,
     mixed,
+    scale_of,
     stacked,
 )
 from foldless.tuning.table import Layout, Table, survey

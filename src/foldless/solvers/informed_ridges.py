@@ -4,7 +4,7 @@ Sparse models lose to ridge regression where many correlated features share the 
 do, and ridge regression loses where few features matter. Between them lie Gaussian priors whose variances
 follow how far apart its class means are (`Contrasts`):  variance ∝ relevance^a,  where a = 0 is ridge,
 and a = 1 and 2 concentrate on fewer and fewer features. Which of them, with or without wrong labels, is left
-to the left-out labels (`solvers.stacking`), since all are cheap: EP in kernels of samples.
+to the left-out labels (`tuning.portfolio`), since all are cheap: EP in kernels of samples.
 
 t² of a feature is the squared difference of its class means over the variance of that difference; without
 any difference between the classes its mean is 1. The relevance max(t² - 1, 0) is therefore the part that

@@ -369,22 +369,25 @@ class _Spectrum:
         # The sum of a sample's columns: like a vector at random, it has its share of every direction; unlike
         # that it moves with the samples, and does not mind the order of columns.
         start = self._image(self.used.astype(np.float64))
-        if start.length <= self.rounding * np.sqrt(self.total * self.n_used):
+        if self._length(start) <= self.rounding * np.sqrt(self.total * self.n_used):
             # Samples of one sum. They differ still along the mean that is farthest from that of all.
             farthest = int(np.argmax(np.square(self.means).sum(axis=0)))
             start = self._image(self.means[:, farthest] * self.used)
 
-        def image(back: Array) -> _Pair:
+        def image(back: Array) -> Array:
             weights = self.precision * back
             if beside is not None:
                 weights -= beside * (beside @ back)
             return self._image(weights / self.n_used)
 
         edge = self.total / self.freedom * (1.0 + np.sqrt(self.freedom / self.n_used)) ** 2
-        return _largest_eigenvalue(image, start, self.rounding) / float(edge)
+        return self._largest_eigenvalue(image, start) / float(edge)
 
-    def _image(self, weights: Array) -> _Pair:
-        """v = √W P X weights, and Xᵀ √W v. Class means of scores are known before: scores of class means."""
+    def _image(self, weights: Array) -> Array:
+        """v = √W P X weights, over samples, and then Xᵀ √W v, over columns.
+
+        Class means of scores are known before: scores of class means.
+        """
         class_scores = weights @ self.means
         vector = np.empty_like(self.root)
 
@@ -393,13 +396,34 @@ class _Spectrum:
             vector[rows] = self.root[rows] * within
             return self.weight[rows] * within, None
 
-        return _Pair(vector, self.x.sweep(weights, None, row_step).slopes)
+        return np.concatenate([vector, self.x.sweep(weights, None, row_step).slopes])
+
+    def _length(self, image: Array) -> float:
+        return float(np.linalg.norm(image[: self.root.size]))
+
+    def _largest_eigenvalue(self, image: Callable[[Array], Array], start: Array) -> float:
+        """That of a tridiagonal matrix, K in an orthonormal basis of v, K v, K² v, ... (Lanczos)."""
+        n_samples = self.root.size
+        diagonal: list[float] = []
+        beside: list[float] = []
+        largest, before, after, length = 0.0, np.zeros_like(start), start, self._length(start)
+        while len(diagonal) < SWEEPS and length > self.rounding * largest:
+            here = after / length
+            after = image(here[n_samples:])
+            diagonal.append(float(here[:n_samples] @ after[:n_samples]))
+            found = float(eigvalsh_tridiagonal(diagonal, beside)[-1])
+            if found <= (1.0 + STABLE) * largest:
+                return found
+            after = after - diagonal[-1] * here - length * before
+            largest, before, length = found, here, self._length(after)
+            beside.append(length)
+        return largest
 
     def direction(self) -> Array:
         """The difference of two class means, sharpened, of unit length in the metric V; or zero."""
         weights = self.precision * (self.means[:, 1] - self.means[:, 0])
         for _ in range(SHARPENED):
-            weights = self.precision * self._image(weights).back
+            weights = self.precision * self._image(weights)[self.root.size :]
             weights /= np.max(np.abs(weights), initial=np.finfo(float).tiny)
         length = np.sqrt(np.sum(weights[self.used] ** 2 / self.precision[self.used]))
         return np.asarray(weights / max(float(length), np.finfo(float).tiny))
@@ -413,38 +437,3 @@ class _Spectrum:
         tails = (share @ scores**4 / variance**2 - 3.0) / np.sqrt(24.0 / self.total)
         gap = self.table.class_weight @ np.square(direction @ self.means) / variance
         return float(tails), float(np.sqrt(gap))
-
-
-class _Pair(NamedTuple):
-    """A vector over samples, and Xᵀ√W of it."""
-
-    vector: Array
-    back: Array
-
-    @property
-    def length(self) -> float:
-        return float(np.linalg.norm(self.vector))
-
-    def minus(self, other: _Pair, factor: float) -> _Pair:
-        return _Pair(self.vector - factor * other.vector, self.back - factor * other.back)
-
-    def over(self, number: float) -> _Pair:
-        return _Pair(self.vector / number, self.back / number)
-
-
-def _largest_eigenvalue(image: Callable[[Array], _Pair], start: _Pair, rounding: float) -> float:
-    """That of a tridiagonal matrix, K in an orthonormal basis of v, K v, K² v, ... (Lanczos)."""
-    diagonal: list[float] = []
-    beside: list[float] = []
-    largest, before, after, length = 0.0, start.minus(start, 1.0), start, start.length
-    while len(diagonal) < SWEEPS and length > rounding * largest:
-        here = after.over(length)
-        after = image(here.back)
-        diagonal.append(float(here.vector @ after.vector))
-        found = float(eigvalsh_tridiagonal(diagonal, beside)[-1])
-        if found <= (1.0 + STABLE) * largest:
-            return found
-        after = after.minus(here, diagonal[-1]).minus(before, length)
-        largest, before, length = found, here, after.length
-        beside.append(length)
-    return largest
