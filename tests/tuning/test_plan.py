@@ -41,6 +41,7 @@ from foldless.tuning.plan import (
     SparsePlan,
     exact_cost,
     kernel_cost,
+    learnt_by,
     plan,
     requested,
 )
@@ -572,3 +573,47 @@ def test_recipes_have_codes_and_names() -> None:
     names = [recipe.name for recipe in (*RIDGES, *INFORMED)]
     assert len(set(names)) == len(names)
     assert Recipe(10.0, 0.1).name == "ridge, score variance 10, labels may be wrong"
+
+
+# How the sparse model of a plan ended, and the flags for that.
+WELL = {"settled": True, "fell_back": False, "exactly": True, "dense_lead": 0.0, "sparse_share": 1.0}
+LOSES = {"dense_lead": 2.1, "sparse_share": 0.4}
+ENDS: list[tuple[Plan, dict[str, Any], tuple[str, ...]]] = [
+    (plan(facts(60, 2000)), {}, ()),
+    (plan(facts(60, 2000)), {"exactly": False}, ("narrow-intervals",)),
+    (plan(facts(100, 1000, 4)), {"exactly": False}, ()),
+    (plan(facts(60, 2000)), {"exactly": False, "settled": False}, ("unsettled",)),
+    (plan(facts(60, 2000)), {"fell_back": True}, ("fell-back-on-background",)),
+    (plan(facts(60, 2000, 4, **CORRELATED)), {"fell_back": True, "exactly": False}, ("fell-back",)),
+    (plan(facts(60, 2000, **CORRELATED)), LOSES, ("not-sparse",)),
+    (plan(facts(60, 2000, **CORRELATED)), LOSES | {"sparse_share": 0.6}, ()),
+    (plan(facts(60, 2000, **CORRELATED)), LOSES | {"dense_lead": 1.9}, ()),
+    (plan(facts(*LARGE, **CORRELATED)), LOSES | {"exactly": False}, ("diagonal-covariances", "misled")),
+    (requested("laplace", "GAMP", (60, 2000), searched=True), {"settled": False, "exactly": False}, ()),
+]
+
+
+@pytest.mark.parametrize(("planned", "ended", "flags"), ENDS)
+def test_flags_are_those_of_the_plan_and_of_how_it_ended(
+    planned: Plan, ended: dict[str, Any], flags: tuple[str, ...]
+) -> None:
+    assert planned.flags_of(**(WELL | ended)) == flags
+    assert set(flags) <= FLAGS.keys()
+
+
+@pytest.mark.parametrize(
+    ("tuning", "laplace", "max_sum", "rate_asked", "kinked", "way"),
+    [
+        ("em", True, True, True, False, "sure"),
+        ("em", False, True, True, False, "em"),
+        ("em", True, False, True, False, "em"),
+        ("em", True, True, False, False, "em"),
+        ("em", True, True, True, True, "em"),
+        ("sure", True, True, False, False, "sure"),
+    ],
+)
+def test_the_rate_of_a_lasso_is_learnt_by_sure(
+    tuning: str, laplace: bool, max_sum: bool, rate_asked: bool, kinked: bool, way: str
+) -> None:
+    found = learnt_by(tuning, laplace=laplace, max_sum=max_sum, rate_asked=rate_asked, kinked=kinked)
+    assert found == way
