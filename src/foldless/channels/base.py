@@ -169,6 +169,24 @@ class Wrapper(Learner):
         """`proximal`, for a base that has it."""
 
 
+class Tempered:
+    """`base` to the power 1 - ω, ω = `generative_weight`, times what a blend adds; the base predicts."""
+
+    base: Channel
+    generative_weight: float
+
+    @property
+    def normalised(self) -> bool:
+        return self.generative_weight == 0.0
+
+    @property
+    def _power(self) -> float:
+        return 1.0 - float(self.generative_weight)
+
+    def untempered(self) -> Channel:
+        return self.base
+
+
 def innermost(channel: Channel) -> Channel:
     """What wrappers wrap."""
     return innermost(channel.base) if isinstance(channel, Wrapper) else channel
