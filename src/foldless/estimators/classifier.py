@@ -43,8 +43,8 @@ from foldless.tuning.fit import Choices, Fit
 from foldless.tuning.path import Result, fit_table, with_groups_left_out
 from foldless.tuning.plan import CHANCE, SETS_OF_GROUPS, Plan, plan
 from foldless.tuning.portfolio import Weights, as_columns, mixture_moments, weights_of
-from foldless.tuning.record import MAY_BE_CHANCE, Flag, Recorder
-from foldless.tuning.table import Layout, LeftOut, Survey, Table, survey
+from foldless.tuning.record import FLAGS, Flag, Recorder
+from foldless.tuning.table import Facts, Layout, LeftOut, Table, survey
 
 FELL_BACK_ON_PANEL = Flag(
     "fell-back-on-panel",
@@ -256,25 +256,23 @@ class SparseClassifier(MessagePassingClassifier):
         classes, code = reader._encoded(targets)
         weight, *_ = sample_weights(targets, sample_weight, self.class_weight, classes)
         layout = Layout(operator.shape[1], kept_positions(reader, operator.shape[1]))
-        found = survey(Table.of(operator, code, weight, layout, classes.size))
-        return self._planned(found, reader._choices(classes.size), groups is not None)
+        facts = survey(Table.of(operator, code, weight, layout, classes.size))
+        return self._planned(facts, reader._choices(classes.size), groups is not None)
 
-    def _planned(self, found: Survey, choices: Choices, groups: bool) -> Plan:
-        return plan(found.facts, self._budget, groups=groups, generative_weight=choices.generative_weight)
+    def _planned(self, facts: Facts, choices: Choices, groups: bool) -> Plan:
+        return plan(facts, self._budget, groups=groups, generative_weight=choices.generative_weight)
 
     def _fit_table(self, table: Table, choices: Choices, recorder: Recorder) -> Result:
-        found = survey(table)
-        self._class_sums = ClassSums(found.class_means, table.class_weight)
+        self._class_sums = ClassSums(table.class_means, table.class_weight)
         if kept := table.layout.always_kept:
             columns, counted = table.standardized, table.sample_weight
             self._class_sums = class_sums(columns, table.codes, counted, table.n_classes, kept)
-        planned = self._planned(found, choices, table.left_out.group is not None)
+        planned = self._planned(survey(table), choices, table.left_out.group is not None)
         group = table.left_out.group
         in_sets = planned.left_out == SETS_OF_GROUPS
         if in_sets:
             table = replace(table, left_out=LeftOut(table.left_out.weight))
-        fractions = found.nonzero_fraction
-        fit = partial(fit_table, table, planned, choices, recorder, nonzero_fraction=fractions)
+        fit = partial(fit_table, table, planned, choices, recorder)
         result = warmly(self, table, recorder, fit) if self.warm_start else fit()
         if not in_sets or group is None or result.sparse.outcome is Outcome.INTERRUPTED:
             return result
@@ -286,7 +284,7 @@ class SparseClassifier(MessagePassingClassifier):
     def _publish(self, result: Result, weights: SampleWeights) -> None:
         super()._publish(result, weights)
         if self.p_value_ > CHANCE:
-            self.flags_.append(MAY_BE_CHANCE)
+            self.flags_.append(FLAGS["may-be-chance"])
         for name in ("_joint", "groups_", "credible_sets_"):  # of an earlier fit
             self.__dict__.pop(name, None)
         self._joint: Candidates | JointPosterior | None = self._joint_posterior(result)
