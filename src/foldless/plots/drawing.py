@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from foldless.docstrings import Documented
 from foldless.io import replacing
 
 if TYPE_CHECKING:
@@ -57,8 +58,13 @@ PROBABILITY_TICKS = (1e-5, 1e-4, 1e-3, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999, 0.9999,
 MOST_CLASSES_NAMED = 12
 
 
-class Display:
-    """A picture in the style of scikit-learn: numbers in the constructor, artists after `plot`."""
+class Display(Documented):
+    """A picture in the style of scikit-learn: numbers in the constructor, artists after `plot`.
+
+    Attributes
+    ----------
+    ax_, figure_ : the axes and figure drawn into
+    """
 
     ax_: Axes
     figure_: Figure

@@ -56,7 +56,6 @@ class InclusionDisplay(Display):
 
     Attributes
     ----------
-    ax_, figure_ : the axes and figure drawn into
     points_ : dict from what the points are ("selected", "not selected", ...) to their artist
     labels_ : list of the names drawn
     threshold_ : the line of the least sure selected feature, or None if nothing is selected

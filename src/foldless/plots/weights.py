@@ -41,7 +41,6 @@ class WeightDisplay(Display):
 
     Attributes
     ----------
-    ax_, figure_ : the axes and figure drawn into
     bars_ : list of the points with their intervals, one for each row of weights
     zero_ : the line of no weight
     legend_ : the legend; None if there is one row only, or too many
