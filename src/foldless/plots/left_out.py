@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -18,6 +18,7 @@ from foldless.plots.drawing import (
     MOST_CLASSES_NAMED,
     VERMILION,
     Display,
+    Names,
     legend_below,
 )
 from foldless.plots.readings import read
@@ -65,7 +66,7 @@ class LeaveOneOutDisplay(Display):
         self,
         probability: ArrayLike,
         labels: ArrayLike,
-        classes: Sequence[Any] | NDArray[Any],
+        classes: Names,
         *,
         suspected: ArrayLike | None = None,
         mislabelled: ArrayLike | None = None,
@@ -316,7 +317,7 @@ class RocDisplay(Display):
         self,
         probability: ArrayLike,
         labels: ArrayLike,
-        classes: Sequence[Any] | NDArray[Any],
+        classes: Names,
         *,
         auc_interval: tuple[float, float] | None = None,
     ) -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from foldless.estimators._summary import summary_of
 from foldless.io import printable
-from foldless.plots.drawing import BLACK, CLASS_LOOKS, MOST_CLASSES_NAMED, Display, legend_below
+from foldless.plots.drawing import BLACK, CLASS_LOOKS, MOST_CLASSES_NAMED, Display, Names, legend_below
 from foldless.plots.readings import class_codes, shown_features, standard_values
 from foldless.plots.weights import height_of
 
@@ -47,10 +46,10 @@ class ValuesDisplay(Display):
         self,
         values: ArrayLike,
         codes: ArrayLike,
-        classes: Sequence[Any] | NDArray[Any],
+        classes: Names,
         *,
         proba: ArrayLike | None = None,
-        names: Sequence[Any] | NDArray[Any] | None = None,
+        names: Names | None = None,
     ) -> None:
         self.values = np.asarray(values, dtype=np.float64)
         self.codes, self.classes = np.asarray(codes), classes
@@ -68,7 +67,7 @@ class ValuesDisplay(Display):
         *,
         n_features: int | None = None,
         fdr: float | None = None,
-        names: Sequence[Any] | NDArray[Any] | None = None,
+        names: Names | None = None,
         ax: Axes | None = None,
     ) -> Self:
         """Draw the table that a classifier was fitted to.
