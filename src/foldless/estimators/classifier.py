@@ -32,7 +32,12 @@ from foldless.priors.wrappers import background_of
 from foldless.problem import Outcome
 from foldless.registry import registered
 from foldless.selection import Group
-from foldless.selection.clusters import Candidates, joint_candidates, refined_inclusion
+from foldless.selection.clusters import (
+    Candidates,
+    conditional_inclusion,
+    joint_candidates,
+    refined_inclusion,
+)
 from foldless.selection.groups import COVERAGE, PURITY, JointPosterior, single_features
 from foldless.selection.marginal import ClassSums, class_sums
 from foldless.solvers import GAMP
@@ -272,6 +277,12 @@ class SparseClassifier(MessagePassingClassifier):
         """What groups are found from, where there is a joint posterior; it also corrects what twins have."""
         solution, table = result.sparse.solution, result.sparse.table
         posterior, prior, sparse = solution.posterior, solution.problem.prior, result.plan.sparse
+        if sparse.conditional and result.sparse.generative_weight and solution.outcome.trustworthy:
+            own = replace(result.sparse, inclusion=None).inclusion_probability()
+            change = result.sparse.share * (conditional_inclusion(solution, own) - own)
+            refined = np.clip(self.inclusion_probability_ + change, 0.0, 1.0)
+            self.inclusion_probability_ = refined.astype(table.standardized.dtype)
+            return None
         if not (sparse.groups and solution.outcome.trustworthy and isinstance(solution.state, EPState)):
             return None
         assert isinstance(prior, SupportsInclusion)
