@@ -125,6 +125,7 @@ CALLS = {
     "permutations": "foldless.estimators._base.p_value_of",
     "loss test": "foldless.estimators._base.p_value_of_losses",
     "joint posterior": "foldless.estimators.classifier.joint_candidates",
+    "beside correlated": "foldless.estimators.classifier.conditional_inclusion",
     "penalised fit": "foldless.solvers.smlr.rate.fit",
     "alo": "foldless.estimators.smlr.by_leave_one_out",
     "cv": "foldless.estimators.smlr.by_folds",

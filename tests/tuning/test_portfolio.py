@@ -152,3 +152,7 @@ def test_models_that_need_other_numbers_of_steps_have_the_scales_they_have_alone
     together = scale_of(scores, log_proba, share)
     assert_allclose(together, [scale_of(*of, share) for of in zip(scores, log_proba, strict=True)])
     assert_allclose(together[0], 2.0, rtol=1e-4)
+    # Samples that do not count do not move them, whatever their scores.
+    more = np.concatenate([scores, 1e3 * scores[:, :5]], axis=1)
+    theirs = log_softmax(np.concatenate([log_proba, log_proba[:, :5]], axis=1), axis=2)
+    assert_allclose(scale_of(more, theirs, np.append(share, np.zeros(5))), together, rtol=1e-12)

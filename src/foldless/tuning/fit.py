@@ -95,6 +95,7 @@ class Fit:
     # Of the features, where it is not that of the solution alone; and means and variances of weights.
     inclusion: Array | None = None
     moments: tuple[Array, Array] | None = None
+    share: float = 1.0  # of the solution in that inclusion
 
     @classmethod
     def of(cls, solution: Solution, table: Table, generative_weight: float = 0.0, **more: Any) -> Fit:

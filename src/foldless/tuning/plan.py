@@ -199,6 +199,8 @@ class SparsePlan:
     left_out_edges: int = 0
     polish: bool = False
     integrate: bool = False
+    # Where class means have a part, probabilities of features are those beside correlated ones.
+    conditional: bool = False
     groups: bool = False  # of features, from the joint posterior: where there are exact covariances of all
     fallback: SparsePlan | None = None  # where this one does not settle
 
@@ -504,6 +506,7 @@ class _Planning:
             screened=self.screened and not self.many,
             left_out_edges=self._left_out_edges,
             polish=polish,
+            conditional=not self.many,
             integrate=polish and self.cost <= self.budget.integrate,
             fallback=self._over_background() if self._may_fall_back else None,
         )
@@ -600,6 +603,7 @@ class _Planning:
             sample_checked=True,
             screened=self.screened and not self.many,
             left_out_edges=self._left_out_edges,
+            conditional=not self.many,
         )
 
     def _exact_dense(self) -> DensePlan:

@@ -401,8 +401,9 @@ def scale_of(scores: Array, log_proba: Array, share: Array) -> Any:
     """
     if scores.shape[-1] == 1:
         scores = np.concatenate([np.zeros_like(scores), scores], axis=-1)
-    unit, proba = np.maximum(np.max(np.abs(scores), axis=(-2, -1)), LEAST_VARIANCE), np.exp(log_proba)
-    scores = scores / unit[..., np.newaxis, np.newaxis]
+    # Of samples that count: the ridge is in these units, and others must not move it.
+    unit = np.maximum(np.max(np.abs(scores[..., share > 0, :]), axis=(-2, -1)), LEAST_VARIANCE)
+    scores, proba = scores / unit[..., np.newaxis, np.newaxis], np.exp(log_proba)
     wanted = np.sum(proba * scores, axis=-1) @ share
     k = np.zeros(unit.shape)
     low, high = np.full(k.shape, -np.inf), np.full(k.shape, np.inf)

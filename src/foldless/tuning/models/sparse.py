@@ -349,6 +349,7 @@ def _beside_unblended(fit: Fit, choices: Choices, recorder: Recorder, most: floa
         fit,
         inclusion=in_or_out @ np.array([fit.inclusion_probability(), other.inclusion_probability()]),
         moments=mixture_moments(in_moments[:, np.newaxis], mean, var),
+        share=share,
     )
 
 
