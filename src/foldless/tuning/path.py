@@ -213,8 +213,7 @@ class _Path:
     def _from_some_rows(self) -> tuple[SparseFits, list[Model]] | None:
         """The fit of very many rows, from one of some of them; None if that may not be trusted."""
         table, sparse = self.table, self.plan.sparse
-        parts = table.parts(sparse.search_rows)
-        sample = fit_sample(table, parts, sparse, self.choices, self.recorder)
+        sample = fit_sample(table, sparse, self.choices, self.recorder)
         if sample is None:
             return None
         known: States = {}

@@ -36,7 +36,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,19 +101,6 @@ class LeftOut:
         sums = np.zeros((int(self.group.max()) + 1, *values.shape[1:]))
         np.add.at(sums, self.group, own)
         return sums[self.group]
-
-
-class Parts(NamedTuple):
-    """Some of very many rows to search with before all are fitted, and as many others to check on.
-
-    What a search decides is a handful of numbers: how many features matter, how much, how many labels are
-    wrong, how far class means are to be trusted. Some ten thousand samples determine them far better than
-    needed, and give weights to start all samples from. The others, new to what was fitted to these, show
-    whether its leave-one-out is honest.
-    """
-
-    search: NDArray[np.intp]
-    check: NDArray[np.intp]
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,8 +203,14 @@ class Table:
             left_out=self.left_out.of_rows(rows),
         )
 
-    def parts(self, n_rows: int) -> Parts:
-        """About `n_rows` rows drawn within each class, the same every time, and as many others."""
+    def parts(self, n_rows: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """About `n_rows` rows to search with before all are fitted, and as many others to check on.
+
+        What a search decides is a handful of numbers: how many features matter, how much, how many labels are
+        wrong, how far class means are to be trusted. Some ten thousand samples determine them far better than
+        needed, and give weights to start all samples from. The others, new to what was fitted to these, show
+        whether its leave-one-out is honest. They are drawn within each class, the same every time.
+        """
         in_use = np.flatnonzero(self.sample_weight > 0)
         rng = np.random.default_rng(0)
         search, check = [], []
@@ -227,7 +219,7 @@ class Table:
             share = max(round(n_rows * of_class.size / in_use.size), 1)
             search.append(of_class[:share])
             check.append(of_class[share : 2 * share])
-        return Parts(np.sort(np.concatenate(search)), np.sort(np.concatenate(check)))
+        return np.sort(np.concatenate(search)), np.sort(np.concatenate(check))
 
     def in_units(self, unit: Array | None) -> Table:
         """The same columns counted in units, if any: each value is so many times as large."""

@@ -45,7 +45,7 @@ from foldless.tuning.plan import (
 )
 from foldless.tuning.portfolio import Model, channel_of, mixture_moments, of_solution, weights_of
 from foldless.tuning.record import Recorder
-from foldless.tuning.table import Parts, Table, assembled, blocks_of, mean_and_error, with_prior
+from foldless.tuning.table import Table, assembled, blocks_of, mean_and_error, with_prior
 
 # EM moves every so many iterations of exact covariances.
 EM_PERIOD = 2
@@ -356,18 +356,17 @@ def _beside_unblended(fit: Fit, choices: Choices, recorder: Recorder, most: floa
 # ---------------------------------------------------------------------- some of very many rows, beforehand
 
 
-def fit_sample(
-    table: Table, parts: Parts, sparse: SparsePlan, choices: Choices, recorder: Recorder
-) -> Fit | None:
+def fit_sample(table: Table, sparse: SparsePlan, choices: Choices, recorder: Recorder) -> Fit | None:
     """A fit of some rows as though columns were independent; None if it may not be trusted.
 
     Correlations do harm by making cavities wrong. Where leave-one-out of these rows agrees with the loss on
     other rows they have not, and the fit of all rows may start from it.
     """
-    found = fit_some_rows(parts.search, table, patient(choices, sparse, CLASS_MEANS), recorder)
+    search, check = table.parts(sparse.search_rows)
+    found = fit_some_rows(search, table, patient(choices, sparse, CLASS_MEANS), recorder)
     if found is None or found.outcome is Outcome.INTERRUPTED or not sparse.sample_checked:
         return found
-    if not (found.outcome.trustworthy and loo_holds(found, table.some_rows(parts.check))):
+    if not (found.outcome.trustworthy and loo_holds(found, table.some_rows(check))):
         return None
     return found
 
