@@ -37,7 +37,6 @@ from foldless.problem import Solution
 from foldless.registry import registered
 from foldless.solvers.ep import left_out_groups
 from foldless.solvers.solve import damped_newton
-from foldless.tuning.gathered import Gathered
 from foldless.tuning.plan import Recipe
 from foldless.tuning.table import LeftOut, Table, mean_and_error
 
@@ -187,6 +186,56 @@ class Part:
     scale: float = 1.0  # makes its scores, in the average of weights, log-odds
 
 
+class _SideBySide:
+    """Columns of several arrays as one, equal arrays once: saved models no longer share what they had."""
+
+    def __init__(self) -> None:
+        self._blocks: list[Array] = []
+
+    def place(self, block: Array) -> slice:
+        """Where in the whole these columns are; all blocks have as many."""
+        known = (n for n, own in enumerate(self._blocks) if own is block or np.array_equal(own, block))
+        n, width = next(known, len(self._blocks)), block.shape[1]
+        if n == len(self._blocks):
+            self._blocks.append(block)
+        return slice(n * width, (n + 1) * width)
+
+    def whole(self) -> Array:
+        return self._blocks[0] if len(self._blocks) == 1 else np.hstack(self._blocks or [np.empty((0, 0))])
+
+
+class Gathered:
+    """The weights of all parts of an average: one visit of the samples predicts with all."""
+
+    def __init__(self, parts: tuple[Part, ...]) -> None:
+        means, variances = _SideBySide(), _SideBySide()
+        self._parts = parts
+        # Class frequencies have nothing to multiply, and certain parts no variances.
+        self.mean_at = [means.place(p.weights.mean) if p.weights.mean.any() else None for p in parts]
+        self._var_at = [variances.place(p.weights.of_scores) if p.certainty > 0 else None for p in parts]
+        self._mean, self._var = means.whole(), variances.whole()
+
+    def scores(self, operator: Operator) -> list[tuple[Array, Array | None]]:
+        """Of every part: means, and variances as far as it is unsure."""
+        means: Array
+        variances: Array
+        means = variances = np.empty((operator.shape[0], 0))
+        if self._mean.size and self._var.size:
+            means, variances = operator.scores_and_variances(self._mean, self._var)
+        elif self._mean.size:
+            means = operator.scores(self._mean)
+        elif self._var.size:
+            variances = operator.score_variances(self._var)
+        found: list[tuple[Array, Array | None]] = []
+        for part, at, var_at in zip(self._parts, self.mean_at, self._var_at, strict=True):
+            own, mean, var = part.weights, part.weights.intercept, None
+            mean = np.broadcast_to(mean, (len(means), mean.size)) if at is None else means[:, at] + mean
+            if var_at is not None:
+                var = part.certainty * part.spread * (variances[:, var_at] + own.intercept_var)
+            found.append((mean, var))
+        return found
+
+
 @registered("model/average")
 @dataclass(frozen=True, eq=False)
 class Average:
@@ -203,7 +252,7 @@ class Average:
 
     def log_proba(self, operator: Operator) -> Array:
         """Of standardised samples, (samples, classes)."""
-        scores = self.gathered.scores(*self.gathered.products(operator))
+        scores = self.gathered.scores(operator)
         tried = [(part.channel, *each) for part, each in zip(self.parts, scores, strict=True)]
         return mixed(np.array([part.weight for part in self.parts]), log_probabilities(tried))
 
