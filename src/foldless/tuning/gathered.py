@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from foldless.beliefs import Array
+from foldless.channels import FlippedLabels, Logistic
+from foldless.channels.logistic import LEAST_ROWS_COMPILED, log_tails
+from foldless.kernels import compiled
 from foldless.operators import Operator
 
 if TYPE_CHECKING:
@@ -43,10 +47,9 @@ class Gathered:
         )
         return cls(parts, tuple(place), tuple(different), mean, var, mean_at, var_at)
 
-    def scores(self, operator: Operator) -> list[tuple[Array, Array | None]]:
-        """Of every part: means, and variances as far as it is unsure."""
-        means, variances = self._products(operator)
-        shape = (operator.shape[0], self.different[0].intercept.size)
+    def scores(self, means: Array, variances: Array) -> list[tuple[Array, Array | None]]:
+        """Of every part, from its columns of products: means, and variances as far as it is unsure."""
+        shape = (means.shape[0], self.different[0].intercept.size)
         found: list[tuple[Array, Array | None]] = []
         for part, n in zip(self.parts, self.place, strict=True):
             own, at, var_at = self.different[n], self.mean_at[n], self.var_at[n]
@@ -57,12 +60,40 @@ class Gathered:
             found.append((mean, var))
         return found
 
-    def _products(self, operator: Operator) -> tuple[Array, Array]:
+    def products(self, operator: Operator) -> tuple[Array, Array]:
+        """Of the samples with all means, and of their squares with all variances."""
         if self.mean.shape[1] and self.var.shape[1]:
             return operator.scores_and_variances(self.mean, self.var)
         nothing = np.empty((operator.shape[0], 0))
         means = operator.scores(self.mean) if self.mean.shape[1] else nothing
         return means, operator.score_variances(self.var) if self.var.shape[1] else nothing
+
+    def proba(self, means: Array, variances: Array) -> Array | None:
+        """Of two classes by loops where these serve, NaN where a row is not for them; else None."""
+        if self._as_arguments is None or means.shape[0] < LEAST_ROWS_COMPILED:
+            return None
+        if (loops := compiled("mixtures")) is None:
+            return None
+        found = np.empty((means.shape[0], 2))
+        loops.mixture_rows(means, variances, *self._as_arguments, log_tails(), found)
+        return found
+
+    @cached_property
+    def _as_arguments(self) -> tuple[Array, ...] | None:
+        """What `kernels.mixtures` takes of every part, in log-odds, if all have logistic channels."""
+        rows = []
+        for part, n in zip(self.parts, self.place, strict=True):
+            channel, flip, own, at = part.channel, 0.0, self.different[n], self.var_at[n]
+            if isinstance(channel, FlippedLabels):
+                flip, channel = channel.flip_prob, channel.base
+            if not (isinstance(channel, Logistic) and channel.exact and channel.scale == 1.0):
+                return None
+            mean_at, var_at = self.mean_at[n], at if part.certainty > 0 else None
+            first = [-1 if columns is None else columns.start for columns in (mean_at, var_at)]
+            moments = float(own.intercept[0]), float(own.intercept_var[0])
+            rows.append((*first, *moments, part.certainty * part.spread, flip, part.weight))
+        columns = np.array(rows).T
+        return (*columns[:2].astype(np.intp), *np.ascontiguousarray(columns[2:]))
 
 
 def _are_equal(one: Weights, other: Weights) -> bool:

@@ -203,7 +203,17 @@ class Average:
 
     def log_proba(self, operator: Operator) -> Array:
         """Of standardised samples, (samples, classes)."""
-        scores = self._gathered.scores(operator)
+        means, variances = self._gathered.products(operator)
+        proba = self._gathered.proba(means, variances)
+        if proba is None:
+            return self._mixed(means, variances)
+        found = np.log(proba)
+        if (left := np.isnan(proba[:, 0])).any():
+            found[left] = self._mixed(means[left], variances[left])
+        return found
+
+    def _mixed(self, means: Array, variances: Array) -> Array:
+        scores = self._gathered.scores(means, variances)
         tried = [(part.channel, *each) for part, each in zip(self.parts, scores, strict=True)]
         return mixed(np.array([part.weight for part in self.parts]), log_probabilities(tried))
 
