@@ -13,9 +13,9 @@ import numpy as np
 from foldless.estimators.classifier import SparseClassifier
 from foldless.io import printable
 from foldless.io.files import write_whole
+from foldless.io.spreadsheet import can_write_workbooks
 from foldless.io.table import BadTable, Table
 from foldless.io.tsv import ENCODING, ERRORS
-from foldless.io.workbook import can_write_workbooks
 from foldless.runs.models import DEFAULT, model_named
 
 if TYPE_CHECKING:
@@ -56,10 +56,7 @@ def write_lists(folder: Path, summary: Summary, names: list[str]) -> list[Path]:
     classes there is a file for each, against all others. `.txt` has a name in each line.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    written = [_write(folder / name, lines) for name, lines in _lists(summary, names)]
-    for path in {*folder.glob("ranked*.rnk"), *folder.glob("higher_in_*.txt")}.difference(written):
-        path.unlink()  # of the classes of a former fit
-    return written
+    return [_write(folder / name, lines) for name, lines in _lists(summary, names)]
 
 
 def _lists(summary: Summary, names: list[str]) -> Iterator[tuple[str, list[str]]]:
