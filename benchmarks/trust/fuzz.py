@@ -126,17 +126,16 @@ def fuzzed(
 def models(n: int, seed: int = 0) -> dict[str, Any]:
     """Every golden file of this format that carries a checksum; older ones have none to check."""
     files = [path for path in sorted(GOLDEN.glob("*.foldless")) if b"sha256" in path.read_bytes()[:4096]]
-    if not files:
-        files = _fresh_models()
-    return {"files": len(files), **fuzzed(files, foldless.load, ValueError, n, seed)}
+    with tempfile.TemporaryDirectory() as folder:
+        files = files or _fresh_models(Path(folder))
+        return {"files": len(files), **fuzzed(files, foldless.load, ValueError, n, seed)}
 
 
-def _fresh_models() -> list[Path]:
+def _fresh_models(folder: Path) -> list[Path]:
     from benchmarks.trust.estimators import every_estimator
 
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((20, 6)), np.arange(20) % 2
-    folder = Path(tempfile.mkdtemp())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return [

@@ -222,8 +222,18 @@ def test_results_are_not_overwritten_unless_forced(fitted, tmp_path):
     assert refused.exit_code == 2
     assert "--force" in refused.stderr
     assert {p.name: p.read_bytes() for p in out.iterdir()} == before
+    # What the former fit has left goes, what others put there stays.
+    record = json.loads((out / "run.json").read_text())
+    (out / "run.json").write_text(
+        json.dumps(record | {"files": {**record["files"], "panel.tsv": "", "../table.csv": ""}})
+    )
+    for name in ("panel.tsv", "notes.txt"):
+        (out / name).write_text("")
     forced = run("fit", tmp_path / "table.csv", *OPTIONS["table.csv"], "--out", out, "--force")
     assert forced.exit_code == 0
+    assert not (out / "panel.tsv").exists()
+    assert (out / "notes.txt").exists()
+    assert (tmp_path / "table.csv").exists()
     again = {p.name: p.read_bytes() for p in out.iterdir()}
     for name in ("model.safetensors", "features.tsv", "predictions.tsv"):
         assert again[name] == before[name]  # the same data give the same answer

@@ -57,6 +57,7 @@ from foldless.channels.sigmoid_estimators import (
 )
 from foldless.component import require_between, require_positive
 from foldless.kernels import fastest, in_threads
+from foldless.kernels.mixtures import tail_table
 from foldless.kernels.sigmoids import Rule
 from foldless.registry import registered
 from foldless.special import SQRT_HALF
@@ -294,6 +295,12 @@ def log_sigmoid_tail(mean: Array, var: Array) -> Array:
     out[narrow] = np.log(tail)
     out[~narrow] = exponential_sums_response(-np.abs(mean[~narrow]), var[~narrow]).log_z
     return out.reshape(shape)
+
+
+@lru_cache
+def log_tails() -> Array:
+    """The table of `log_sigmoid_tail` for loops over many rows."""
+    return tail_table(log_sigmoid_tail)
 
 
 def _parts_of_threads(n_rows: int) -> list[slice]:

@@ -223,7 +223,9 @@ def correlations(tiles: Tiles, row_weight: Array, columns: Positions) -> Array:
             covariance[:, part] = values.T @ tile
         else:
             covariance += values[part].T @ tile
-    size = np.sqrt(np.multiply.outer(variance[columns], variance))
+    # Of a column of large offset a variance near zero may be rounded below it.
+    width = np.sqrt(np.maximum(variance, 0.0))
+    size = np.multiply.outer(width[columns], width)
     return np.divide(covariance, size, out=np.zeros_like(covariance), where=size > 0)
 
 

@@ -32,6 +32,8 @@ from scipy.special import log_expit, log_softmax, softmax
 from foldless.beliefs import Array
 from foldless.channels import Channel, FlippedLabels, Logistic, Multinomial
 from foldless.channels.flipped_labels import FLIP_PRIOR_FLIPPED, FLIP_PRIOR_RIGHT, flipped_log_odds
+from foldless.channels.logistic import LEAST_ROWS_COMPILED, log_tails
+from foldless.kernels import compiled
 from foldless.operators import Operator
 from foldless.problem import Solution
 from foldless.registry import registered
@@ -215,8 +217,8 @@ class Gathered:
         self._var_at = [variances.place(p.weights.of_scores) if p.certainty > 0 else None for p in parts]
         self._mean, self._var = means.whole(), variances.whole()
 
-    def scores(self, operator: Operator) -> list[tuple[Array, Array | None]]:
-        """Of every part: means, and variances as far as it is unsure."""
+    def products(self, operator: Operator) -> tuple[Array, Array]:
+        """Of the samples with all means, and of their squares with all variances."""
         means: Array
         variances: Array
         means = variances = np.empty((operator.shape[0], 0))
@@ -226,6 +228,36 @@ class Gathered:
             means = operator.scores(self._mean)
         elif self._var.size:
             variances = operator.score_variances(self._var)
+        return means, variances
+
+    def proba(self, means: Array, variances: Array) -> Array | None:
+        """Of two classes by loops where these serve, NaN where a row is not for them; else None."""
+        if self._as_arguments is None or len(means) < LEAST_ROWS_COMPILED:
+            return None
+        if (loops := compiled("mixtures")) is None:
+            return None
+        found = np.empty((len(means), 2))
+        loops.mixture_rows(means, variances, *self._as_arguments, log_tails(), found)
+        return found
+
+    @cached_property
+    def _as_arguments(self) -> tuple[Array, ...] | None:
+        """What `kernels.mixtures` takes of every part, in log-odds, if all have logistic channels."""
+        rows = []
+        for part, *at in zip(self._parts, self.mean_at, self._var_at, strict=True):
+            channel, flip, own = part.channel, 0.0, part.weights
+            if isinstance(channel, FlippedLabels):
+                flip, channel = channel.flip_prob, channel.base
+            if not (isinstance(channel, Logistic) and channel.exact and channel.scale == 1.0):
+                return None
+            first = [-1 if columns is None else columns.start for columns in at]
+            moments = float(own.intercept[0]), float(own.intercept_var[0])
+            rows.append((*first, *moments, part.certainty * part.spread, flip, part.weight))
+        columns = np.array(rows).T
+        return (*columns[:2].astype(np.intp), *np.ascontiguousarray(columns[2:]))
+
+    def scores(self, means: Array, variances: Array) -> list[tuple[Array, Array | None]]:
+        """Of every part, from its columns of products: means, and variances as far as it is unsure."""
         found: list[tuple[Array, Array | None]] = []
         for part, at, var_at in zip(self._parts, self.mean_at, self._var_at, strict=True):
             own, mean, var = part.weights, part.weights.intercept, None
@@ -252,7 +284,17 @@ class Average:
 
     def log_proba(self, operator: Operator) -> Array:
         """Of standardised samples, (samples, classes)."""
-        scores = self.gathered.scores(operator)
+        means, variances = self.gathered.products(operator)
+        proba = self.gathered.proba(means, variances)
+        if proba is None:
+            return self._mixed(means, variances)
+        found = np.log(proba)
+        if (left := np.isnan(proba[:, 0])).any():
+            found[left] = self._mixed(means[left], variances[left])
+        return found
+
+    def _mixed(self, means: Array, variances: Array) -> Array:
+        scores = self.gathered.scores(means, variances)
         tried = [(part.channel, *each) for part, each in zip(self.parts, scores, strict=True)]
         return mixed(np.array([part.weight for part in self.parts]), log_probabilities(tried))
 
