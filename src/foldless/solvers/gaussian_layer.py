@@ -250,11 +250,10 @@ class Block:
         self._sure: NDArray[np.bool_] = site_precision > FAR_SURER * opened.precision.diagonal()
         self.data_precision = 1.0 / self.var - site_precision
         self.data_slope = site_precision * self.mean - site_shift
-        if self._sure.any():
-            said = np.einsum("ij,ij->i", opened.precision, self.covariance) / self.var
-            self.data_precision = np.where(self._sure, said, self.data_precision)
-            slope = opened.shift - opened.precision @ self.mean
-            self.data_slope = np.where(self._sure, slope, self.data_slope)
+        if (sure := self._sure).any():
+            rows, own = opened.precision[sure], half[:, sure].T @ half
+            self.data_precision[sure] = np.einsum("ij,ij->i", rows, own) / self.var[sure]
+            self.data_slope[sure] = opened.shift[sure] - rows @ self.mean
 
     @cached_property
     def covariance(self) -> Array:

@@ -302,8 +302,7 @@ class _Planning:
             and facts.excess_beside <= TOLERATED_EXCESS
         )
         self.correlated = beyond and not self.wrong_labels
-        # A row has a weight for each class, one of which follows from the others.
-        self.wide = facts.n_features * (facts.n_classes - 1) > facts.total_weight
+        self.wide = facts.n_features > facts.total_weight
         self.words = facts.n_free > 0 and facts.median_nonzero_fraction < RARE
         # The kernel of words is one product over the non-zeros, and stays as it is; iterations are few.
         self.in_kernel = (
