@@ -140,7 +140,8 @@ def correlated_clusters(
         own = cluster_of[column]
         return np.array([column]) if own < 0 else np.flatnonzero(cluster_of == own)
 
-    for seed, row in zip(seeds, np.abs(correlations(tiles, row_weight, seeds)), strict=True):
+    for seed, row in zip(seeds, correlations(tiles, row_weight, seeds), strict=True):
+        row = np.abs(row)
         related = np.flatnonzero((row >= LEAST_CORRELATION) & eligible)
         related = related[np.lexsort((-row[related], -inclusion[related]))]
         members = together(seed)
@@ -177,8 +178,10 @@ def correlations(tiles: Tiles, row_weight: Array, columns: Positions) -> Array:
             covariance[:, part] = values.T @ tile
         else:
             covariance += values[part].T @ tile
-    size = np.sqrt(np.multiply.outer(variance[columns], variance))
-    return np.divide(covariance, size, out=np.zeros_like(covariance), where=size > 0)
+    size = np.divide(1.0, np.sqrt(variance), out=np.zeros(n_weights), where=variance > 0)
+    covariance *= size
+    covariance *= size[columns, np.newaxis]
+    return covariance
 
 
 def correlations_within(operator: Operator, row_weight: Array, columns: Positions) -> Array:

@@ -69,16 +69,16 @@ class Tiles:
     """A matrix in dense tiles, of columns if it has more columns than rows, else of rows.
 
     Tiles and their products are in the precision of the caller's data, or in the one asked for; sums of
-    products are in double precision.
+    products are in double precision. `keeps` is for who visits all of them again and again.
     """
 
-    def __init__(self, operator: Operator, dtype: DTypeLike | None = None) -> None:
+    def __init__(self, operator: Operator, dtype: DTypeLike | None = None, *, keeps: bool = True) -> None:
         self.operator = operator
         self.dtype = np.dtype(operator.dtype if dtype is None else dtype)
         n_rows, n_columns = self.shape = operator.shape
         self.by_columns = n_columns > n_rows
         self._kept: list[tuple[slice, Array]] | None = None
-        self._keeps = self.dtype.itemsize * n_rows * n_columns <= KEPT_BYTES
+        self._keeps = keeps and self.dtype.itemsize * n_rows * n_columns <= KEPT_BYTES
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Tiles, (self.operator, self.dtype)

@@ -78,7 +78,8 @@ def informed_ridges(table: Table, dense: DensePlan, recorder: Recorder) -> list[
     group = table.left_out.of_rows(rows).group
     group = np.arange(int(rows.sum())) if group is None else group
     contrasts = Contrasts(table.labels[rows], weight[rows], group)
-    tiles = Tiles(table.standardized, np.float32 if dense.single else None)
+    again = any(recipe.exponent for recipe in recipes)
+    tiles = Tiles(table.standardized, np.float32 if dense.single else None, keeps=again)
     columns = Penalised(tiles, table.free, None if rows.all() else rows)
     fits = fit_informed(columns, base, contrasts, recipes)
     for recipe in recipes:
