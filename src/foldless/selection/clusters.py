@@ -171,7 +171,7 @@ def correlations(tiles: Tiles, row_weight: Array, columns: Positions) -> Array:
     values -= share @ values
     values *= share[:, np.newaxis]
     n_weights = tiles.shape[1]
-    covariance = np.zeros((columns.size, n_weights))
+    covariance = np.zeros((columns.size, n_weights), tiles.dtype if tiles.by_columns else np.float64)
     _, variance = tiles.operator.column_moments(row_weight)
     for part, tile in tiles:
         if tiles.by_columns:

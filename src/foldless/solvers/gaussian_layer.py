@@ -89,7 +89,8 @@ class Tiles:
         # As large as the matrices that they are multiplied with, if that is larger than is usual.
         size = max(DENSE_TILE_BYTES, 8 * min(self.shape) ** 2)
         made = self.operator.dense_columns(size) if self.by_columns else self.operator.dense_rows(size)
-        made = ((where, tile.astype(self.dtype, copy=False)) for where, tile in made)
+        # Not by a generator, which would hold what each was made from.
+        made = map(lambda pair: (pair[0], pair[1].astype(self.dtype, copy=False)), made)
         if not self._keeps:
             return made
         self._kept = list(made)

@@ -63,7 +63,7 @@ class KernelFits(NamedTuple):
     @classmethod
     def joined(cls, parts: Sequence[KernelFits]) -> KernelFits:
         """The fits of several calls, in their order."""
-        return cls(*map(np.concatenate, zip(*parts, strict=True)))
+        return parts[0] if len(parts) == 1 else cls(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def kernel_ep(
@@ -151,7 +151,8 @@ def dual_weights(
 ) -> tuple[Array, Array, Array, Array]:
     """Dual weights, P of W = Pᵀ P, score means, and the diagonal of (I + T^½ K T^½)⁻¹, of label sites."""
     root = np.sqrt(label_precision)
-    half = root[:, :, np.newaxis] * kernels * root[:, np.newaxis, :]
+    half = root[:, :, np.newaxis] * kernels
+    half *= root[:, np.newaxis, :]
     diagonal = np.arange(root.shape[1])
     half[:, diagonal, diagonal] += 1.0
     for own in half:
