@@ -89,12 +89,15 @@ class Tiles:
         # As large as the matrices that they are multiplied with, if that is larger than is usual.
         size = max(DENSE_TILE_BYTES, 8 * min(self.shape) ** 2)
         made = self.operator.dense_columns(size) if self.by_columns else self.operator.dense_rows(size)
-        # Not by a generator, which would hold what each was made from.
-        made = map(lambda pair: (pair[0], pair[1].astype(self.dtype, copy=False)), made)
+        made = map(self._in_precision, made)
         if not self._keeps:
             return made
         self._kept = list(made)
         return iter(self._kept)
+
+    def _in_precision(self, made: tuple[slice, Array]) -> tuple[slice, Array]:
+        """A function of its own, which holds nothing of what a tile was made from when the next is."""
+        return made[0], made[1].astype(self.dtype, copy=False)
 
     def opened(self, sites: Sites, sample_weight: Array, free: Positions) -> Opened:
         """All but the prior sites of the free weights, which must include every site that is not positive.

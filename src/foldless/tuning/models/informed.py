@@ -188,8 +188,11 @@ def fit_informed(
     recipes = tuple(r for r in recipes if kernels.total[r.exponent] > 0)
     alike: list[Recipe] = []
     found: list[KernelFits] = []
-    for flip_prob in dict.fromkeys(r.flip_prob for r in recipes):
-        of_channel = [r for r in recipes if r.flip_prob == flip_prob]
+    # Together those of a channel, or one by one where samples are so many that there is one kernel only.
+    batches = [
+        [r for r in recipes if r.flip_prob == flip] for flip in dict.fromkeys(r.flip_prob for r in recipes)
+    ]
+    for of_channel in batches if any(r.exponent for r in recipes) else [[r] for r in recipes]:
         stacked = np.array(
             [r.score_variance * kernels.whole[r.exponent] + base.kernel(r.exponent) for r in of_channel]
         )
