@@ -88,8 +88,9 @@ class Tiles:
             return iter(self._kept)
         # As large as the matrices that they are multiplied with, if that is larger than is usual.
         size = max(DENSE_TILE_BYTES, 8 * min(self.shape) ** 2)
-        made = self.operator.dense_columns(size) if self.by_columns else self.operator.dense_rows(size)
-        made = map(self._in_precision, made)
+        operator = self.operator
+        double = operator.dense_columns(size) if self.by_columns else operator.dense_rows(size)
+        made: Iterator[tuple[slice, Array]] = map(self._in_precision, double)
         if not self._keeps:
             return made
         self._kept = list(made)
