@@ -186,7 +186,8 @@ def correlated_clusters(
         own = cluster_of[column]
         return np.array([column]) if own < 0 else np.flatnonzero(cluster_of == own)
 
-    for seed, row in zip(seeds, np.abs(correlations(tiles, row_weight, seeds)), strict=True):
+    for seed, row in zip(seeds, correlations(tiles, row_weight, seeds), strict=True):
+        row = np.abs(row)
         related = np.flatnonzero((row >= LEAST_CORRELATION) & eligible)
         related = related[np.lexsort((-row[related], -inclusion[related]))]
         members = together(seed)
@@ -216,7 +217,7 @@ def correlations(tiles: Tiles, row_weight: Array, columns: Positions) -> Array:
     values -= share @ values
     values *= share[:, np.newaxis]
     n_weights = tiles.shape[1]
-    covariance = np.zeros((columns.size, n_weights))
+    covariance = np.zeros((columns.size, n_weights), tiles.dtype if tiles.by_columns else np.float64)
     _, variance = tiles.operator.column_moments(row_weight)
     for part, tile in tiles:
         if tiles.by_columns:
@@ -224,9 +225,11 @@ def correlations(tiles: Tiles, row_weight: Array, columns: Positions) -> Array:
         else:
             covariance += values[part].T @ tile
     # Of a column of large offset a variance near zero may be rounded below it.
-    width = np.sqrt(np.maximum(variance, 0.0))
-    size = np.multiply.outer(width[columns], width)
-    return np.divide(covariance, size, out=np.zeros_like(covariance), where=size > 0)
+    variance = np.maximum(variance, 0.0)
+    size = np.divide(1.0, np.sqrt(variance), out=np.zeros(n_weights), where=variance > 0)
+    covariance *= size
+    covariance *= size[columns, np.newaxis]
+    return covariance
 
 
 def correlations_within(

@@ -293,7 +293,8 @@ def informed_ridges(table: Table, dense: DensePlan, recorder: Recorder) -> list[
     group = table.left_out.of_rows(rows).group
     group = np.arange(int(rows.sum())) if group is None else group
     contrasts = Contrasts(table.labels[rows], weight[rows], group)
-    tiles = Tiles(table.standardized, np.float32 if dense.single else None)
+    again = any(recipe.exponent for recipe in dense.recipes)
+    tiles = Tiles(table.standardized, np.float32 if dense.single else None, keeps=again)
     columns = Penalised(tiles, table.free, None if rows.all() else rows)
     as_ridge = {Ridge(r.score_variance, r.exponent, channel_of(r)): r for r in dense.recipes}
     fits = fit_informed(columns, base, contrasts, tuple(as_ridge))
