@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foldless.beliefs import Array
+from foldless.channels import FlippedLabels
 from foldless.operators import Standardized
 from foldless.problem import Outcome
 from foldless.solvers.screening import Screening
@@ -91,6 +92,8 @@ def fit_table(
     """Fit the models of the plan; `nonzero_fraction`, of columns, saves a pass; `warm` is an earlier fit."""
     if plan.path != "requested":
         choices = replace(choices, prior=plan.sparse.prior)
+    if plan.sparse.flips:
+        choices = replace(choices, channel=FlippedLabels(choices.channel))
     if plan.sparse.screened and choices.screening is None:
         choices = replace(choices, screening=Screening(least_weights=0))
     path = _Path(table, plan, choices, recorder, _unit(table, plan.dense, nonzero_fraction), warm)

@@ -5,8 +5,9 @@ data: it is kept with the fit, saved with the model, and printed by reports.
 
     columns                     two classes                             more classes
     ------------------------    ------------------------------------    ----------------------------------
-    independent                 sparse by GAMP, polished by EP          sparse by GAMP; EP if samples
-                                                                        outnumber features
+    independent                 sparse by GAMP, polished by EP          sparse by GAMP; if samples outnumber
+                                                                        features, some labels may be wrong,
+                                                                        and ridges
     independent, mostly zeros   sparse by GAMP, ridges if worth it      sparse by GAMP, ridges
     correlated words            sparse over a ridge per occurrence,     as below
                                 if samples are few enough
@@ -190,6 +191,7 @@ class SparsePlan:
     left_out_edges: int = 0
     polish: bool = False
     integrate: bool = False
+    flips: bool = False  # of several classes: labels may be wrong; of two they always may
     groups: bool = False  # of features, from the joint posterior: where there are exact covariances of all
     fallback: SparsePlan | None = None  # where this one does not settle
 
@@ -293,6 +295,7 @@ class _Planning:
         self.facts, self.budget = facts, budget
         self.generative_weight = generative_weight
         self.many = facts.n_classes > 2
+        self.tall_many = self.many and facts.n_features <= facts.n_samples
         self.cost = exact_cost(facts.n_samples, facts.n_features, facts.n_classes if self.many else 1)
         beyond = facts.spectral_excess > TOLERATED_EXCESS
         self.wrong_labels = (
@@ -323,12 +326,10 @@ class _Planning:
     def plan(self) -> Plan:
         facts = self.facts
         self._look()
-        # The blend with class means is for more features than samples; otherwise exact ones are cheap.
-        tall_many = self.many and facts.n_features <= facts.n_samples
         if self._few_columns():
             self._refuse_blend()
             path, sparse, dense = "exact", self._few_sparse(), self._tall_ridges()
-        elif self.affordable and (self.correlated or self.groups or tall_many):
+        elif self.affordable and (self.correlated or self.groups):
             self._refuse_blend()
             path, sparse, dense = "exact", self._exact_sparse(), self._exact_dense()
         elif self.correlated:
@@ -336,6 +337,8 @@ class _Planning:
             self.flags.append("diagonal-covariances")
         elif self.words:
             path, sparse, dense = "independent words", self._independent_sparse(), self._diagonal_dense()
+        elif self.tall_many:
+            path, sparse, dense = "independent", self._independent_sparse(), self._diagonal_dense()
         else:
             path, sparse, dense = "independent", self._independent_sparse(), None
             self._because("alone", "Independent columns are described by the sparse model alone.")
@@ -456,6 +459,11 @@ class _Planning:
     def _independent_sparse(self) -> SparsePlan:
         polish = not self.many and self.cost <= self.budget.polish
         words_of_many = self.many and self.words
+        flips = self.tall_many and not self.words
+        if flips:
+            self._because(
+                "flips", "Each label may be wrong, and is then any of the others; samples tell how many."
+            )
         return SparsePlan(
             self._prior,
             "GAMP",
@@ -467,6 +475,7 @@ class _Planning:
             left_out_edges=self._left_out_edges,
             polish=polish,
             integrate=polish and self.cost <= self.budget.integrate,
+            flips=flips,
             fallback=self._over_background() if self._may_fall_back else None,
         )
 
@@ -525,9 +534,7 @@ class _Planning:
         far = facts.total_weight >= FAR_MORE_SAMPLES * facts.n_features
         some_rows = facts.n_samples * budget.search_share >= budget.search_rows
         large = self.cost > budget.all_columns
-        return (
-            far and large and (self.correlated or self.many) and not (self.words or self.groups or some_rows)
-        )
+        return far and large and self.correlated and not (self.words or self.groups or some_rows)
 
     def _few_sparse(self) -> SparsePlan:
         candidates, neighbours = (CANDIDATES_OF_MANY, 0) if self.many else (CANDIDATES, NEIGHBOURS)
