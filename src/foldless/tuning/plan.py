@@ -191,6 +191,7 @@ class SparsePlan:
     left_out_edges: int = 0
     polish: bool = False
     integrate: bool = False
+    more_flips: bool = False  # intervals count what more wrong labels would make of weights
     flips: bool = False  # of several classes: labels may be wrong; of two they always may
     groups: bool = False  # of features, from the joint posterior: where there are exact covariances of all
     fallback: SparsePlan | None = None  # where this one does not settle
@@ -492,6 +493,7 @@ class _Planning:
             starts=("plain parameters",),
             background=BACKGROUND_SCORE_VARIANCE,
             single=self.single,
+            more_flips=not self.many and self.cost <= self.budget.integrate,
             tolerance=TOLERANCE_OF_MANY if self.many else TOLERANCE,
             patience=PATIENCE,
             groups=True,
