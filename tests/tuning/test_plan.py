@@ -463,10 +463,16 @@ def test_few_columns_are_for_far_more_samples_than_features(n_classes: int) -> N
     assert plan(replace(given, spectral_excess=0.9)).because("few-columns") is None
 
 
-def test_labels_of_four_classes_may_be_wrong_where_samples_outnumber_features() -> None:
-    for shape, flips in (((100, 100, 4), True), ((100, 101, 4), False), ((100, 100, 2), False)):
-        assert plan(facts(*shape)).sparse.flips == flips
-    assert not plan(facts(100, 100, 4, **WORDS)).sparse.flips
+def test_labels_of_four_classes_may_be_wrong_where_samples_far_outnumber_features() -> None:
+    for shape, path, flips in (
+        ((200, 100, 4), "independent", True),
+        ((199, 100, 4), "exact", False),
+        ((100, 101, 4), "independent", False),
+        ((200, 100, 2), "independent", False),
+    ):
+        found = plan(facts(*shape))
+        assert (found.path, found.sparse.flips) == (path, flips)
+    assert not plan(facts(200, 100, 4, **WORDS)).sparse.flips
 
 
 @pytest.mark.parametrize(

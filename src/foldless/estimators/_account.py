@@ -257,7 +257,9 @@ class Account:
             yield said(text + "weighted by their evidence.", ("integrated", len(around)))
 
         if self._for("more flips"):
-            text = "Standard deviations of weights count what more wrong labels would make of them, as far as "
+            text = (
+                "Standard deviations of weights count what more wrong labels would make of them, as far as "
+            )
             yield said(text + "the evidence allows for these.", ("more flips", "EP"))
 
     def _dense(self) -> Iterator[Sentence]:

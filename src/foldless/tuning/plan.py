@@ -6,8 +6,8 @@ data: it is kept with the fit, saved with the model, and printed by reports.
     columns                     two classes                             more classes
     ------------------------    ------------------------------------    ----------------------------------
     independent                 sparse by GAMP, polished by EP          sparse by GAMP; if samples outnumber
-                                                                        features, some labels may be wrong,
-                                                                        and ridges
+                                                                        features EP and ridges, or, if far,
+                                                                        GAMP with wrong labels and ridges
     independent, mostly zeros   sparse by GAMP, ridges if worth it      sparse by GAMP, ridges
     correlated words            sparse over a ridge per occurrence,     as below
                                 if samples are few enough
@@ -46,7 +46,8 @@ BACKGROUND_SCORE_VARIANCE = 20.0
 # Columns that the sparse model is solved over where samples outnumber features and all would cost too much,
 # and of two classes those that resemble each most. Rows of weights of hundreds of such columns do not settle.
 CANDIDATES, NEIGHBOURS, CANDIDATES_OF_MANY = 20, 16, 40
-# They are found by what they explain, for which a feature needs more than a sample or two.
+# They are found by what they explain, for which a feature needs more than a sample or two; so are wrong labels
+# of several classes.
 FAR_MORE_SAMPLES = 2.0
 # An iteration that has not found a smaller change for so long will not settle.
 PATIENCE = 60
@@ -296,7 +297,7 @@ class _Planning:
         self.facts, self.budget = facts, budget
         self.generative_weight = generative_weight
         self.many = facts.n_classes > 2
-        self.tall_many = self.many and facts.n_features <= facts.n_samples
+        self.far_more = facts.total_weight >= FAR_MORE_SAMPLES * facts.n_features
         self.cost = exact_cost(facts.n_samples, facts.n_features, facts.n_classes if self.many else 1)
         beyond = facts.spectral_excess > TOLERATED_EXCESS
         self.wrong_labels = (
@@ -327,10 +328,13 @@ class _Planning:
     def plan(self) -> Plan:
         facts = self.facts
         self._look()
+        # The blend with class means is for more features than samples, or so many samples that it tells which
+        # labels are wrong; between these exact covariances are cheap.
+        tall_many = self.many and facts.n_features <= facts.n_samples and not self.far_more
         if self._few_columns():
             self._refuse_blend()
             path, sparse, dense = "exact", self._few_sparse(), self._tall_ridges()
-        elif self.affordable and (self.correlated or self.groups):
+        elif self.affordable and (self.correlated or self.groups or tall_many):
             self._refuse_blend()
             path, sparse, dense = "exact", self._exact_sparse(), self._exact_dense()
         elif self.correlated:
@@ -338,7 +342,7 @@ class _Planning:
             self.flags.append("diagonal-covariances")
         elif self.words:
             path, sparse, dense = "independent words", self._independent_sparse(), self._diagonal_dense()
-        elif self.tall_many:
+        elif self.many and self.far_more:
             path, sparse, dense = "independent", self._independent_sparse(), self._diagonal_dense()
         else:
             path, sparse, dense = "independent", self._independent_sparse(), None
@@ -460,7 +464,7 @@ class _Planning:
     def _independent_sparse(self) -> SparsePlan:
         polish = not self.many and self.cost <= self.budget.polish
         words_of_many = self.many and self.words
-        flips = self.tall_many and not self.words
+        flips = self.many and self.far_more and not self.words
         if flips:
             self._because(
                 "flips", "Each label may be wrong, and is then any of the others; samples tell how many."
@@ -533,10 +537,9 @@ class _Planning:
         Words are many and rare, and message passing visits only where they are.
         """
         facts, budget = self.facts, self.budget
-        far = facts.total_weight >= FAR_MORE_SAMPLES * facts.n_features
         some_rows = facts.n_samples * budget.search_share >= budget.search_rows
         large = self.cost > budget.all_columns
-        return far and large and self.correlated and not (self.words or self.groups or some_rows)
+        return self.far_more and large and self.correlated and not (self.words or self.groups or some_rows)
 
     def _few_sparse(self) -> SparsePlan:
         candidates, neighbours = (CANDIDATES_OF_MANY, 0) if self.many else (CANDIDATES, NEIGHBOURS)

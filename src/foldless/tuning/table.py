@@ -294,7 +294,7 @@ class Facts:
     spectral_excess: float  # largest eigenvalue within classes over the edge for independent columns
     # Where that is beyond the edge, along what columns have in common with differences of class means: the
     # tails of samples, below zero where these form clusters, and how far apart classes are, both in standard
-    # errors; and where there are clusters, the excess beside that. Of two classes, or of more samples than
+    # errors; and where there are clusters, the excess beside that. Of two classes, or more samples than
     # features.
     class_tails: float = 0.0
     class_gap: float = 0.0
