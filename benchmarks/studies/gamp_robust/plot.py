@@ -59,8 +59,9 @@ def report(folder: Path) -> str:
     for classes, own in results.groupby("classes"):
         methods = list(dict.fromkeys(own.method))
         parts.append(
-            f"{'Two' if classes == 2 else 'Four'} classes: test error, mean (s.e.) over {own.trial.nunique()} "
-            f"trials:\n\n{_errors(own, methods)}\n\nEstimated flip rate, and seconds:\n\n"
+            f"{'Two' if classes == 2 else 'Four'} classes: test error, mean (s.e.) over "
+            f"{own.trial.nunique()} trials:\n\n{_errors(own, methods)}\n\n"
+            "Estimated flip rate, and seconds:\n\n"
             f"{_flip_rates(own, methods)}\n\n{_verdict(own, ROBUST)} {_verdict(own, DEFAULT)}"
         )
     text = "\n\n".join(parts)

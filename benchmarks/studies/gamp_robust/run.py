@@ -125,7 +125,7 @@ def equal_weights(n_samples: int, n_features: int, flipped: float, seed: int) ->
 
 @dataclass(frozen=True, eq=False)
 class FourClasses:
-    """x | y ~ N(mean of y, I), with means orthogonal and all of one length, and every feature in all of them."""
+    """x | y ~ N(mean of y, I), with orthogonal means of one length, and every feature in all of them."""
 
     X: NDArray[np.float64]
     y: NDArray[np.int_]
