@@ -155,9 +155,13 @@ class Wrapper(Learner):
         return self.base.scale_free
 
     @property
+    def score_shape(self) -> tuple[int, ...]:
+        return self.base.score_shape
+
+    @property
     def proximal(self) -> Callable[[Array, Array, Array], Response]:
-        """Max-sum, if the base has it; a property, so that `hasattr` is true of what is inside."""
-        if not hasattr(self.base, "proximal"):
+        """Max-sum of two classes, if the base has it; a property, so that `hasattr` is true of the inside."""
+        if not hasattr(self.base, "proximal") or self.base.score_shape:
             raise AttributeError(
                 f"{type(self).__name__} has `proximal` only if its base does; {type(self.base).__name__} has "
                 "only `respond`. Use rule='sum-product', or a base such as Logistic(), Probit() or Hinge()."

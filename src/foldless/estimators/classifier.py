@@ -270,6 +270,12 @@ class SparseClassifier(MessagePassingClassifier):
         own = weights_of(fit.selecting, fit.table)
         if isinstance(fit.prior, OverBackground):
             own = on_average_over_background(fit, own, self.inclusion_probability_)
+            if fit.more_flips is not None:
+                # Weights are those at plain parameters; how far others may be is counted from there.
+                other, share = fit.more_flips
+                more = on_average_over_background(other, own, self.inclusion_probability_)
+                var = (1.0 - share) * own.var + share * (more.var + (more.mean - own.mean) ** 2)
+                own = replace(own, var=var)
         self.sparse_coef_ = (own.mean.T / self._scale).astype(dtype)
         self.sparse_coef_std_ = (np.sqrt(own.var.T) / self._scale).astype(dtype)
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foldless.beliefs import Array
+from foldless.channels import FlippedLabels
 from foldless.operators import Standardized
 from foldless.problem import Outcome
 from foldless.solvers.gaussian_layer import Tiles
@@ -83,6 +84,8 @@ def fit_table(
     """Fit the models of the plan; `warm` is an earlier fit."""
     if plan.path != "requested":
         choices = replace(choices, prior=plan.sparse.prior)
+    if plan.sparse.flips:
+        choices = replace(choices, channel=FlippedLabels(choices.channel))
     if plan.sparse.screened and choices.screening is None:
         choices = replace(choices, screening=Screening(least_weights=0))
     path = _Path(table, plan, choices, recorder, warm)

@@ -31,7 +31,12 @@ from scipy.special import log_expit, log_softmax, softmax
 
 from foldless.beliefs import Array
 from foldless.channels import Channel, FlippedLabels, Logistic, Multinomial
-from foldless.channels.flipped_labels import FLIP_PRIOR_FLIPPED, FLIP_PRIOR_RIGHT, flipped_log_odds
+from foldless.channels.flipped_labels import (
+    FLIP_PRIOR_FLIPPED,
+    FLIP_PRIOR_RIGHT,
+    flipped_log_odds,
+    flipped_log_proba,
+)
 from foldless.channels.logistic import LEAST_ROWS_COMPILED, log_tails
 from foldless.kernels import compiled
 from foldless.operators import Operator
@@ -370,7 +375,9 @@ def alone(model: Model, table: Table, *, as_log_odds: bool = False) -> Portfolio
     share = ModelShare(model.code, model.name, 1.0, loss)
     wrong, rate, channel = None, None, model.channel
     if isinstance(channel, FlippedLabels):
-        mean, var = model.left_out.mean[:, 0], np.maximum(_variance(model, 1.0)[:, 0], LEAST_VARIANCE)
+        mean, var = model.left_out.mean, np.maximum(_variance(model, 1.0), LEAST_VARIANCE)
+        if table.n_classes == 2:
+            mean, var = mean[:, 0], var[:, 0]
         wrong, rate = channel.mislabel_probability(mean, var, table.labels), float(channel.flip_prob)
     elif as_log_odds and table.n_classes > 2:
         wrong, rate = _mislabelled([(model, 1.0)], table)
@@ -493,6 +500,8 @@ def log_probabilities(tried: Sequence[tuple[Channel, Array, Array | None]]) -> A
             values = channel.log_odds(mean[:, 0], None if var is None else var[:, 0])
         found[which] = values.reshape(len(which), *found.shape[1:])
     if found.shape[2] > 1:
+        for flip_prob, of_labels in zip(flips, found, strict=True):
+            of_labels[...] = flipped_log_proba(of_labels, flip_prob)
         return found
     log_odds = flipped_log_odds(found, flips[:, np.newaxis, np.newaxis]) if flips.any() else found
     return log_expit(np.concatenate([-log_odds, log_odds], axis=2))

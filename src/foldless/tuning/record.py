@@ -44,11 +44,12 @@ PURPOSES = {
     "settle": "settling at tuned parameters",
     "polish": "exact covariances, from where message passing ended",
     "integrate": "a neighbour of the parameters, to integrate over them",
+    "more flips": "the same with more labels wrong, by which intervals of weights are wider",
     "unblended": "the likelihood alone with a plain slab, whose weights are averaged with, or taken",
     "fallback": "another solver, where the planned one did not settle",
 }
 # Of these, what only refines an answer.
-REFINES = ("polish", "integrate", "unblended")
+REFINES = ("polish", "integrate", "more flips", "unblended")
 
 
 @registered("record/flag")

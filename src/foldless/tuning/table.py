@@ -47,6 +47,7 @@ from foldless.operators import MeanRemoved, Operator, Standardized, Storage, Wit
 from foldless.priors import Blocks, Gaussian, Prior
 from foldless.problem import KeptColumns, Problem
 from foldless.registry import registered
+from foldless.solvers.message_passing import along_scores
 
 # Wide beside any log-odds of class sizes, and narrow enough to be proper.
 INTERCEPT_VARIANCE = 100.0
@@ -302,9 +303,10 @@ class Facts:
     nnz: int  # entries that are not zero; an estimate where weights of samples differ
     median_nonzero_fraction: float  # of free columns; 1 if there are none
     spectral_excess: float  # largest eigenvalue within classes over the edge for independent columns
-    # Of two classes, where that is beyond the edge, along what columns have in common with the difference of
-    # class means: the tails of samples, below zero where these form clusters, and how far apart classes are,
-    # both in standard errors; and where there are clusters, the excess beside that.
+    # Where that is beyond the edge, along what columns have in common with differences of class means: the
+    # tails of samples, below zero where these form clusters, and how far apart classes are, both in standard
+    # errors; and where there are clusters, the excess beside that. Of two classes, or more samples than
+    # features.
     class_tails: float = 0.0
     class_gap: float = 0.0
     excess_beside: float = 0.0
@@ -317,10 +319,10 @@ def survey(table: Table) -> Facts:
     fractions = table.nonzero_fraction
     spectrum = _Spectrum(table)
     excess, tails, gap, beside = spectrum.excess(), 0.0, 0.0, 0.0
-    if excess > 1.0 and table.n_classes == 2:
-        direction = spectrum.direction()
-        tails, gap = spectrum.along(direction)
-        beside = spectrum.excess(direction) if tails < 0 else excess
+    if excess > 1.0 and (table.n_classes == 2 or n_samples >= x.shape[1]):
+        directions = spectrum.directions()
+        tails, gap = spectrum.along(directions)
+        beside = spectrum.excess(directions) if tails < 0 else excess
     return Facts(
         n_samples=n_samples,
         n_features=x.shape[1],
@@ -355,7 +357,7 @@ class _Spectrum:
         self.rounding = float(np.sqrt(np.finfo(self.x.dtype).eps))
 
     def excess(self, beside: Array | None = None) -> float:
-        """The largest eigenvalue found over the edge, `beside` a direction."""
+        """The largest eigenvalue found over the edge, `beside` some directions."""
         if self.n_used == 0 or self.freedom <= 0:
             return 0.0
         # The sum of a sample's columns: like a vector at random, it has its share of every direction; unlike
@@ -369,7 +371,7 @@ class _Spectrum:
         def image(back: Array) -> Array:
             weights = self.precision * back
             if beside is not None:
-                weights -= beside * (beside @ back)
+                weights -= beside @ (back @ beside)
             return self._image(weights / self.n_used)
 
         edge = self.total / self.freedom * (1.0 + np.sqrt(self.freedom / self.n_used)) ** 2
@@ -380,13 +382,13 @@ class _Spectrum:
 
         Class means of scores are known before: scores of class means.
         """
-        class_scores = weights @ self.means
-        vector = np.empty_like(self.root)
+        class_scores = self.means.T @ weights
+        vector = np.empty((self.root.size, *weights.shape[1:]))
 
         def row_step(rows: slice, scores: Array, score_var: Array | None) -> tuple[Array, Array | None]:
             within = scores - class_scores[self.table.codes[rows]]
-            vector[rows] = self.root[rows] * within
-            return self.weight[rows] * within, None
+            vector[rows] = along_scores(self.root[rows], within) * within
+            return along_scores(self.weight[rows], within) * within, None
 
         return np.concatenate([vector, self.x.sweep(weights, None, row_step).slopes])
 
@@ -411,21 +413,30 @@ class _Spectrum:
             beside.append(length)
         return largest
 
-    def direction(self) -> Array:
-        """The difference of two class means, sharpened, of unit length in the metric V; or zero."""
-        weights = self.precision * (self.means[:, 1] - self.means[:, 0])
+    def directions(self) -> Array:
+        """Differences of class means, sharpened, orthonormal in the metric V: (features, directions)."""
+        weights = self.precision[:, np.newaxis] * (self.means[:, 1:] - self.means[:, :1])
         for _ in range(SHARPENED):
-            weights = self.precision * self._image(weights)[self.root.size :]
-            weights /= np.max(np.abs(weights), initial=np.finfo(float).tiny)
-        length = np.sqrt(np.sum(weights[self.used] ** 2 / self.precision[self.used]))
-        return np.asarray(weights / max(float(length), np.finfo(float).tiny))
+            weights = self.precision[:, np.newaxis] * self._image(weights)[self.root.size :]
+            weights /= np.maximum(np.max(np.abs(weights), axis=0, initial=0.0), np.finfo(float).tiny)
+        root = np.sqrt(self.precision)[:, np.newaxis]
+        basis, size, _ = np.linalg.svd(
+            np.divide(weights, root, out=np.zeros_like(weights), where=root > 0), False
+        )
+        return np.asarray(root * basis[:, size > self.rounding * size.max(initial=self.rounding)])
 
-    def along(self, direction: Array) -> tuple[float, float]:
-        """The tails of samples, by their kurtosis, and how far apart classes are, both in standard errors."""
-        scores, share = np.asarray(self.x.scores(direction), dtype=np.float64), self.weight / self.total
-        variance = float(share @ scores**2)
-        if variance <= 0:
+    def along(self, directions: Array) -> tuple[float, float]:
+        """The tails of samples, by their kurtosis [Mardia 1970], and how far apart classes are.
+
+        Both are in standard errors. Equally frequent classes are all equally far from the mean: the lightest
+        of tails, in any number of dimensions d, in which a Gaussian has E|z|⁴ = d (d + 2).
+        """
+        scores, share = np.asarray(self.x.scores(directions), dtype=np.float64), self.weight / self.total
+        d, cov = directions.shape[1], (scores.T * share) @ scores
+        if d == 0 or np.linalg.eigvalsh(cov)[0] <= 0:
             return 0.0, 0.0
-        tails = (share @ scores**4 / variance**2 - 3.0) / np.sqrt(24.0 / self.total)
-        gap = self.table.class_weight @ np.square(direction @ self.means) / variance
-        return float(tails), float(np.sqrt(gap))
+        squares = np.einsum("ms,sm->m", scores, np.linalg.solve(cov, scores.T))
+        tails = (share @ squares**2 - d * (d + 2.0)) / np.sqrt(8.0 * d * (d + 2.0) / self.total)
+        centres = directions.T @ self.means
+        gap = self.table.class_weight @ np.einsum("sk,sk->k", centres, np.linalg.solve(cov, centres))
+        return float(tails), float(np.sqrt(gap / (d * (self.table.n_classes - 1))))

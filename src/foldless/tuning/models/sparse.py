@@ -32,7 +32,7 @@ from foldless.solvers.left_out import answered
 from foldless.tuning.class_means import unblended
 from foldless.tuning.em import EM, tunable_names
 from foldless.tuning.fit import SPARSE, Choices, Fit, fit_some_rows, fit_tuned
-from foldless.tuning.integration import integrated
+from foldless.tuning.integration import integrated, with_more_flips
 from foldless.tuning.plan import (
     EXPECTED_ACTIVE,
     HONEST_STANDARD_ERRORS,
@@ -287,6 +287,10 @@ def finished(fit: Fit, sparse: SparsePlan, choices: Choices, recorder: Recorder)
     out of it as `left_out` does.
     """
     solution = fit.solution
+    if isinstance(fit.prior, OverBackground):
+        own = sparse if sparse.background else sparse.fallback or sparse
+        more = own.more_flips and fit.outcome.trustworthy
+        return with_more_flips(fit, recorder, EP(single=own.single)) if more else fit
     blended = fit.generative_weight > 0
     if blended or not (sparse.polish and fit.outcome.trustworthy):
         if sparse.left_out_edges:
