@@ -36,7 +36,6 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
 from foldless.beliefs import Array
-from foldless.operators import Operator
 from foldless.priors import Blocks, OverBackground, Prior, Ridged, RowSparse, SpikeAndSlab
 from foldless.problem import Problem, Solution
 from foldless.solvers.gaussian_layer import JointCavity, Positions, Sites, Tiles
@@ -90,7 +89,7 @@ def joint_candidates(
     tiles, cavities = tiles or Tiles(problem.operator), []
     for of_score in sites.of_scores():
         cavities += joint_cavities(tiles, of_score, problem.sample_weight, [columns])
-    correlation = np.abs(correlations_within(problem.operator, problem.label_weight, columns))
+    correlation = np.abs(correlations_within(problem.operator.columns(columns), problem.label_weight))
     return Candidates(columns, inclusion[columns], priors.at(columns), cavities, correlation)
 
 
@@ -134,7 +133,7 @@ def conditional_inclusion(solution: Solution, inclusion: Array) -> Array:
         return inclusion
     posterior, state, free = solution.posterior, solution.state, total - 2.0
     values = np.asarray(problem.operator.columns(columns), dtype=np.float64)
-    correlation = correlations_within(problem.operator, problem.label_weight, columns, problem.labels)
+    correlation = correlations_within(values, problem.label_weight, problem.labels)
     threshold = min(LEAST_CORRELATION, np.sqrt(2.0 * np.log(n_features) / total))
     _, cluster = connected_components(np.abs(correlation) >= threshold)
     curvature, clusters, cavities = state.curvatures * problem.sample_weight, [], []
@@ -232,18 +231,16 @@ def correlations(tiles: Tiles, row_weight: Array, columns: Positions) -> Array:
     return covariance
 
 
-def correlations_within(
-    operator: Operator, row_weight: Array, columns: Positions, labels: Array | None = None
-) -> Array:
-    """Correlations of some columns with each other; a column that does not vary is correlated with none.
+def correlations_within(values: Array, row_weight: Array, labels: Array | None = None) -> Array:
+    """Correlations of columns with each other; a column that does not vary is correlated with none.
 
     With `labels`, within the classes.
     """
     share = row_weight / np.sum(row_weight)
-    values = operator.columns(columns)
+    values = np.array(values)
     for rows in [slice(None)] if labels is None else [labels == label for label in np.unique(labels)]:
         values[rows] -= share[rows] @ values[rows] / max(share[rows].sum(), np.finfo(float).tiny)
-    values = np.sqrt(share)[:, np.newaxis] * values
+    values *= np.sqrt(share)[:, np.newaxis]
     size = np.linalg.norm(values, axis=0)
     values = np.divide(values, size, out=np.zeros_like(values), where=size > 0)
     found = np.clip(values.T @ values, -1.0, 1.0)

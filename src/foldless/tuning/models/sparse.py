@@ -344,7 +344,10 @@ def _beside_unblended(fit: Fit, choices: Choices, recorder: Recorder, most: floa
         solution = replace(fit.solution, outcome=Outcome.INTERRUPTED) if interrupted else fit.solution
         return replace(fit, solution=solution)
     gain = fit.solution.loo_log_densities() - other.solution.loo_log_densities()
-    share = float(expit(fit.solution.problem.label_weight @ gain)) if most else 0.0
+    weight = fit.solution.problem.label_weight
+    spread = float(weight @ (gain - weight @ gain / weight.sum()) ** 2)
+    # On average over what other samples would have shown [Yao et al. 2018].
+    share = float(expit(weight @ gain / np.sqrt(1.0 + np.pi / 8.0 * spread))) if most else 0.0
     in_or_out, in_moments = (np.array([k, 1.0 - k]) for k in (share, min(share, most)))
     mean, var = (
         np.array([getattr(f.solution.posterior, name) for f in (fit, other)]) for name in ("mean", "var")
