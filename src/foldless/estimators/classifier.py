@@ -32,7 +32,12 @@ from foldless.priors.wrappers import background_of
 from foldless.problem import Outcome
 from foldless.registry import registered
 from foldless.selection import Group
-from foldless.selection.clusters import Candidates, joint_candidates, refined_inclusion
+from foldless.selection.clusters import (
+    Candidates,
+    conditional_inclusion,
+    joint_candidates,
+    refined_inclusion,
+)
 from foldless.selection.groups import COVERAGE, PURITY, JointPosterior, single_features
 from foldless.selection.marginal import ClassSums, class_sums
 from foldless.solvers import GAMP
@@ -43,8 +48,8 @@ from foldless.tuning.fit import Choices, Fit
 from foldless.tuning.path import Result, fit_table, with_groups_left_out
 from foldless.tuning.plan import CHANCE, SETS_OF_GROUPS, Plan, plan
 from foldless.tuning.portfolio import Weights, as_columns, mixture_moments, weights_of
-from foldless.tuning.record import MAY_BE_CHANCE, Flag, Recorder
-from foldless.tuning.table import Layout, LeftOut, Survey, Table, survey
+from foldless.tuning.record import FLAGS, Flag, Recorder
+from foldless.tuning.table import Facts, Layout, LeftOut, Table, survey
 
 FELL_BACK_ON_PANEL = Flag(
     "fell-back-on-panel",
@@ -229,25 +234,23 @@ class SparseClassifier(MessagePassingClassifier):
         classes, code = reader._encoded(targets)
         weight, *_ = sample_weights(targets, sample_weight, self.class_weight, classes)
         layout = Layout(operator.shape[1], kept_positions(reader, operator.shape[1]))
-        found = survey(Table.of(operator, code, weight, layout, classes.size))
-        return self._planned(found, reader._choices(classes.size), groups is not None)
+        facts = survey(Table.of(operator, code, weight, layout, classes.size))
+        return self._planned(facts, reader._choices(classes.size), groups is not None)
 
-    def _planned(self, found: Survey, choices: Choices, groups: bool) -> Plan:
-        return plan(found.facts, self._budget, groups=groups, generative_weight=choices.generative_weight)
+    def _planned(self, facts: Facts, choices: Choices, groups: bool) -> Plan:
+        return plan(facts, self._budget, groups=groups, generative_weight=choices.generative_weight)
 
     def _fit_table(self, table: Table, choices: Choices, recorder: Recorder) -> Result:
-        found = survey(table)
-        self._class_sums = ClassSums(found.class_means, table.class_weight)
+        self._class_sums = ClassSums(table.class_means, table.class_weight)
         if kept := table.layout.always_kept:
             columns, counted = table.standardized, table.sample_weight
             self._class_sums = class_sums(columns, table.codes, counted, table.n_classes, kept)
-        planned = self._planned(found, choices, table.left_out.group is not None)
+        planned = self._planned(survey(table), choices, table.left_out.group is not None)
         group = table.left_out.group
         in_sets = planned.left_out == SETS_OF_GROUPS
         if in_sets:
             table = replace(table, left_out=LeftOut(table.left_out.weight))
-        fractions = found.nonzero_fraction
-        fit = partial(fit_table, table, planned, choices, recorder, nonzero_fraction=fractions)
+        fit = partial(fit_table, table, planned, choices, recorder)
         result = warmly(self, table, recorder, fit) if self.warm_start else fit()
         if not in_sets or group is None or result.sparse.outcome is Outcome.INTERRUPTED:
             return result
@@ -259,7 +262,7 @@ class SparseClassifier(MessagePassingClassifier):
     def _publish(self, result: Result, weights: SampleWeights) -> None:
         super()._publish(result, weights)
         if self.p_value_ > CHANCE:
-            self.flags_.append(MAY_BE_CHANCE)
+            self.flags_.append(FLAGS["may-be-chance"])
         for name in ("_joint", "groups_", "credible_sets_"):  # of an earlier fit
             self.__dict__.pop(name, None)
         self._joint: Candidates | JointPosterior | None = self._joint_posterior(result)
@@ -274,6 +277,12 @@ class SparseClassifier(MessagePassingClassifier):
         """What groups are found from, where there is a joint posterior; it also corrects what twins have."""
         solution, table = result.sparse.solution, result.sparse.table
         posterior, prior, sparse = solution.posterior, solution.problem.prior, result.plan.sparse
+        if sparse.conditional and result.sparse.generative_weight and solution.outcome.trustworthy:
+            own = replace(result.sparse, inclusion=None).inclusion_probability()
+            change = result.sparse.share * (conditional_inclusion(solution, own) - own)
+            refined = np.clip(self.inclusion_probability_ + change, 0.0, 1.0)
+            self.inclusion_probability_ = refined.astype(table.standardized.dtype)
+            return None
         if not (sparse.groups and solution.outcome.trustworthy and isinstance(solution.state, EPState)):
             return None
         assert isinstance(prior, SupportsInclusion)

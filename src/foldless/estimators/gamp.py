@@ -20,6 +20,7 @@ from foldless.channels import (
     Pinned,
     channel_from,
 )
+from foldless.channels.base import innermost
 from foldless.estimators._base import MessagePassingClassifier, checked_generative_weight, checked_stopping
 from foldless.estimators._resuming import warmly
 from foldless.priors import (
@@ -39,10 +40,10 @@ from foldless.solvers import EP, GAMP, VAMP, HyGAMP
 from foldless.solvers.base import Solver
 from foldless.solvers.gamp import Rule, Variances
 from foldless.solvers.message_passing import Damping, damping_from
-from foldless.tuning.class_means import can_blend, innermost
-from foldless.tuning.fit import CLASS_MEANS_PRIOR, Choices
+from foldless.tuning.class_means import can_blend
+from foldless.tuning.fit import Choices
 from foldless.tuning.path import Result, fit_table
-from foldless.tuning.plan import requested
+from foldless.tuning.plan import CLASS_MEANS_PRIOR, requested
 from foldless.tuning.record import Recorder, solver_name
 from foldless.tuning.table import Layout, Table
 
