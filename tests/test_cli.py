@@ -19,6 +19,7 @@ from foldless import demo
 from foldless.cli import app
 from foldless.cli.terminal import exit_codes
 from foldless.datasets import make_class_means
+from foldless.runs.printing import Progress
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -231,9 +232,8 @@ def test_progress_is_shown_in_a_terminal_only():
     for terminal in (True, False):
         stream = io.StringIO()
         console = plain_console(stream, force_terminal=terminal)
-        progress = demo.Progress(console)
-        with progress.status:
-            progress(1, SimpleNamespace(change=0.5))
+        with console.status("Fitting") as status:
+            Progress(status)(1, SimpleNamespace(change=0.5))
         assert ("iteration 1, weights change by 5.0e-01" in stream.getvalue()) == terminal
         assert bool(stream.getvalue()) == terminal
 

@@ -394,7 +394,7 @@ def test_an_interrupted_fit_keeps_the_old_results(fitted, tmp_path, monkeypatch)
     def interrupt(self, iteration, line):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("foldless.cli.terminal.Progress.__call__", interrupt)
+    monkeypatch.setattr("foldless.runs.printing.Progress.__call__", interrupt)
     done = run("fit", tmp_path / "table.csv", *OPTIONS["table.csv"], "--out", out, "--force")
     assert done.exit_code == 130
     assert done.stderr == "foldless: interrupted.\n"
