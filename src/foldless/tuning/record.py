@@ -198,6 +198,8 @@ class Recorder:
         before, after = ({} if tuner is None else tuner.tuned(p) for p in (begun, solution.problem))
         learnt = tuple(sorted(name for name in after if not np.array_equal(after[name], before[name])))
         n_iter = len(solution.history.iterations)
+        if getattr(solution.state, "frozen", None) is not None:
+            solver += ", variances held"
         self.runs.append(Run(model, purpose, solver, solution.outcome, n_iter, learnt, detail))
 
     def reject(self, runs: slice) -> None:

@@ -174,7 +174,7 @@ def increments(coefficient: Array, points: Array, messages: Array, cost: float) 
 def hull_slopes(share: Array, value: Array, first: NDArray[np.intp]) -> Array:
     """Between neighbouring points, slopes of the upper concave hull of the points from `first` on, by rows.
 
-    Beyond point k it is the least, over points up to k, of the steepest way up from there to a point beyond k.
+    Beyond point k it is the least, over points up to k, of the steepest way from there to a point beyond k.
     """
     s, u = share.T.copy(), value.T.copy()
     # Infinite before `first`, so that no least value is found there.
