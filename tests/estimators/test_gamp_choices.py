@@ -13,7 +13,9 @@ from sklearn.utils.estimator_checks import check_estimator
 from foldless import GAMPClassifier
 from foldless.channels import CHANNELS, Multinomial
 from foldless.channels.multinomial import ESTIMATORS
-from foldless.priors import PRIORS, Gaussian, Pruned, RowSparse, SpikeAndSlab
+from foldless.datasets import make_class_means
+from foldless.estimators._account import solver_words
+from foldless.priors import PRIORS, Gaussian, Laplace, Pruned, RowSparse, SpikeAndSlab
 from foldless.solvers import EP, GAMP, VAMP, HyGAMP
 from foldless.solvers.gamp import RULES, VARIANCES
 
@@ -115,6 +117,15 @@ def test_every_channel_by_max_sum(channel: str) -> None:
     assert isinstance(found, GAMPClassifier) == expected, found
     if isinstance(found, str):
         assert "max-sum" in found
+
+
+def test_variances_that_were_held_are_named() -> None:
+    """Hinge and L1 are both piecewise linear, so that no variance of theirs settles."""
+    data = make_class_means(60, 200, 5, random_state=0)
+    model = GAMPClassifier(Laplace(2.0), channel="hinge", rule="max-sum", generative_weight=0.0, tune=False)
+    model.fit(data.X, data.y)
+    assert model.solver_ == "GAMP (max-sum), variances held"
+    assert "with variances held" in solver_words(model.solver_, 2)
 
 
 @pytest.mark.parametrize("n_classes", [2, 4])

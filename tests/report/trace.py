@@ -219,6 +219,7 @@ def _solve(trace: Trace, real: Callable[..., Any], spoilt: tuple[Any, ...] | Non
         # By contract the rule is max-sum only where a solver has rules.
         name += " (max-sum)" if vars(solver).get("rule") == "max-sum" else ""
         solution = real(problem, solver, tuner=tuner, state=state, **more)
+        name += ", variances held" if vars(solution.state).get("frozen") is not None else ""
         prior, (channel, blend) = inner_prior(problem.prior), inner_channel(problem.channel)
         sparse = type(prior).__name__ != "Gaussian"
         run_as = name, tuner is not None, state is None

@@ -70,3 +70,13 @@ def test_max_sum_errs_as_with_the_best_fixed_rate(tuning, n_active, seed):
     model, error = fit(prior="laplace", tuning=tuning)
     assert model.outcome_.trustworthy
     assert error < best + 0.01
+
+
+def test_what_hardly_counts_hardly_moves_the_threshold():
+    _, r = signal(20)
+    rare = np.random.default_rng(0).standard_normal(20_000)
+    both = np.concatenate([r, rare])
+    weight = np.concatenate([np.ones(r.size), np.full(rare.size, 1e-4)])
+    alone = sure_threshold(r, 1.0)
+    assert sure_threshold(both, 1.0, weight=weight) == pytest.approx(alone, rel=0.02)
+    assert sure_threshold(both, 1.0) > 1.2 * alone

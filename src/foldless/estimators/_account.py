@@ -32,6 +32,7 @@ SOLVERS = {
 SHYGAMP = "simplified hybrid generalised approximate message passing (Byrne 2015)"
 VARIANTS = {
     " (max-sum)": ", in its max-sum form, which finds the regularised maximum",
+    ", variances held": ", with variances held where they would not settle (Chambolle and Pock 2011)",
     ", screened": ", over the features that may matter, with visits to all of them",
 }
 PRIORS = {

@@ -311,13 +311,15 @@ def soft_threshold(r: Array, tau: Array, rate: float, ridge: float) -> Tilted:
     )
 
 
-def sure_threshold(r: Array, var: float, noise: float | None = None) -> float:
+def sure_threshold(r: Array, var: float, noise: float | None = None, weight: Array | None = None) -> float:
     """The threshold with the smallest expected SURE (`tuning.sure`) under a Gaussian mixture fitted to r.
 
     At most the universal threshold √(2 q log n) [Donoho, Johnstone 1995], above which noise alone hardly ever
-    is. No component is narrower than the `noise` of r, which is `var` unless told otherwise.
+    is. No component is narrower than the `noise` of r, which is `var` unless told otherwise. `weight` is how
+    much each r counts.
     """
-    share, spread = _fitted_mixture(np.ravel(r), var if noise is None else noise)
+    weight = np.ones(np.size(r)) if weight is None else np.ravel(weight)
+    share, spread = _fitted_mixture(np.ravel(r), weight, var if noise is None else noise)
     thresholds = np.linspace(0.0, np.sqrt(2.0 * var * np.log(max(np.size(r), 2))), THRESHOLDS)[:, np.newaxis]
     scaled = thresholds / np.sqrt(spread)
     above = 2.0 * ndtr(-scaled)
@@ -326,13 +328,13 @@ def sure_threshold(r: Array, var: float, noise: float | None = None) -> float:
     return float(thresholds[np.argmin(cost), 0])
 
 
-def _fitted_mixture(r: Array, noise: float) -> tuple[Array, Array]:
+def _fitted_mixture(r: Array, weight: Array, noise: float) -> tuple[Array, Array]:
     """Shares and variances of Gaussians of mean zero, by EM from one as wide as the noise to a wide one."""
     size = np.abs(r) / np.sqrt(noise)
     largest = max(float(size.max(initial=0.0)), 1.0)
     bins = np.minimum(BINS * np.arcsinh(size) / np.arcsinh(largest), BINS - 1).astype(np.intp)
-    count = np.bincount(bins, minlength=BINS)
-    square = np.bincount(bins, weights=size**2, minlength=BINS)[count > 0]
+    count = np.bincount(bins, weights=weight, minlength=BINS)
+    square = np.bincount(bins, weights=weight * size**2, minlength=BINS)[count > 0]
     count = count[count > 0]
     mean_square = (square / count)[:, np.newaxis]
     spread = np.geomspace(1.0, max(largest**2 / 4.0, 2.0), COMPONENTS)

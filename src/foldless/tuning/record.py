@@ -172,6 +172,8 @@ class Recorder:
         before, after = ({} if tuner is None else tuner.tuned(p) for p in (problem, solution.problem))
         learnt = tuple(sorted(key for key in after if not np.array_equal(after[key], before[key])))
         n_iter = len(solution.history.iterations)
+        if getattr(solution.state, "frozen", None) is not None:
+            name += ", variances held"
         self.runs.append(Run(model, purpose, name, solution.outcome, n_iter, learnt, detail))
         return solution
 
