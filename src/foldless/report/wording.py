@@ -69,4 +69,6 @@ def whole_options(text: str) -> str:
     """Escaped, with options of commands that are not broken where they have a hyphen."""
     from markupsafe import Markup, escape
 
-    return Markup(re.sub(r"(?<!\S)--[a-z][a-z-]*", r'<span class="option">\g<0></span>', escape(text)))
+    return Markup(
+        re.sub(r"(?<![\w-])--[a-z][a-z-]*", r'<span class="option">\g<0></span>', escape(text))
+    )
