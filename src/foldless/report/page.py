@@ -211,9 +211,9 @@ def environment() -> Any:
     """Templates that escape every text, and fail for a name that is not there instead of leaving a gap."""
     from jinja2 import Environment, StrictUndefined
 
-    from foldless.report.wording import counted, named, number, percent, probability, sentence, whole_options
+    from foldless.report.wording import counted, named, number, percent, probability, sentence
 
     made = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    for filter_ in (counted, named, number, percent, probability, sentence, whole_options):
+    for filter_ in (counted, named, number, percent, probability, sentence):
         made.filters[filter_.__name__] = filter_
     return made

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from foldless.io import printable
@@ -63,10 +62,3 @@ def listed(things: Sequence[str], last: str = "and") -> str:
     if len(things) < 2:
         return "".join(things)
     return f"{', '.join(things[:-1])} {last} {things[-1]}"
-
-
-def whole_options(text: str) -> str:
-    """Escaped, with options of commands that are not broken where they have a hyphen."""
-    from markupsafe import Markup, escape
-
-    return Markup(re.sub(r"(?<!\S)--[a-z][a-z-]*", r'<span class="option">\g<0></span>', escape(text)))
