@@ -69,6 +69,7 @@ def shygamp() -> list[Row]:
     """Figures 4.1 to 4.6: error, time and counts of rows against M, N and K, of the thesis's own methods."""
     results = pd.read_csv(STUDIES / "shygamp_synthetic" / "results.csv")
     results = results[results.error.notna() & results.method.isin(["foldless", *THESIS])]
+    results = results.reindex(columns=results.columns.union(["k99"], sort=False))
     sizes = ["n_samples", "n_features", "n_active"]
     rows: list[Row] = []
     for (sweep, *place), group in results.groupby(["sweep", *sizes]):
