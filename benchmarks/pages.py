@@ -9,8 +9,9 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
+from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
@@ -95,7 +96,7 @@ def ages() -> str:
 
 
 class Quote(NamedTuple):
-    """A passage of README.md, with a place `{}` for each figure that comes from results."""
+    """A passage of one page, with a place `{}` for each figure that comes from results."""
 
     passage: str
     figures: Callable[[], Sequence[str]]
@@ -194,24 +195,63 @@ def _large_tables() -> list[str]:
     return [str(won.sum()), str(won.size)]
 
 
+def _best_bold(means: Iterable[tuple[float, float]]) -> list[str]:
+    """Error and log loss of methods side by side; the least of each is bold, and nan is a dash."""
+    columns = [[f"{value:.3f}" for value in column] for column in zip(*means, strict=True)]
+    shown = [[_bold_or_dash(one, min(column)) for one in column] for column in columns]
+    return [figure for pair in zip(*shown, strict=True) for figure in pair]
+
+
+def _bold_or_dash(figure: str, best: str) -> str:
+    return "–" if figure == "nan" else f"**{figure}**" if figure == best else figure
+
+
+def _twelve_sets() -> list[str]:
+    table = real_data.bars(real_data.counted(real_data.read(STUDIES / "real_data")))
+    lines = [line.split("|")[3:] for line in table.splitlines() if line.startswith("| mean ")]
+    cells = [dict(zip(real_data.METHODS, line, strict=False)) for line in lines]
+    methods = ("foldless", "ridge", "L1", "SVM")
+    return _best_bold([tuple(float(cell[name].strip() or "nan") for cell in cells) for name in methods])
+
+
 def _packaged_tables(rival: str) -> list[str]:
     both = _results("packaged_tables").groupby(["method", "table"])[["error", "log_loss"]].mean()
     shared = both.loc["foldless"].index.intersection(both.loc[rival].index)
     means = [both.loc[method].loc[shared].mean() for method in ("foldless", rival)]
-    found = [f"{mean[column]:.3f}" for column in ("error", "log_loss") for mean in means]
-    return [str(shared.size), *found]
+    return [str(shared.size), *_best_bold([(mean.error, mean.log_loss) for mean in means])]
 
 
 def _many_classes() -> list[str]:
-    table = _results("many_classes").groupby(["method", "data"])[["error", "log_loss", "cpu_seconds"]].mean()
+    means = _results("many_classes").groupby(["method", "data"])[["error", "log_loss"]].mean()
+    means = means.groupby("method").mean().loc[["foldless", "ridge", "L1"]]
+    return _best_bold(means.itertuples(index=False))
+
+
+def _times_of_many_classes() -> list[str]:
+    seconds = _results("many_classes").groupby(["method", "data"]).cpu_seconds.mean().unstack("method").sum()
+    return [f"{seconds[name] / seconds.foldless:.2f}" for name in ("ridge", "L1")]
+
+
+def _panels(size: str) -> list[str]:
+    table = _results("which_features", size=size).groupby(["method", "data"])[["error", "log_loss"]].mean()
     means = table.groupby("method").mean()
-    of_methods = [
-        f"{means[column][name]:.3f}"
-        for column in ("error", "log_loss")
-        for name in ("foldless", "ridge", "L1")
+    return _best_bold(means.loc[["panel", "mRMR", "inclusion", "t test", "L1 path"]].itertuples(index=False))
+
+
+def _whole_models() -> list[str]:
+    means = _results("which_features", method="full").groupby("data")[["error", "log_loss"]].mean().mean()
+    return [f"{means.error:.3f}", f"{means.log_loss:.3f}"]
+
+
+def _honesty() -> list[str]:
+    table = _results("honesty")
+    bias = table.groupby("design")[["loo_error", "test_error", "loo_log_loss", "test_log_loss"]].mean().mean()
+    null = table[table.design.str.startswith("null")]
+    return [
+        *(f"{bias[f'test_{name}'] - bias[f'loo_{name}']:.3f}" for name in ("error", "log_loss")),
+        str((null.p_value < 0.05).sum()),
+        str(len(null)),
     ]
-    seconds = table.cpu_seconds.unstack("method").sum()
-    return [*of_methods, *(f"{seconds[name] / seconds.foldless:.2f}" for name in ("ridge", "L1"))]
 
 
 def _four_classes() -> list[str]:
@@ -270,8 +310,26 @@ QUOTES = (
     ),
     Quote("With κ fixed at 0.4 it errs at {} % (21.0 %)", partial(_pruned, "pruned, κ = 0.4")),
     Quote("whitened at {} % (16.3 %)", partial(_pruned, "pruned, whitened, κ = 0.4")),
-    Quote(f"| mean error of 12 sets | {FIVE} |", partial(_real, "mean error")),
-    Quote(f"| mean log loss of 12 sets | {FIVE} |", partial(_real, "mean log loss")),
+    Quote("| 12 sets: genes, voxels, clinical, text | {} / {} | {} / {} | {} / {} | {} / {} |", _twelve_sets),
+    Quote(
+        "| {} tables of R packages, no default chosen on them | {} / {} | {} / {} | – | – |",
+        partial(_packaged_tables, "ridge"),
+    ),
+    Quote(
+        "| the {} of these with two classes | {} / {} | – | {} / {} | – |", partial(_packaged_tables, "L1")
+    ),
+    Quote("| 7 sets of three to eight classes | {} / {} | {} / {} | {} / {} | – |", _many_classes),
+    *(
+        Quote(f"| {size} | {' | '.join(['{} / {}'] * 5)} |", partial(_panels, size))
+        for size in ("10", "20", "50")
+    ),
+    Quote("the full model errs at {} with a log loss of {}", _whole_models),
+    Quote(
+        "too low by {} in error and {} in log loss; on null data {} of {} fits have a p value below 0.05",
+        _honesty,
+    ),
+    Quote(f"| mean error | {FIVE} |", partial(_real, "mean error")),
+    Quote(f"| mean log loss | {FIVE} |", partial(_real, "mean log loss")),
     Quote(f"| colon, 200 splits of 42/20, error, % | {FIVE} |", partial(_real, "colon 42/20")),
     Quote(f"| colon, 30 splits of 50/12, errors of 360 | {FIVE} |", partial(_real, "colon 50/12")),
     Quote(f"| leukemia 38/34, errors | {FIVE} |", partial(_real, "leukemia 38/34")),
@@ -296,19 +354,7 @@ QUOTES = (
         _groups,
     ),
     Quote("is at or below those of ridge and L1 in {} of {}:", _large_tables),
-    Quote(
-        "On {} of them the mean error is {} (ridge {}) and the mean log loss {} ({});",
-        partial(_packaged_tables, "ridge"),
-    ),
-    Quote(
-        "on the {} of two classes the error is {} (L1 {}) and the log loss {} ({}):",
-        partial(_packaged_tables, "L1"),
-    ),
-    Quote(
-        "mean error **{}**, ridge {}, L1 {}; mean log loss **{}**, ridge {}, L1 {}; ridge with its "
-        "cross-validation takes {} of the CPU time, L1 {} of it:",
-        _many_classes,
-    ),
+    Quote("ridge with its cross-validation takes {} of the CPU time, L1 {} of it", _times_of_many_classes),
     Quote(
         "at or below every rival's in {} of {} settings, {} to {} times faster than the grouped lasso as "
         "glmnet runs it (by adelie) and {} to {} times than that with ten loose penalties:",
@@ -327,12 +373,14 @@ QUOTES = (
 
 def differences(write: bool = False) -> Iterator[str]:
     """What pages say otherwise than results; mended, if asked for."""
-    for page in PAGES:
-        text = page.read_text(encoding="utf-8")
+    texts = {page: page.read_text(encoding="utf-8") for page in PAGES}
+    quotes: dict[Path, list[Quote]] = {page: [] for page in PAGES}
+    for quote in QUOTES:
+        quotes[_page_of(quote, texts)].append(quote)
+    for page, text in texts.items():
         found = COMMAND.sub(lambda m: _with_revision(m), text)
-        if page.name == "README.md":
-            for quote in QUOTES:
-                found = _filled(found, quote)
+        for quote in quotes[page]:
+            found = _filled(found, quote)
         if page == RESULTS_PAGE and write:
             before, _, rest = found.partition(AGES_BEGIN)
             found = f"{before}{AGES_BEGIN}\n{ages()}\n{AGES_END}{rest.partition(AGES_END)[2]}"
@@ -349,17 +397,26 @@ def _with_revision(found: re.Match[str]) -> str:
     return f"{command} at `{revisions(found[1])}`"
 
 
-def _filled(text: str, quote: Quote) -> str:
-    """The page with the figures of results at the places of the passage."""
+def _places(quote: Quote, text: str) -> list[re.Match[str]]:
     # A passage may be broken between any two words.
     words = [re.escape(part).replace(r"\ ", r"\s+") for part in quote.passage.split("{}")]
-    pattern = FIGURE.join(words)
-    found = list(re.finditer(pattern, text))
+    return list(re.finditer(FIGURE.join(words), text))
+
+
+def _page_of(quote: Quote, texts: Mapping[Path, str]) -> Path:
+    """The page that has the passage; it is on one page, once."""
+    found = [page for page, text in texts.items() for _ in _places(quote, text)]
     if len(found) != 1:
-        raise ValueError(f"README.md has this passage {len(found)} times: {quote.passage}")
+        raise ValueError(f"pages have this passage {len(found)} times: {quote.passage}")
+    return found[0]
+
+
+def _filled(text: str, quote: Quote) -> str:
+    """The page with the figures of results at the places of the passage."""
+    (found,) = _places(quote, text)
     figures = quote.figures()
     for group in range(len(figures), 0, -1):
-        text = text[: found[0].start(group)] + figures[group - 1] + text[found[0].end(group) :]
+        text = text[: found.start(group)] + figures[group - 1] + text[found.end(group) :]
     return text
 
 

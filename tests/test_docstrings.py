@@ -17,6 +17,7 @@ from sklearn.datasets import load_iris
 from sklearn.naive_bayes import GaussianNB
 
 import foldless
+from foldless.docstrings import Documented
 from foldless.estimators import baselines
 
 X, Y = load_iris(return_X_y=True)
@@ -137,3 +138,52 @@ def test_what_looks_for_gaps_finds_them():
         ["x_", "y_"],
         sections("T.\n\nAttributes\n----------\nx_ : int\ny_ : int\n    Y.")["Attributes"],
     ) == ["attribute x_"]
+
+
+def test_what_bases_describe_is_taken_over():
+    class Base(Documented):
+        """Base.
+
+        Parameters
+        ----------
+        a, b : int
+            Two.
+        c : int
+            One.
+        """
+
+        def method(self, x):
+            """Base.
+
+            Parameters
+            ----------
+            x : int
+                A number.
+            """
+
+    class Derived(Base):
+        """Derived.
+
+        Parameters
+        ----------
+        c : float
+            Another.
+
+        Notes
+        -----
+        None.
+        """
+
+        def __init__(self, a=1, b=2, c=3.0):
+            pass
+
+        def method(self, x):
+            """Derived."""
+
+    assert sections(Derived.__doc__) == {
+        "Parameters": {"c": "Another.", "a": "Two.", "b": "Two."},
+        "Notes": {"None.": ""},
+    }
+    assert Derived.__doc__.startswith("Derived.")
+    assert Derived.method.__doc__.splitlines()[0] == "Derived."
+    assert sections(Derived.method.__doc__) == {"Parameters": {"x": "A number."}}

@@ -29,7 +29,7 @@ def test_a_figure_that_differs_is_found_and_mended():
     page = "It errs at 99\n% of the 61 cases."
     assert pages._filled(page, quote) == "It errs at 15.5\n% of the 62 cases."
     with pytest.raises(ValueError, match="this passage 0 times"):
-        pages._filled("It does not err.", quote)
+        pages._page_of(quote, {pages.RESULTS_PAGE: "It does not err."})
 
 
 def test_rows_keep_the_commit_that_made_them(tmp_path):

@@ -1,6 +1,6 @@
-"""scikit-learn's own checks on every estimator, with the version that is installed.
+"""scikit-learn's own checks of an estimator, with the version that is installed.
 
-python -m benchmarks.trust.checks --estimators SparseClassifier GAMPClassifier
+python -m benchmarks.trust.checks SparseClassifier
 """
 
 from __future__ import annotations
@@ -10,29 +10,23 @@ import warnings
 from collections import Counter
 from typing import Any
 
-import sklearn
 from sklearn.utils.estimator_checks import check_estimator
 
 from benchmarks.trust.estimators import every_estimator
 
 
-def run(estimators: list[str] | None = None) -> dict[str, Any]:
-    counts, failed = {}, []
-    for name, model in every_estimator().items():
-        if estimators and name not in estimators:
-            continue
-        with warnings.catch_warnings():
-            # Checks fit noise, three samples, one feature: that a fit says it did not settle is right.
-            warnings.simplefilter("ignore")
-            results = check_estimator(model, on_fail=None)
-        counts[name] = dict(Counter(result["status"] for result in results))
-        failed += [f"{name}: {r['check_name']}" for r in results if r["status"] in ("failed", "xfail")]
-    return {"scikit-learn": sklearn.__version__, "counts": counts, "failed": failed}
+def run(name: str) -> dict[str, Any]:
+    with warnings.catch_warnings():
+        # Checks fit noise, three samples, one feature: that a fit says it did not settle is right.
+        warnings.simplefilter("ignore")
+        results = check_estimator(every_estimator()[name], on_fail=None)
+    failed = [r["check_name"] for r in results if r["status"] in ("failed", "xfail")]
+    return {"counts": dict(Counter(result["status"] for result in results)), "failed": failed}
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--estimators", nargs="*")
-    print(run(parser.parse_args().estimators))
+    parser.add_argument("estimator", choices=every_estimator())
+    print(run(parser.parse_args().estimator))

@@ -17,7 +17,7 @@ from foldless.estimators.baselines import OneBitCS, RVMClassifier, SBMLRClassifi
 
 
 def every_estimator() -> dict[str, Any]:
-    """Each as it comes, but for settings that take a long search: those are made."""
+    """Each as it comes, but for choices that take a long search: the same code in a fraction of the time."""
     models = [
         SparseClassifier(),
         GAMPClassifier(),

@@ -2,14 +2,19 @@
 
     python -m benchmarks.trust.fuzz --models 100000 --tables 2000
 
-A model file that was changed must be refused by a ValueError that names it. A table that was changed may
-still be a table; if not, the error must be a BadTable that names it. Nothing may be executed, so an import
-of `pickle` loaders, a new process or a file written elsewhere is a failure as well.
+A model file that was changed must be refused by a ValueError that names it; one that is accepted is written
+down, with what was changed. A table that was changed may still be a table; if not, the error must be a
+BadTable that names it. Nothing may be executed, so an import of `pickle` loaders, a new process or a file
+written elsewhere is a failure as well. HDF5 can bring a process down, so batches are read by children.
 """
 
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
+import faulthandler
+import multiprocessing
+import os
 import sys
 import tempfile
 import warnings
@@ -20,12 +25,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 import foldless
 from foldless.io.read import read_table
 from foldless.io.table import BadTable, Roles
 
 GOLDEN = Path(__file__).parents[2] / "tests" / "golden" / "format-1"
+SUFFIXES = (".csv", ".tsv", ".xlsx", ".parquet", ".h5ad", ".npz", ".svmlight")
+# Seconds for a file of libraries that can hang.
+PATIENCE = 10.0
 # What a loader has no business with.
 FORBIDDEN = ("os.system", "subprocess.Popen", "os.exec", "os.posix_spawn", "pickle.find_class")
 
@@ -69,12 +78,21 @@ class Watch:
             self.seen[event] += 1
 
 
+def differences(before: bytes, after: bytes) -> str:
+    """Where two files begin and end to differ, and what is there in both."""
+    first = next((k for k, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), len(before))
+    from_end = zip(reversed(before[first:]), reversed(after[first:]), strict=False)
+    same = next((k for k, (a, b) in enumerate(from_end) if a != b), 0)
+    there = [content[first : len(content) - same][:100] for content in (before, after)]
+    return f"at {first}: {there[0]!r} -> {there[1]!r}"
+
+
 def fuzzed(
     files: list[Path], read: Callable[[Path], Any], expected: type[Exception], n: int, seed: int
 ) -> dict[str, Any]:
     rng, watch = np.random.default_rng(seed), Watch()
     contents = [(path.suffix, path.read_bytes()) for path in files]
-    accepted, refused, wrong = 0, 0, Counter[str]()
+    accepted, refused, wrong = list[str](), 0, Counter[str]()
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for path in files:
@@ -82,11 +100,12 @@ def fuzzed(
         for k in range(n):
             suffix, content = contents[k % len(contents)]
             path = Path(folder) / f"file{suffix}"
-            path.write_bytes(mutated(content, rng))
+            changed = mutated(content, rng)
+            path.write_bytes(changed)
             watch.on = True
             try:
                 read(path)
-                accepted += 1
+                accepted.append(differences(content, changed))
             except expected as error:
                 refused += 1
                 wrong["does not name the file"] += path.name not in str(error)
@@ -96,7 +115,8 @@ def fuzzed(
                 watch.on = False
     return {
         "mutations": n,
-        "accepted": accepted,
+        "accepted": len(accepted),
+        "accepted changes": accepted[:3] if expected is ValueError else [],
         "refused": refused,
         "wrong": {what: count for what, count in wrong.items() if count},
         "executed": dict(watch.seen),
@@ -124,37 +144,69 @@ def _fresh_models() -> list[Path]:
         ]
 
 
-def tables(n: int, seed: int = 0) -> dict[str, Any]:
+def _h5ad(path: Path) -> Any:
+    """The process ends where a file takes longer than it may."""
+    with Path(os.devnull).open("w") as nowhere:
+        faulthandler.dump_traceback_later(PATIENCE, exit=True, file=nowhere)
+        try:
+            return read_table(path, roles=Roles(target="label"))
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+
+
+def in_children(path: Path, n: int, seed: int, batch: int = 25) -> dict[str, Any]:
+    """Of batches of mutations; a child that dies or hangs is a finding, and the end of its batch."""
+    found: dict[str, Any] = {"mutations": 0, "accepted": 0, "refused": 0, "wrong": {}, "executed": {}}
+    for k in range(max(n // batch, 1)):
+        # A fork would inherit locks of libraries.
+        with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            try:
+                one = pool.submit(fuzzed, [path], _h5ad, BadTable, min(batch, n), seed + 1000 * k).result()
+            except concurrent.futures.process.BrokenProcessPool:
+                one = {"wrong": {"the process crashed or hung": 1}, "executed": {}}
+        for name in ("mutations", "accepted", "refused"):
+            found[name] += one.get(name, 0)
+        for name in ("wrong", "executed"):
+            found[name] = dict(Counter(found[name]) + Counter(one[name]))
+    return found
+
+
+def _table(path: Path) -> None:
+    """A small one, in the format of the suffix."""
     from scipy import sparse
 
-    rng = np.random.default_rng(1)
-    values = rng.standard_normal((12, 5)).round(3)
+    values = np.random.default_rng(1).standard_normal((12, 5)).round(3)
+    names, labels = [f"gene {j}" for j in range(5)], ["a", "b"] * 6
+    frame = pd.DataFrame(values, columns=names, index=[f"s{i}" for i in range(12)]).assign(label=labels)
+    match path.suffix:
+        case ".csv":
+            frame.to_csv(path, index_label="id")
+        case ".tsv":
+            frame.to_csv(path, index_label="id", sep="\t")
+        case ".xlsx":
+            frame.to_excel(path, index_label="id")
+        case ".parquet":
+            frame.reset_index(drop=True).to_parquet(path)
+        case ".h5ad":
+            import anndata
+
+            obs = frame[["label"]].astype("category")
+            anndata.AnnData(values, obs=obs, var=pd.DataFrame(index=names)).write_h5ad(path)
+        case ".npz":
+            sparse.save_npz(path, sparse.csr_matrix(values))
+        case ".svmlight":
+            rows = [" ".join(f"{j + 1}:{v}" for j, v in enumerate(row)) for row in values]
+            path.write_text("".join(f"{i % 2} {row}\n" for i, row in enumerate(rows)))
+
+
+def tables(suffix: str, n: int, seed: int = 0) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
-        here = Path(folder)
-        lines = ["id,label," + ",".join(f"gene {j}" for j in range(5))]
-        lines += [f"s{i},{'ab'[i % 2]}," + ",".join(map(str, row)) for i, row in enumerate(values)]
-        (here / "t.csv").write_text("\n".join(lines) + "\n")
-        (here / "t.tsv").write_text("\n".join(lines).replace(",", "\t") + "\n")
-        svm = [
-            f"{i % 2} " + " ".join(f"{j + 1}:{v}" for j, v in enumerate(row)) for i, row in enumerate(values)
-        ]
-        (here / "t.svmlight").write_text("\n".join(svm) + "\n")
-        sparse.save_npz(here / "t.npz", sparse.csr_matrix(values))
-        import pandas as pd
-
-        pd.DataFrame(values, columns=[f"gene {j}" for j in range(5)]).assign(label=["a", "b"] * 6).to_parquet(
-            here / "t.parquet"
-        )
-        found = {}
-        for path in sorted(here.iterdir()):
-            named = path.suffix in (".csv", ".tsv", ".parquet")
-            read = partial(read_table, roles=Roles(target="label") if named else None)
-            found[path.suffix] = fuzzed([path], read, BadTable, n, seed)
-        return found
-
-
-def run(n_models: int = 100_000, n_tables: int = 2000) -> dict[str, Any]:
-    return {"models": models(n_models), "tables": tables(n_tables)}
+        path = Path(folder) / f"t{suffix}"
+        _table(path)
+        read = partial(read_table, roles=None if suffix in (".npz", ".svmlight") else Roles(target="label"))
+        if suffix == ".h5ad":
+            return in_children(path, n, seed)
+        return fuzzed([path], read, BadTable, n, seed)
 
 
 if __name__ == "__main__":
@@ -164,4 +216,6 @@ if __name__ == "__main__":
     parser.add_argument("--models", type=int, default=100_000)
     parser.add_argument("--tables", type=int, default=2000)
     options = parser.parse_args()
-    print(run(options.models, options.tables))
+    print(models(options.models))
+    for suffix in SUFFIXES:
+        print(suffix, tables(suffix, options.tables))

@@ -1,11 +1,13 @@
 """Measure how far foldless can be trusted, and write docs/trust.md: `make trust`.
 
     python -m benchmarks.trust.run                              # the long forms: hours
-    python -m benchmarks.trust.run --parts hostile sbc          # some of them
-    python -m benchmarks.trust.run --parts properties --share 0.05   # a twentieth of it
+    python -m benchmarks.trust.run --parts hostile calibration  # some of them
+    python -m benchmarks.trust.run --parts properties --only order gamp   # pieces whose name has one of these
+    python -m benchmarks.trust.run --parts properties --share 0.05        # a twentieth of it
 
-Each part leaves a file in benchmarks/trust/results that names its command, commit and versions; the page is
-made of these files, so parts may be run on different days.
+A part has pieces: an estimator, a property, a room. Each is written down when it is done, with its commit, to
+benchmarks/trust/results, over what was there of the same piece; the page is made of these files, so pieces
+may be run on different days, and of scikit-learn's checks with different versions.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,9 @@ from typing import Any
 from benchmarks.trust import page
 
 ROOT = Path(__file__).parents[2]
+# Whether a piece is wanted, by its name.
+Wanted = Callable[[str], bool]
+Pieces = Iterator[tuple[str, dict[str, Any]]]
 
 
 def _pytest(
@@ -41,67 +46,94 @@ def _pytest(
     return {"counts": counts, "failed": failed}
 
 
-def properties(share: float) -> dict[str, Any]:
+def properties(share: float, wanted: Wanted) -> Pieces:
     examples = max(int(1000 * share), 5)
-    found = _pytest("tests/trust", "-k", "properties", environment={"FOLDLESS_EXAMPLES": str(examples)})
-    return {"examples": examples, **found}
+    listed = subprocess.run(
+        [sys.executable, "-m", "pytest", "tests/trust", "-k", "properties", "--collect-only", "-q"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    for test in re.findall(r"^tests/\S+::\S+", listed.stdout, flags=re.MULTILINE):
+        name = test.split("::")[1].removeprefix("test_")
+        if wanted(name):
+            found = _pytest(test, environment={"FOLDLESS_EXAMPLES": str(examples)})
+            yield name, {"examples": examples, **found}
 
 
-def common(share: float) -> dict[str, Any]:
+def common(share: float, wanted: Wanted) -> Pieces:
     from foldless.testing.estimators import CHECKS
 
-    return {"checks": len(CHECKS), **_pytest("tests/testing/test_estimators.py")}
+    yield "all", {"checks": len(CHECKS), **_pytest("tests/testing/test_estimators.py")}
 
 
-def hostile(share: float) -> dict[str, Any]:
-    from benchmarks.trust import hostile
+def hostile(share: float, wanted: Wanted) -> Pieces:
+    from benchmarks.trust import estimators, hostile
 
-    return hostile.run()
+    for name in filter(wanted, estimators.every_estimator()):
+        yield name, hostile.run([name])
 
 
-def calibration(share: float) -> dict[str, Any]:
+def calibration(share: float, wanted: Wanted) -> Pieces:
     from benchmarks.trust import sbc
 
-    return sbc.run(max(int(1000 * share), 50))
+    for k, setting in enumerate(sbc.SETTINGS):
+        if wanted(sbc.named(setting)):
+            yield sbc.named(setting), sbc.run(k, max(int(1000 * share), 50))
 
 
-def kills(share: float) -> dict[str, Any]:
+def kills(share: float, wanted: Wanted) -> Pieces:
     from benchmarks.trust import kills
 
-    return kills.run(max(int(200 * share), 5))
+    yield "all", kills.run(max(int(200 * share), 5))
 
 
-def fuzz(share: float) -> dict[str, Any]:
+def fuzz(share: float, wanted: Wanted) -> Pieces:
     from benchmarks.trust import fuzz
 
-    return fuzz.run(max(int(100_000 * share), 500), max(int(2000 * share), 50))
+    for seed in range(10):
+        if wanted(f"models {seed}"):
+            yield f"models {seed}", fuzz.models(max(int(100_000 * share), 500), seed)
+    for suffix in filter(wanted, fuzz.SUFFIXES):
+        yield suffix, fuzz.tables(suffix, max(int(2000 * share), 50))
 
 
-def numerics(share: float) -> dict[str, Any]:
+def numerics(share: float, wanted: Wanted) -> Pieces:
     from benchmarks.trust import numerics
 
-    return numerics.run(max(int(10_000 * share), 500))
+    yield "all", numerics.run(max(int(10_000 * share), 500))
 
 
-def checks(share: float) -> dict[str, Any]:
-    from benchmarks.trust import checks
+def checks(share: float, wanted: Wanted) -> Pieces:
+    import sklearn
 
-    return checks.run()
+    from benchmarks.trust import checks, estimators
+
+    for name in filter(wanted, estimators.every_estimator()):
+        yield f"{name}, scikit-learn {sklearn.__version__}", checks.run(name)
 
 
-def mutants(share: float) -> dict[str, Any]:
+def mutants(share: float, wanted: Wanted) -> Pieces:
     from benchmarks.trust import mutants
 
-    return {room: mutants.run(room, max(int(100 * share), 5)) for room in ("io", "solvers", "tuning")}
+    for first in range(0, max(int(100 * share), 10), 10):
+        for room in mutants.ROOMS:
+            if wanted(name := f"{room} {first:03d}"):
+                yield name, mutants.run(room, 10, first)
 
 
-def oldest(share: float) -> dict[str, Any]:
-    """The whole suite with the oldest dependencies; `make .venv-oldest/.installed-test` first."""
-    python = ROOT / ".venv-oldest" / "bin" / "python"
-    return _pytest("-m", "not study", python=str(python), environment={"PYTHONPATH": ""})
+def rooms(share: float, wanted: Wanted) -> Pieces:
+    """The test suite in this environment, room by room."""
+    import numpy
+    import sklearn
+
+    here = (
+        f"Python {platform.python_version()}, scikit-learn {sklearn.__version__}, NumPy {numpy.__version__}"
+    )
+    for room in filter(wanted, page.test_rooms()):
+        files = [str(path.relative_to(ROOT)) for path in ROOT.glob(room)]
+        yield f"{room}, {here}", _pytest(*files, "-m", "not study")
 
 
-PARTS: dict[str, Callable[[float], dict[str, Any]]] = {
+PARTS: dict[str, Callable[[float, Wanted], Pieces]] = {
     "numerics": numerics,
     "calibration": calibration,
     "fuzz": fuzz,
@@ -111,7 +143,7 @@ PARTS: dict[str, Callable[[float], dict[str, Any]]] = {
     "checks": checks,
     "properties": properties,
     "mutants": mutants,
-    "oldest": oldest,
+    "rooms": rooms,
 }
 
 
@@ -120,22 +152,25 @@ def commit() -> str:
     return done.stdout.strip() or "unknown"
 
 
-def record(part: str, result: dict[str, Any], command: str) -> None:
+def record(part: str, piece: str, result: dict[str, Any]) -> None:
     import numpy
     import scipy
     import sklearn
 
     page.RESULTS.mkdir(exist_ok=True)
-    content = {
-        "part": part,
-        "command": command,
+    path = page.RESULTS / f"{part}.json"
+    before = json.loads(path.read_text(encoding="utf-8"))["pieces"] if path.exists() else {}
+    result |= {
         "commit": commit(),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "python": platform.python_version(),
         "versions": {m.__name__: m.__version__ for m in (numpy, scipy, sklearn)},
-        "result": result,
     }
-    (page.RESULTS / f"{part}.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    content = {
+        "command": f"python -m benchmarks.trust.run --parts {part}",
+        "pieces": before | {piece: result},
+    }
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
 def main() -> None:
@@ -143,13 +178,18 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--only", nargs="*", default=[""], help="pieces whose name has one of these words")
     parser.add_argument("--share", type=float, default=1.0, help="of the long form")
     options = parser.parse_args()
+
+    def wanted(name: str) -> bool:
+        return any(word in name for word in options.only)
+
     for part in options.parts:
-        share = f" --share {options.share:g}" if options.share != 1.0 else ""
-        record(part, PARTS[part](options.share), f"python -m benchmarks.trust.run --parts {part}{share}")
-        page.write()
-        print(f"{part}: {page.RESULTS / f'{part}.json'}", flush=True)
+        for piece, result in PARTS[part](options.share, wanted):
+            record(part, piece, result)
+            page.write()
+            print(f"{part}, {piece}: {result}"[:300], flush=True)
     print(f"The page is {page.PAGE}")
 
 

@@ -84,24 +84,22 @@ def _rank(true: float, mean: float, var: float, inclusion: float, rng: np.random
     return below + (1 - inclusion) * rng.random()
 
 
-def run(simulations: int = 1000, seed: int = 0) -> dict[str, Any]:
-    rows = []
-    for k, (n, p, inclusion, channel) in enumerate(SETTINGS):
-        rng = np.random.default_rng([seed, k])
-        drawn = [ranks(n, p, inclusion, channel, rng) for _ in range(simulations)]
-        u = np.array([found for found, _ in drawn])
-        p_values = [float(kstest(column, "uniform").pvalue) for column in u.T]
-        rows.append(
-            {
-                "setting": f"{n} x {p}, {inclusion:g} active, {type(channel).__name__}",
-                "p values": dict(
-                    zip(("weight", "score", "label"), (round(q, 4) for q in p_values), strict=True)
-                ),
-                "inside": [q > 0.05 / COMPARISONS for q in p_values],
-                "settled": float(np.mean([ended for _, ended in drawn])),
-            }
-        )
-    return {"simulations": simulations, "settings": rows, "inside": sum(sum(row["inside"]) for row in rows)}
+def named(setting: tuple[int, int, float, Any]) -> str:
+    n, p, inclusion, channel = setting
+    return f"{n} x {p}, {inclusion:g} active, {type(channel).__name__}"
+
+
+def run(k: int, simulations: int = 1000, seed: int = 0) -> dict[str, Any]:
+    """Of the k-th setting."""
+    rng = np.random.default_rng([seed, k])
+    drawn = [ranks(*SETTINGS[k], rng) for _ in range(simulations)]
+    p_values = [float(kstest(column, "uniform").pvalue) for column in np.array([u for u, _ in drawn]).T]
+    return {
+        "simulations": simulations,
+        "p values": dict(zip(("weight", "score", "label"), (round(q, 4) for q in p_values), strict=True)),
+        "inside": sum(q > 0.05 / COMPARISONS for q in p_values),
+        "settled": float(np.mean([ended for _, ended in drawn])),
+    }
 
 
 if __name__ == "__main__":
@@ -109,7 +107,6 @@ if __name__ == "__main__":
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--simulations", type=int, default=1000)
-    found = run(parser.parse_args().simulations)
-    for row in found.pop("settings"):
-        print(row)
-    print(found)
+    options = parser.parse_args()
+    for k, setting in enumerate(SETTINGS):
+        print(named(setting), run(k, options.simulations))

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -24,8 +23,8 @@ from foldless.io import printable
 from foldless.io.names import counted
 from foldless.plots import InclusionDisplay, LeaveOneOutDisplay, save
 from foldless.plots.readings import NORMAL_90
-from foldless.problem import Iteration
 from foldless.report.wording import percent, plural, probability
+from foldless.runs.printing import Progress, empty_table, where_it_is
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -89,18 +88,6 @@ class Study:
         return self.error * (1 - 2 * wrong) + wrong
 
 
-class Progress:
-    """The iterations of a fit as one line that changes in place; nothing where lines cannot change."""
-
-    def __init__(self, console: Console) -> None:
-        self.status = console.status("Fitting")
-        self.n_iter = 0
-
-    def __call__(self, iteration: int, line: Iteration) -> None:
-        self.n_iter += 1
-        self.status.update(f"Fitting: iteration {self.n_iter}, weights change by {line.change:.1e}")
-
-
 def run(console: Console, folder: Path, *, seed: int = 0, fdr: float = 0.1) -> Study:
     """Simulate, fit, tell, draw and report; the picture and the page go to `folder`."""
     folder.mkdir(parents=True, exist_ok=True)  # a folder that cannot be is known before any work
@@ -113,20 +100,18 @@ def run(console: Console, folder: Path, *, seed: int = 0, fdr: float = 0.1) -> S
     with console.status("Drawing"):
         save(draw(study), folder / PICTURE)
         write_report(study, folder / REPORT, seed)
-    for what, name in (("The picture: ", PICTURE), ("The report:  ", REPORT)):
-        # On one line however long, so that it can be copied.
-        path = printable((folder / name).resolve(), longest=4096)
-        console.print(Text.assemble(what, (path, "bold")), soft_wrap=True)
+    for what, name in (("The picture", PICTURE), ("The report", REPORT)):
+        console.print(where_it_is(what, folder / name), soft_wrap=True)
     return study
 
 
 def fit(console: Console, data: Simulated, fdr: float) -> Study:
     labels = np.array(CLASSES)[(data.y > 0).astype(np.intp)]
     model = SparseClassifier(fdr=fdr)
-    model._on_iteration = progress = Progress(console)
     start = time.perf_counter()
-    with progress.status, warnings.catch_warnings():
+    with console.status("Fitting") as status, warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # `tell` says how the fit ended
+        model._on_iteration = Progress(status)
         model.fit(data.X, labels)
     seconds = time.perf_counter() - start
     del model._on_iteration  # a terminal is no part of a model
@@ -167,16 +152,9 @@ def tell(console: Console, study: Study) -> None:
 def selection_table(study: Study) -> Table:
     """One line for each selected feature."""
     model = study.model
-    table = Table(
-        title=f"Genes selected at a false discovery rate of {model.fdr:g}",
-        title_justify="left",
-        title_style="bold",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-    )
-    table.add_column("gene", no_wrap=True)
-    for heading in ("probability", "weight", "90 % interval", "true weight"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = empty_table("gene", "probability", "weight", "90 % interval", "true weight")
+    table.title = f"Genes selected at a false discovery rate of {model.fdr:g}"
+    table.title_justify, table.title_style = "left", "bold"
     table.add_column("")
     for j in study.selected:
         weight, reach = model.sparse_coef_[0, j], NORMAL_90 * model.sparse_coef_std_[0, j]

@@ -17,7 +17,7 @@ from sklearn.model_selection import GridSearchCV
 from foldless import SparseClassifier
 from foldless.tuning.path import sets_of_groups
 from foldless.tuning.plan import Budget
-from foldless.tuning.record import DIAGONAL_COVARIANCES, NOT_SPARSE
+from foldless.tuning.record import FLAGS
 from reference.planned import CORRELATED, NEVER_EXACT, Planned
 
 
@@ -105,7 +105,7 @@ def test_a_dense_signal_is_flagged():
     factor = rng.normal(size=120)
     X = factor[:, np.newaxis] + 3.0 * rng.normal(size=(120, 400))
     model = SparseClassifier().fit(X, np.where(factor > 0, 1, 0))
-    assert NOT_SPARSE in model.flags_
+    assert FLAGS["not-sparse"] in model.flags_
 
 
 def test_messages_that_a_dense_signal_misleads_select_nothing():
@@ -213,7 +213,7 @@ def test_large_correlated_text_is_averaged_over_ridges():
     train, test = slice(0, 300), slice(300, None)
     model = Planned().but(NEVER_EXACT, **CORRELATED).fit(X[train], y[train])
     assert model.solver_ == "GAMP"
-    assert DIAGONAL_COVARIANCES in model.flags_
+    assert FLAGS["diagonal-covariances"] in model.flags_
     assert model.models_[0].code == "ridge"
     error = np.mean(model.predict(X[test]) != y[test])
     grid = {"C": np.logspace(-2, 3, 6)}

@@ -53,11 +53,10 @@ class Planned(SparseClassifier):
         return self
 
     def _fit_table(self, table: Table, choices: Choices, recorder: Recorder) -> Result:
-        found = survey(table)
         planned = plan(
-            replace(found.facts, **self._facts),
+            replace(survey(table), **self._facts),
             self._budget,
             groups=table.left_out.group is not None,
             generative_weight=choices.generative_weight,
         )
-        return fit_table(table, planned, choices, recorder, nonzero_fraction=found.nonzero_fraction)
+        return fit_table(table, planned, choices, recorder)

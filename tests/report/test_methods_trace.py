@@ -370,6 +370,7 @@ CHECKS: dict[str, Any] = {
         {v} == {r.solver for r in f.polish} and isinstance(f.result.sparse.solution.state, EPState)
     ),
     "unblended": lambda f, v: {v} == {r.solver for r in f.polish} and f.answer.blend > 0,
+    "beside correlated": lambda f, v: v == (f.trace.count("beside correlated") > 0),
     "weights instead": lambda f, v: {v} == {r.solver for r in f.polish} and f.answer.blend == 0,
     "integrated": lambda f, v: v == len(f.neighbours) > 0,
     "dense": lambda f, v: v in dense_codes(f.trace),
@@ -439,6 +440,8 @@ def must_be_said(fitted: Fitted) -> list[tuple[str, Any]]:
         found.append(("folds", folds(fitted)))
     if trace.count("Whitening.fit"):
         found.append(("whitened", fitted.model.whiten))
+    if trace.count("beside correlated"):
+        found.append(("beside correlated", True))
     if groups_of_several(fitted):
         found.append(("groups", groups_of_several(fitted)))
     if n_points(fitted) > 1:

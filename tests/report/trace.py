@@ -17,7 +17,7 @@ from foldless.operators import Standardized
 from foldless.operators.whitened import Whitening
 from foldless.priors import Blocks, Prior, Ridged
 from foldless.problem import Outcome
-from foldless.tuning.models import informed
+from foldless.solvers import informed_ridges
 from foldless.tuning.table import Table
 
 
@@ -110,9 +110,9 @@ STEPS = {
 }
 CALLS = {
     "stacking weights": "foldless.tuning.portfolio.stacking_weights",
-    "kernel EP": "foldless.tuning.models.informed.kernel_ep",
-    "informed one by one": "foldless.tuning.models.informed._one_by_one",
-    "informed by groups": "foldless.tuning.models.informed._by_groups",
+    "kernel EP": "foldless.solvers.informed_ridges.kernel_ep",
+    "informed one by one": "foldless.solvers.informed_ridges._one_by_one",
+    "informed by groups": "foldless.solvers.informed_ridges._by_groups",
     "Newton": "foldless.tuning.models.ridges.multinomial_ridge",
     "primal EP": "foldless.tuning.models.ridges.ridge_ep",
     "few columns": "foldless.tuning.models.sparse.solve_few",
@@ -125,6 +125,7 @@ CALLS = {
     "permutations": "foldless.estimators._base.p_value_of",
     "loss test": "foldless.estimators._base.p_value_of_losses",
     "joint posterior": "foldless.estimators.classifier.joint_candidates",
+    "beside correlated": "foldless.estimators.classifier.conditional_inclusion",
     "penalised fit": "foldless.solvers.smlr.rate.fit",
     "alo": "foldless.estimators.smlr.by_leave_one_out",
     "cv": "foldless.estimators.smlr.by_folds",
@@ -169,7 +170,7 @@ def traced(spoilt: tuple[Any, ...] | None = None) -> Iterator[Trace]:
                 in_units(self, unit),
             )[1],
         )
-        for kind, method in ((Standardized, "fit"), (Whitening, "fit"), (informed._Kernels, "of")):
+        for kind, method in ((Standardized, "fit"), (Whitening, "fit"), (informed_ridges._Kernels, "of")):
             real = getattr(kind, method)
             patch.setattr(kind, method, staticmethod(_call(trace, f"{kind.__name__}.{method}", real)))
         yield trace

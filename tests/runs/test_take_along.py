@@ -21,7 +21,7 @@ from foldless.cli.terminal import ExitCode
 from foldless.datasets import make_class_means
 from foldless.io import Roles
 from foldless.io.read import read_table
-from foldless.io.workbook import write_workbook
+from foldless.io.spreadsheet import write_workbook
 from foldless.runs.guards import cautions
 from foldless.selection.marginal import ClassSums
 from reference.hostile_names import HOSTILE_NAMES

@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_matrix
 
+from foldless import GAMPClassifier, SparseClassifier
 from foldless.operators import Dense, Sparse, Standardized
 from foldless.selection.clusters import (
     LARGEST_CLUSTER,
@@ -161,3 +162,17 @@ def test_clusters_are_disjoint_and_not_too_large():
         members = np.concatenate(clusters)
         assert np.unique(members).size == members.size
         assert max(cluster.size for cluster in clusters) <= LARGEST_CLUSTER
+
+
+def test_a_column_that_goes_with_one_that_matters_is_not_in_a_blend():
+    """At ω = 1 class means of both are far apart; beside the first, the second has nothing to say."""
+    rng = np.random.default_rng(4)
+    y = np.repeat([0, 1], 100)
+    X = rng.standard_normal((200, 300))
+    X[:, 0] += 1.2 * y
+    X[:, 1] = 0.7 * X[:, 0] + np.sqrt(0.51) * X[:, 1]
+    marginal = GAMPClassifier(generative_weight=1.0).fit(X, y).inclusion_probability_
+    conditional = SparseClassifier(generative_weight=1.0).fit(X, y).inclusion_probability_
+    assert marginal[:2].min() > 0.9
+    assert conditional[0] > 0.9
+    assert conditional[1] < 0.2

@@ -52,14 +52,15 @@ def test_changed_models_and_tables_are_refused_and_nothing_is_run() -> None:
     found = fuzz.models(100)
     assert found["refused"] == 100
     assert found["wrong"] == found["executed"] == {}
-    for suffix, of_tables in fuzz.tables(12).items():
+    for suffix in set(fuzz.SUFFIXES) - {".h5ad"}:  # HDF5 may crash or hang; the long form has children for it
+        of_tables = fuzz.tables(suffix, 12)
         assert of_tables["wrong"] == of_tables["executed"] == {}, suffix
 
 
 @pytest.mark.study
 def test_ranks_of_true_values_are_uniform() -> None:
-    found = sbc.run(150)
-    assert found["inside"] == sbc.COMPARISONS
+    for k in range(len(sbc.SETTINGS)):
+        assert sbc.run(k, 150)["inside"] == 3
     # A posterior that is too sure of itself would be noticed.
     rng = np.random.default_rng(0)
     sure = [sbc._rank(w, 0.5 * w, 0.05, 1.0, rng) for w in rng.standard_normal(150)]
@@ -86,4 +87,4 @@ def test_a_mutant_differs_in_one_place() -> None:
 def test_the_page_is_that_of_the_committed_results() -> None:
     assert page.PAGE.read_text(encoding="utf-8") == page.text(page.results())
     for path in page.RESULTS.glob("*.json"):
-        assert {"result", "commit", "command"} <= json.loads(path.read_text()).keys(), path.name
+        assert {"pieces", "command"} <= json.loads(path.read_text()).keys(), path.name

@@ -14,7 +14,7 @@ from foldless.priors import Gaussian, HyperPrior, SpikeAndSlab
 from foldless.solvers import EP, Stopping, solve
 from foldless.tuning.integration import _log_hyper
 from foldless.tuning.plan import Budget
-from foldless.tuning.record import NARROW_INTERVALS
+from foldless.tuning.record import FLAGS
 from foldless.tuning.table import Layout, LeftOut, Table, assembled
 
 
@@ -65,10 +65,10 @@ def test_a_share_of_wrong_labels_that_labels_have_found_counts_as_its_mean_over_
 
 def test_intervals_without_exact_covariances_are_flagged():
     X, y, _ = drawn_weights(1)
-    assert NARROW_INTERVALS not in SparseClassifier().fit(X, y).flags_
+    assert FLAGS["narrow-intervals"] not in SparseClassifier().fit(X, y).flags_
     model = SparseClassifier()
     model._budget = Budget(polish=0.0)
-    assert NARROW_INTERVALS in model.fit(X, y).flags_
+    assert FLAGS["narrow-intervals"] in model.fit(X, y).flags_
 
 
 def fixed(X, y):

@@ -18,7 +18,7 @@ from foldless.problem import Outcome
 from foldless.tuning.models import sparse as sparse_model
 from foldless.tuning.models.ridges import newton_ridges, ridges, searched
 from foldless.tuning.plan import SEARCHED_RIDGES, DensePlan
-from foldless.tuning.record import DIAGONAL_COVARIANCES, FELL_BACK, Recorder
+from foldless.tuning.record import FLAGS, Recorder
 from foldless.tuning.table import survey
 from reference.planned import INDEPENDENT, NEVER_EXACT, Planned, table_of
 
@@ -51,7 +51,7 @@ def test_pixels_are_predicted_as_a_ridge_would():
     train, test = order[:500], order[500:]
     model = Planned().but(NEVER_EXACT).fit(X[train], y[train])
     assert model.solver_ == "GAMP"
-    assert DIAGONAL_COVARIANCES in model.flags_
+    assert FLAGS["diagonal-covariances"] in model.flags_
     ridges = [
         make_pipeline(StandardScaler(), LogisticRegression(C=strength, max_iter=500)).fit(X[train], y[train])
         for strength in (0.01, 0.1, 1.0)
@@ -107,7 +107,7 @@ def test_columns_that_are_mostly_zeros_are_told_in_any_storage():
     y = np.arange(60) % 4
     for stored, expected in ((X, 4 / 60), (sparse.csr_array(X), 4 / 60), (X + 1.0, 1.0)):
         table = table_of(stored, y + 1)
-        facts = survey(table).facts
+        facts = survey(table)
         assert_allclose(facts.median_nonzero_fraction, expected)
 
 
@@ -131,8 +131,8 @@ def test_where_exact_covariances_do_not_settle_message_passing_has_its_say(monke
     rescued = SparseClassifier().fit(X, y)
     assert settled.solver_ == "EP"
     assert rescued.solver_ == "GAMP"
-    assert FELL_BACK in rescued.flags_
-    assert FELL_BACK not in settled.flags_
+    assert FLAGS["fell-back"] in rescued.flags_
+    assert FLAGS["fell-back"] not in settled.flags_
     assert {share.code: share.weight for share in rescued.models_}["sparse"] > 0.3
     assert rescued.outcome_.trustworthy
     assert rescued.loo_log_loss_ < settled.loo_log_loss_ + 0.2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, astuple
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from scipy import sparse
 
 from foldless.io.rows import row_source
 from foldless.operators import Journaled, Operator, RowBlocks, operator_from
-from foldless.tuning.table import Layout, Survey, Table, survey
+from foldless.tuning.table import Facts, Layout, Table, survey
 from reference.dask_matrices import IN_TURN, ON_WORKERS, dask_operator
 
 RARE_WORDS = 0.15
@@ -35,19 +35,27 @@ def labels_of(n_samples: int, n_classes: int, seed: int = 1) -> np.ndarray:
     return np.where(codes == 1, 1.0, -1.0) if n_classes == 2 else codes.astype(np.float64)
 
 
+class Surveyed(NamedTuple):
+    facts: Facts
+    nonzero_fraction: np.ndarray
+    class_means: np.ndarray
+    within_var: np.ndarray
+
+
 def surveyed(
     X: Any,
     labels: np.ndarray,
     weight: np.ndarray | None = None,
     n_classes: int = 2,
     always_kept: tuple[int, ...] = (7,),
-) -> Survey:
+) -> Surveyed:
     weight = np.ones(len(labels)) if weight is None else weight
     codes = (labels > 0 if n_classes == 2 else labels).astype(np.intp)
-    return survey(Table.of(operator_from(X), codes, weight, Layout(X.shape[1], always_kept), n_classes))
+    table = Table.of(operator_from(X), codes, weight, Layout(X.shape[1], always_kept), n_classes)
+    return Surveyed(survey(table), table.nonzero_fraction, table.class_means, table.within_var)
 
 
-def assert_same(a: Survey, b: Survey, rtol: float = 1e-10) -> None:
+def assert_same(a: Surveyed, b: Surveyed, rtol: float = 1e-10) -> None:
     assert_allclose(astuple(a.facts), astuple(b.facts), rtol=rtol)
     for name in ("nonzero_fraction", "class_means", "within_var"):
         assert_allclose(getattr(a, name), getattr(b, name), rtol=rtol, atol=1e-12)

@@ -14,7 +14,7 @@ from foldless import GAMPClassifier, SparseClassifier
 from foldless.operators import Standardized, operator_from
 from foldless.problem import Outcome
 from foldless.tuning.models import sparse as sparse_model
-from foldless.tuning.record import NARROW_INTERVALS, NOT_SPARSE
+from foldless.tuning.record import FLAGS
 from reference.planned import CORRELATED, NEVER_EXACT, Planned
 
 
@@ -81,7 +81,7 @@ def test_independent_words_have_ridges_beside_the_sparse_model_if_these_help(boo
     train, test = slice(0, 600), slice(600, None)
     model = SparseClassifier().fit(X[train], y[train])
     assert model.solver_ == "GAMP"
-    assert model.flags_ in ([NARROW_INTERVALS], [NARROW_INTERVALS, NOT_SPARSE])
+    assert model.flags_ in ([FLAGS["narrow-intervals"]], [FLAGS["narrow-intervals"], FLAGS["not-sparse"]])
     assert (share_of_sparse(model) < 0.5) == ridges_help
     loss = -np.mean(np.log(model.predict_proba(X[test])[np.arange(800), y[test]]))
     assert abs(loss - model.loo_log_loss_) < 3 * 0.5 * np.sqrt(1 / 600 + 1 / 800)

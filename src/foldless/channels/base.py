@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -167,6 +167,18 @@ class Wrapper(Learner):
     @abstractmethod
     def _proximal(self, cavity_mean: Array, cavity_var: Array, labels: Array) -> Response:
         """`proximal`, for a base that has it."""
+
+
+def innermost(channel: Channel) -> Channel:
+    """What wrappers wrap."""
+    return innermost(channel.base) if isinstance(channel, Wrapper) else channel
+
+
+def with_innermost(channel: Channel, changed: Channel) -> Channel:
+    """The same wrappers around another channel."""
+    if isinstance(channel, Wrapper):
+        return replace(channel, base=with_innermost(channel.base, changed))
+    return changed
 
 
 @runtime_checkable

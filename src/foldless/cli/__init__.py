@@ -10,12 +10,10 @@ from typing import Annotated
 import typer
 
 import foldless
-from foldless.cli.check import check
-from foldless.cli.compare import compare
 from foldless.cli.demo import demo
-from foldless.cli.fit import fit
 from foldless.cli.plan import plan
 from foldless.cli.saved import export, inspect, predict, report
+from foldless.cli.tables import check, compare, fit
 
 app = typer.Typer(
     name="foldless",

@@ -129,10 +129,7 @@ def plan(
         if out is not None:
             _write(out, answer, curve, simulations, whole)
             if not as_json:
-                from foldless.io import printable
-
-                path = printable(out.resolve(), longest=4096)
-                terminal.print(f"Picture and JSON: {path}", soft_wrap=True)
+                terminal.print(f"Picture and JSON: {options.shown(out.resolve())}", soft_wrap=True)
         if not converged or not all(row.converged for row in answer.rows):
             raise typer.Exit(ExitCode.NOT_CONVERGED)
 

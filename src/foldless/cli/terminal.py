@@ -17,9 +17,6 @@ import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.status import Status
-
-    from foldless.problem import Iteration
 
 # Python answers Ctrl-C between two of its own steps, usually at once. A long product or a reader written in C
 # keeps it waiting; after this many seconds the program ends without it.
@@ -35,18 +32,6 @@ class ExitCode(IntEnum):
     NOT_CONVERGED = 4  # results are written, and marked
     OUT_OF_MEMORY = 5  # or of what may be used of it
     INTERRUPTED = 130
-
-
-class Progress:
-    """The iterations of a fit as one line that changes in place; nothing where lines cannot change."""
-
-    def __init__(self, status: Status) -> None:
-        self.status = status
-        self.n_iter = 0
-
-    def __call__(self, iteration: int, line: Iteration) -> None:
-        self.n_iter += 1
-        self.status.update(f"Fitting: iteration {self.n_iter}, weights change by {line.change:.1e}")
 
 
 @contextmanager

@@ -250,6 +250,12 @@ class Account:
                 "classes are predicted by the blend."
             )
             yield said(text, ("unblended", "EP"))
+        if self.plan.sparse.conditional and self.generative_weight and self._answer.outcome.trustworthy:
+            text = (
+                "Class means are of features one by one: of features that are correlated within classes, the "
+                "probabilities in the blend are those beside each other."
+            )
+            yield said(text, ("beside correlated", True))
         around = [run for run in self._for("integrate") if run.outcome.trustworthy]
         if around:
             text = (

@@ -55,7 +55,19 @@ MOST_PERMUTED = 1e7
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class CommonParameters:
-    """Of all classifiers by message passing."""
+    """Of all classifiers by message passing.
+
+    Parameters
+    ----------
+    fdr : float, default=0.1
+        False discovery rate of `transform`, and of `get_support` if it is not given another.
+    tol : float, default=1e-4
+        Relative change of the weights at which the iteration ends.
+    max_iter : int, default=1000
+        Iterations of each run.
+    verbose : int, default=0
+        Print each iteration, if above 0.
+    """
 
     class_weight: dict[Any, float] | str | None = None
     fdr: float = 0.1
@@ -65,7 +77,30 @@ class CommonParameters:
 
 
 class MessagePassingClassifier(CommonParameters, SelectingClassifier):
-    """Reading, fitting, predicting and selecting; a subclass chooses what is fitted."""
+    """Reading, fitting, predicting and selecting; a subclass chooses what is fitted.
+
+    Attributes
+    ----------
+    prior_, channel_ : Prior, Channel
+        As tuned.
+    generative_weight_, generative_path_ : float, list of (float, float)
+        How far features were modelled given the class, and the leave-one-out log loss at each weight tried.
+    history_, log_evidence_ : History, float
+        Every iteration of the last run, and the log evidence, if the solver has one (NaN otherwise).
+    plan_, record_ : Plan, Record
+        What was to be fitted, and what happened: every run, with its solver, outcome and iterations.
+    models_, flags_ : list of ModelShare, list of Flag
+        The models behind predictions, and reasons to read some numbers with care.
+    solver_ : str
+        The solvers that ran, in their order.
+    loo_worth_ : Worth
+        What these are worth: ``error_interval`` (exact, 95 %), ``auc`` and ``auc_interval``,
+        ``calibration_slope``, and the same of class frequencies, ``guessing_error``, ``guessing_log_loss``.
+    p_value_ : float
+        Of class means as far apart as these if labels had nothing to do with the features, by permutation.
+    outcome_, n_iter_ : Outcome, int
+        How the iteration ended, with ``outcome_.advice``, and after how many steps in all.
+    """
 
     always_keep: Sequence[str] | Sequence[int] | None
     # For estimators that leave it to their users, parameters.
@@ -152,16 +187,6 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
         """Of two classes, log-odds of ``classes_[1]``; of more, log probabilities less their mean.
 
         Of two classes and one model it is linear in X: the score that `coef_` and `intercept_` make.
-
-        Parameters
-        ----------
-        X : array, data frame or sparse matrix of shape (n_samples, n_features)
-            Samples, in the units of the fit.
-
-        Returns
-        -------
-        array of shape (n_samples,) or (n_samples, n_classes)
-            Scores.
         """
         operator = self._standardized(X)
         with one_blas_thread(), unless_finite():
@@ -180,16 +205,6 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
         """Class probabilities, integrated over the posterior of the weights and averaged over models.
 
         If label noise is part of the model, these are probabilities of the label as it would be recorded.
-
-        Parameters
-        ----------
-        X : array, data frame or sparse matrix of shape (n_samples, n_features)
-            Samples, in the units of the fit.
-
-        Returns
-        -------
-        array of shape (n_samples, n_classes)
-            In the order of `classes_`.
         """
         return super().predict_proba(X)
 

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from foldless.beliefs import Array
 from foldless.channels import Channel
+from foldless.docstrings import like
 from foldless.estimators._kernel_basis import Basis, FourierBasis, GramBasis, Kernel
 from foldless.estimators._scikit_learn import (
     ProbabilisticClassifier,
@@ -105,7 +106,36 @@ BinaryFit = Callable[[Standardized, Array, Array], OneAgainstRest]
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class BayesPointBase(ProbabilisticClassifier):
-    """A linear classifier on columns or kernels, averaged over its posterior; a subclass has the fit."""
+    """A linear classifier on columns or kernels, averaged over its posterior; a subclass has the fit.
+
+    Parameters
+    ----------
+    kernel : None, str or callable, default=None
+        For nonlinear boundaries: 'rbf', 'poly' or another name that scikit-learn's ``pairwise_kernels``
+        knows, or a function of two (standardised) samples.
+    gamma, degree, coef0
+        Parameters of kernels; gamma is 1/n_features if None.
+    n_components : int, optional
+        The most columns that a kernel is replaced by; all that it has if None.
+    random_features : bool, default=False
+        Take random Fourier features, `n_components` of them (100 if None), instead of the RBF kernel.
+    standardize : bool or 'robust', default=True
+        Whether weights, and kernels, see columns of mean zero and unit variance; or of median zero and the
+        interquartile range of unit variance, which outliers leave alone; or X as it is.
+    random_state : int or RandomState, default=0
+        Of random features; nothing else is random.
+    verbose : int, default=0
+        Print each sweep or iteration, if above 0.
+
+    Attributes
+    ----------
+    coef_, intercept_ : arrays of shape (1 or n_classes, n_features) and (1 or n_classes,)
+        The Bayes point, in the units of X; with a kernel, of its columns.
+    coef_std_ : array like `coef_`
+        Standard deviations of the weights.
+    outcome_, n_iter_ : Outcome, int
+        How the iteration ended, with ``outcome_.advice``, and after how many steps in all.
+    """
 
     kernel: Kernel | None = None
     gamma: float | None = None
@@ -133,18 +163,7 @@ class BayesPointBase(ProbabilisticClassifier):
         return ""
 
     def decision_function(self, X: Any) -> NDArray[Any]:
-        """Scores of the Bayes point, positive for ``classes_[1]``; of several classes, log-odds of each.
-
-        Parameters
-        ----------
-        X : array, data frame or sparse matrix of shape (n_samples, n_features)
-            Samples, in the units of the fit.
-
-        Returns
-        -------
-        array of shape (n_samples,) or (n_samples, n_classes)
-            Scores.
-        """
+        """Scores of the Bayes point, positive for ``classes_[1]``; of several classes, log-odds of each."""
         check_is_fitted(self)
         two = self.classes_.size == 2
         scores = self._scores(X, variances=False)[0][:, 0] if two else self._log_odds(X)
@@ -155,29 +174,15 @@ class BayesPointBase(ProbabilisticClassifier):
 
         Several classes: given independent votes of every class against the rest, the probability that k
         alone is voted for.
-
-        Parameters
-        ----------
-        X : array, data frame or sparse matrix of shape (n_samples, n_features)
-            Samples, in the units of the fit.
-
-        Returns
-        -------
-        array of shape (n_samples, n_classes)
-            In the order of `classes_`.
         """
         return super().predict_proba(X)
 
+    @like(ProbabilisticClassifier.decision_function)
     def vote_margin(self, X: Any) -> NDArray[Any]:
         """How clear the vote of all classifiers is: the share for a class minus that against it.
 
         From -1 to 1, of shape (n_samples,), for ``classes_[1]``, or (n_samples, n_classes). Weights vote
         independently of each other, so that the vote is of a score with the variance of a sum.
-
-        Parameters
-        ----------
-        X : array, data frame or sparse matrix of shape (n_samples, n_features)
-            Samples, in the units of the fit.
 
         Returns
         -------

@@ -19,15 +19,9 @@ from foldless.registry import registered
 from foldless.selection.panel import Order, Target, ordered, projected
 from foldless.tuning.fit import SPARSE
 from foldless.tuning.path import fit_part
-from foldless.tuning.plan import Plan
+from foldless.tuning.plan import CHANCE, MOST_WEIGHT, UNNOTICED, Plan
 from foldless.tuning.table import Layout, LeftOut, Table
 
-# Log loss that a smaller panel may lose, of what the best gains over class frequencies.
-UNNOTICED = 0.02
-# The p value of the full model at which its classes can be told apart.
-CLEARLY = 0.05
-# Of a model with at least this share in the full model's predictions the others only shade them.
-MOST = 0.5
 # Of sums over columns, digits beyond these are rounding.
 MIXTURE_DIGITS = 6
 
@@ -208,7 +202,7 @@ class Judged:
     def better_than_frequencies(self, p_value: float) -> bool:
         """On left-out samples, by more than a standard error, or at all where a test leaves no doubt."""
         gain, error = self._mean(self._loss(self.log_proba[0]) - self._loss(self.full_log_proba))
-        return gain > (0.0 if p_value <= CLEARLY else error)
+        return gain > (0.0 if p_value <= CHANCE else error)
 
     def smallest(self, sizes: tuple[int, ...]) -> int:
         """From which on no size up to the best is worse than that by more than a standard error.
@@ -237,7 +231,7 @@ def _weightiest(model: SparseClassifier) -> tuple[Plan, bool]:
     plan, share = model.plan_, {each.name: each.weight for each in model.models_}
     recipes = plan.dense.recipes if plan.dense else ()
     first, *others = sorted([SPARSE, *(r.name for r in recipes)], key=lambda name: -share.get(name, 0.0))
-    names = [first] if share.get(first, 0.0) >= MOST else [first, *others[:1]]
+    names = [first] if share.get(first, 0.0) >= MOST_WEIGHT else [first, *others[:1]]
     if plan.dense and not plan.dense.searched:
         plan = replace(plan, dense=replace(plan.dense, recipes=tuple(r for r in recipes if r.name in names)))
     return plan, SPARSE in names

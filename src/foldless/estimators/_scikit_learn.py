@@ -27,6 +27,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from foldless.beliefs import Array
+from foldless.docstrings import Documented, like
 from foldless.estimators._saving import Saved
 from foldless.estimators._summary import LeaveOneOut, Sentence, Summarised, in_lines, summary_of
 from foldless.evaluation import worth_of
@@ -51,8 +52,16 @@ FLOATS = (np.float64, np.float32)
 TILED_STORAGE = STORAGE | {"dtype": (np.float64, np.float32, *INTEGERS)}
 
 
-class Classifier(Saved, Summarised, ClassifierMixin, BaseEstimator):
-    """Labels in, labels out."""
+class Classifier(Documented, Saved, Summarised, ClassifierMixin, BaseEstimator):
+    """Labels in, labels out.
+
+    Attributes
+    ----------
+    classes_ : array of shape (n_classes,)
+        The labels, sorted.
+    n_features_in_, feature_names_in_ : int, array of shape (n_features,)
+        How many columns were fitted, and their names, where columns have names.
+    """
 
     @abstractmethod
     def decision_function(self, X: Any) -> NDArray[Any]:
@@ -69,13 +78,9 @@ class Classifier(Saved, Summarised, ClassifierMixin, BaseEstimator):
             Scores.
         """
 
+    @like(decision_function)
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of each sample.
-
-        Parameters
-        ----------
-        X : array, data frame or sparse matrix of shape (n_samples, n_features)
-            Samples, in the units of the fit.
 
         Returns
         -------
@@ -119,7 +124,13 @@ class Classifier(Saved, Summarised, ClassifierMixin, BaseEstimator):
 
 
 class ProbabilisticClassifier(Classifier):
-    """Class probabilities as well, of dense and sparse data."""
+    """Class probabilities as well, of dense and sparse data.
+
+    Parameters
+    ----------
+    class_weight : dict or 'balanced', optional
+        What a sample of each class counts; 'balanced' makes all classes count alike.
+    """
 
     class_weight: dict[Any, float] | str | None
 
@@ -127,13 +138,9 @@ class ProbabilisticClassifier(Classifier):
     def _log_proba(self, X: Any) -> Array:
         """(samples, classes)"""
 
+    @like(Classifier.decision_function)
     def predict_proba(self, X: Any) -> NDArray[Any]:
         """Class probabilities.
-
-        Parameters
-        ----------
-        X : array, data frame or sparse matrix of shape (n_samples, n_features)
-            Samples, in the units of the fit.
 
         Returns
         -------
@@ -142,19 +149,9 @@ class ProbabilisticClassifier(Classifier):
         """
         return np.exp(self._log_proba(X)).astype(self.coef_.dtype, copy=False)
 
+    @like(predict_proba)
     def predict_log_proba(self, X: Any) -> NDArray[Any]:
-        """Logarithms of the class probabilities, exact far out where the probabilities round to zero.
-
-        Parameters
-        ----------
-        X : array, data frame or sparse matrix of shape (n_samples, n_features)
-            Samples, in the units of the fit.
-
-        Returns
-        -------
-        array of shape (n_samples, n_classes)
-            In the order of `classes_`.
-        """
+        """Logarithms of the class probabilities, exact far out where the probabilities round to zero."""
         return self._log_proba(X).astype(self.coef_.dtype, copy=False)
 
     def __sklearn_tags__(self) -> Any:

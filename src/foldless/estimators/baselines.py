@@ -6,6 +6,7 @@ Small and correct rather than fast. What scikit-learn has (SVM, LDA, liblinear) 
 from __future__ import annotations
 
 import warnings
+from abc import abstractmethod
 from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real
 from typing import Any, Self
@@ -21,8 +22,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from foldless.beliefs import Array
+from foldless.docstrings import like
 from foldless.estimators._kernel_basis import Kernel, kernel_matrix
-from foldless.estimators._scikit_learn import Classifier, validated
+from foldless.estimators._scikit_learn import Classifier, ProbabilisticClassifier, validated
 from foldless.estimators._summary import AS_THEY_ARE, STANDARDISED, KernelBasis, Summary, basics, said
 from foldless.estimators.smlr import SMLRClassifier
 from foldless.kernels import one_blas_thread
@@ -45,21 +47,8 @@ class SBMLRClassifier(SMLRClassifier):
 
     Parameters
     ----------
-    kernel, gamma, fit_intercept, tol, max_iter
-        As of `SMLRClassifier`.
-
-    Attributes
-    ----------
-    coef_, intercept_, rate_, rate_path_, n_kept_, basis_, basis_indices_
-        As of `SMLRClassifier`, as are all others.
-    objective_, duality_gap_, kkt_residual_, loo_proba_, loo_error_, loo_log_loss_, loo_worth_
-        What the fit reached, and leave-one-out.
-    outcome_, n_iter_ : Outcome, int
-        How the iteration ended, with ``outcome_.advice``, and after how many steps in all.
-    classes_ : array of shape (n_classes,)
-        The labels, sorted.
-    n_features_in_, feature_names_in_ : int, array of shape (n_features,)
-        How many columns were fitted, and their names, where columns have names.
+    gamma : float, optional
+        Of the kernel; 1/(n_features · variance of X) if None.
     """
 
     def __init__(
@@ -84,7 +73,25 @@ class SBMLRClassifier(SMLRClassifier):
 class _Binary(Classifier):
     """Labels of two classes as -1 and +1."""
 
-    def _checked(self, X: Any, y: ArrayLike) -> tuple[Array, Array]:
+    @abstractmethod
+    def _fit(self, X: Array, labels: Array) -> None:
+        """Fitted attributes, of checked data."""
+
+    def fit(self, X: Any, y: ArrayLike) -> Self:
+        """Fit to data of two classes.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n_samples, n_features)
+            Dense.
+        y : array of shape (n_samples,)
+            Labels of two classes.
+
+        Returns
+        -------
+        classifier
+            Itself.
+        """
         X, targets = validated(self, X, y, ensure_min_samples=2, dtype=np.float64)
         too_large = np.flatnonzero(np.abs(X).max(axis=0) > LARGEST_VALUE)
         if too_large.size:
@@ -100,7 +107,8 @@ class _Binary(Classifier):
                 f"Only binary classification is supported. y has {kind}; wrap {type(self).__name__} in "
                 "sklearn.multiclass.OneVsRestClassifier for more than two."
             )
-        return X, np.where(code == 1, 1.0, -1.0)
+        self._fit(X, np.where(code == 1, 1.0, -1.0))
+        return self
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -126,38 +134,18 @@ class OneBitCS(_Binary):
     ----------
     coef_, intercept_ : arrays of shape (1, n_features) and (1,)
         The estimate, in the units of X; only its direction matters.
-    classes_ : array of shape (n_classes,)
-        The labels, sorted.
-    n_features_in_, feature_names_in_ : int, array of shape (n_features,)
-        How many columns were fitted, and their names, where columns have names.
     """
 
     _: KW_ONLY
     sparsity: float = 10
 
-    def fit(self, X: Any, y: ArrayLike) -> Self:
-        """Fit to data of two classes; columns are standardised.
-
-        Parameters
-        ----------
-        X : array or data frame of shape (n_samples, n_features)
-            Dense.
-        y : array of shape (n_samples,)
-            Labels of two classes.
-
-        Returns
-        -------
-        classifier
-            Itself.
-        """
+    def _fit(self, X: Array, labels: Array) -> None:
         check_scalar(self.sparsity, "sparsity", Real, min_val=1.0)
-        X, labels = self._checked(X, y)
         center, scale = X.mean(axis=0), X.std(axis=0)
         scale[scale == 0] = 1.0
         weights = one_bit_weights((X - center).T @ labels / scale, float(self.sparsity))
         self.coef_ = (weights / scale)[np.newaxis]
         self.intercept_ = -self.coef_ @ center
-        return self
 
     def _summary(self) -> Summary:
         method = said(
@@ -168,18 +156,7 @@ class OneBitCS(_Binary):
         return Summary(**basics(self), method=(method,), columns=STANDARDISED, selects=False)
 
     def decision_function(self, X: Any) -> Array:
-        """Measurements of the estimate.
-
-        Parameters
-        ----------
-        X : array, data frame or sparse matrix of shape (n_samples, n_features)
-            Samples, in the units of the fit.
-
-        Returns
-        -------
-        array of shape (n_samples,)
-            Scores.
-        """
+        """Measurements of the estimate."""
         check_is_fitted(self)
         X = validated(self, X, reset=False, dtype=np.float64)
         return X @ self.coef_[0] + self.intercept_[0]
@@ -245,10 +222,6 @@ class RVMClassifier(_Binary):
         Basis functions that are left, and updates.
     basis_, basis_indices_ : arrays of shape (n_kept, n_features) and (n_kept,)
         The relevance vectors and their positions, with a kernel.
-    classes_ : array of shape (n_classes,)
-        The labels, sorted.
-    n_features_in_, feature_names_in_ : int, array of shape (n_features,)
-        How many columns were fitted, and their names, where columns have names.
     """
 
     _: KW_ONLY
@@ -258,24 +231,9 @@ class RVMClassifier(_Binary):
     tol: float = 1e-3
     max_iter: int = 500
 
-    def fit(self, X: Any, y: ArrayLike) -> Self:
-        """Fit to data of two classes.
-
-        Parameters
-        ----------
-        X : array or data frame of shape (n_samples, n_features)
-            Dense.
-        y : array of shape (n_samples,)
-            Labels of two classes.
-
-        Returns
-        -------
-        classifier
-            Itself.
-        """
+    def _fit(self, X: Array, labels: Array) -> None:
         check_scalar(self.tol, "tol", Real, min_val=0.0)
         check_scalar(self.max_iter, "max_iter", Integral, min_val=1)
-        X, labels = self._checked(X, y)
         variance = float(np.var(X))
         self._gamma = self.gamma or (1.0 / (X.shape[1] * variance) if variance > 0 else 1.0)
         columns = X if self.kernel is None else kernel_matrix(X, X, self.kernel, gamma=self._gamma)
@@ -302,7 +260,6 @@ class RVMClassifier(_Binary):
         else:
             self.basis_indices_, self.basis_ = functions, X[functions]
             self.coef_ = weights[~is_intercept][np.newaxis]
-        return self
 
     def _summary(self) -> Summary:
         on = "features" if self.kernel is None else "kernels around the training samples"
@@ -321,18 +278,7 @@ class RVMClassifier(_Binary):
         )
 
     def decision_function(self, X: Any) -> Array:
-        """Log-odds of ``classes_[1]`` at the mode of the weights.
-
-        Parameters
-        ----------
-        X : array, data frame or sparse matrix of shape (n_samples, n_features)
-            Samples, in the units of the fit.
-
-        Returns
-        -------
-        array of shape (n_samples,)
-            Scores.
-        """
+        """Log-odds of ``classes_[1]`` at the mode of the weights."""
         check_is_fitted(self)
         X = validated(self, X, reset=False, dtype=np.float64)
         if self.kernel is not None:
@@ -341,19 +287,9 @@ class RVMClassifier(_Binary):
             X = kernel_matrix(X, self.basis_, self.kernel, gamma=self._gamma)
         return X @ self.coef_[0] + self.intercept_[0]
 
+    @like(ProbabilisticClassifier.predict_proba)
     def predict_proba(self, X: Any) -> Array:
-        """Class probabilities at the mode of the weights.
-
-        Parameters
-        ----------
-        X : array, data frame or sparse matrix of shape (n_samples, n_features)
-            Samples, in the units of the fit.
-
-        Returns
-        -------
-        array of shape (n_samples, n_classes)
-            In the order of `classes_`.
-        """
+        """Class probabilities at the mode of the weights."""
         score = self.decision_function(X)
         return expit(np.column_stack([-score, score]))
 

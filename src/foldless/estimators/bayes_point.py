@@ -66,33 +66,11 @@ class BayesPointClassifier(BayesPointBase):
         'auto' compiles the loops if numba is there (``pip install foldless[fast]``).
     n_folds : int, default=5
         For what is 'auto'.
-    kernel : None, str or callable, default=None
-        For nonlinear boundaries: 'rbf', 'poly' or another name that scikit-learn's ``pairwise_kernels``
-        knows, or a function of two (standardised) samples.
-    gamma, degree, coef0
-        Parameters of kernels; gamma is 1/n_features if None.
-    n_components : int, optional
-        The most columns that a kernel is replaced by; all that it has if None.
-    random_features : bool, default=False
-        Take random Fourier features, `n_components` of them (100 if None), instead of the RBF kernel.
-    standardize : bool or 'robust', default=True
-        Whether weights, and kernels, see columns of mean zero and unit variance; or of median zero and the
-        interquartile range of unit variance, which outliers leave alone; or X as it is.
-    class_weight : dict or 'balanced', optional
-        What a sample of each class counts; 'balanced' makes all classes count alike.
     tol : float, default=1e-4
         Change of messages, as a share of the cost, at which sweeps end.
-    random_state : int or RandomState, default=0
-        Of random features; nothing else is random.
-    verbose : int, default=0
-        Print each sweep, if above 0.
 
     Attributes
     ----------
-    coef_, intercept_ : arrays of shape (1 or n_classes, n_features) and (1 or n_classes,)
-        The Bayes point, in the units of X; with a kernel, of its columns.
-    coef_std_ : array like `coef_`
-        Standard deviations of the weights.
     weight_marginals_ : Histograms
         Points and probabilities of shape (1 or n_classes, n_features, bins), with ``mean``, ``std``,
         ``skew`` and ``interval(level)``. They are max-marginals of messages stopped early, wider than the
@@ -104,12 +82,6 @@ class BayesPointClassifier(BayesPointBase):
     cv_error_, cv_log_loss_, dual_bound_ : float
         Of the average, on samples left out (NaN if nothing was 'auto'); and the upper bound of the log
         posterior that the messages of the weightiest setting prove.
-    outcome_, n_iter_ : Outcome, int
-        How the iteration ended, with ``outcome_.advice``, and after how many steps in all.
-    classes_ : array of shape (n_classes,)
-        The labels, sorted.
-    n_features_in_, feature_names_in_ : int, array of shape (n_features,)
-        How many columns were fitted, and their names, where columns have names.
 
     Notes
     -----

@@ -32,7 +32,12 @@ from foldless.priors.wrappers import background_of
 from foldless.problem import Outcome
 from foldless.registry import registered
 from foldless.selection import Group
-from foldless.selection.clusters import Candidates, joint_candidates, refined_inclusion
+from foldless.selection.clusters import (
+    Candidates,
+    conditional_inclusion,
+    joint_candidates,
+    refined_inclusion,
+)
 from foldless.selection.groups import COVERAGE, PURITY, JointPosterior, single_features
 from foldless.selection.marginal import ClassSums, class_sums
 from foldless.solvers import GAMP
@@ -43,8 +48,8 @@ from foldless.tuning.fit import Choices, Fit
 from foldless.tuning.path import Result, fit_table, with_groups_left_out
 from foldless.tuning.plan import CHANCE, SETS_OF_GROUPS, Plan, plan
 from foldless.tuning.portfolio import Weights, as_columns, mixture_moments, weights_of
-from foldless.tuning.record import MAY_BE_CHANCE, Flag, Recorder
-from foldless.tuning.table import Layout, LeftOut, Survey, Table, survey
+from foldless.tuning.record import FLAGS, Flag, Recorder
+from foldless.tuning.table import Facts, Layout, LeftOut, Table, survey
 
 FELL_BACK_ON_PANEL = Flag(
     "fell-back-on-panel",
@@ -86,17 +91,9 @@ class SparseClassifier(MessagePassingClassifier):
     ----------
     always_keep : list of column names or positions, optional
         Covariates such as age or batch that stay in the model whatever the data say.
-    class_weight : dict or 'balanced', optional
-        What a sample of each class counts; 'balanced' makes all classes count alike.
-    fdr : float, default=0.1
-        False discovery rate of `transform`, and of `get_support` if it is not given another.
     generative_weight : 'auto' or float in [0, 1], default='auto'
         How far the likelihood also models features given the class; see `GAMPClassifier`. A number above 0
         is an error where the plan has exact covariances, which have no such blend.
-    tol : float, default=1e-4
-        Relative change of the weights at which the iteration ends.
-    max_iter : int, default=1000
-        Iterations of each run.
     fallback : None or 'panel', default=None
         What `get_support` and `transform` have where no feature is selected at a false discovery rate. By
         default nothing, and `transform` warns. With 'panel' a `PanelClassifier` looks for the few
@@ -106,8 +103,6 @@ class SparseClassifier(MessagePassingClassifier):
     warm_start : bool, default=False
         Go on from where the last fit ended, if it settled in less than `max_iter` iterations, and data and
         parameters are the same. The answer does not depend on it.
-    verbose : int, default=0
-        Print each iteration, if above 0.
     n_jobs : int, optional
         How many threads a fit may use; -1 for all cores. By default one, but for compiled loops over sparse
         data (the extra ``fast``), which use what numba is set to. On an idle machine two make dense fits up
@@ -158,23 +153,8 @@ class SparseClassifier(MessagePassingClassifier):
     loo_proba_, loo_error_, loo_log_loss_ : array of shape (n_samples, n_classes), float, float
         Class probabilities of each training sample from all others (from other groups, where `groups` are
         given), their error and mean log loss. Equal rows of one label are one sample.
-    loo_worth_ : Worth
-        What these are worth: ``error_interval`` (exact, 95 %), ``auc`` and ``auc_interval``,
-        ``calibration_slope``, and the same of class frequencies, ``guessing_error``, ``guessing_log_loss``.
-    p_value_ : float
-        Of class means as far apart as these if labels had nothing to do with the features, by permutation.
     prior_, channel_ : Prior, Channel
         Of the sparse model, as tuned.
-    generative_weight_, generative_path_ : float, list of (float, float)
-        How far features were modelled given the class, and the leave-one-out log loss at each weight tried.
-    history_, log_evidence_ : History, float
-        Every iteration of the last run, and the log evidence, if the solver has one (NaN otherwise).
-    outcome_, n_iter_ : Outcome, int
-        How the iteration ended, with ``outcome_.advice``, and after how many steps in all.
-    classes_ : array of shape (n_classes,)
-        The labels, sorted.
-    n_features_in_, feature_names_in_ : int, array of shape (n_features,)
-        How many columns were fitted, and their names, where columns have names.
 
     Notes
     -----
@@ -213,8 +193,6 @@ class SparseClassifier(MessagePassingClassifier):
         if self.fallback == "panel" and not self._selected().any():
             self._fall_back(X, y, sample_weight, groups)
         return self
-
-    fit.__doc__ = MessagePassingClassifier.fit.__doc__
 
     def _fall_back(self, X: Any, y: ArrayLike, sample_weight: Any, groups: Any) -> None:
         from foldless.estimators.panel import PanelClassifier
@@ -256,25 +234,23 @@ class SparseClassifier(MessagePassingClassifier):
         classes, code = reader._encoded(targets)
         weight, *_ = sample_weights(targets, sample_weight, self.class_weight, classes)
         layout = Layout(operator.shape[1], kept_positions(reader, operator.shape[1]))
-        found = survey(Table.of(operator, code, weight, layout, classes.size))
-        return self._planned(found, reader._choices(classes.size), groups is not None)
+        facts = survey(Table.of(operator, code, weight, layout, classes.size))
+        return self._planned(facts, reader._choices(classes.size), groups is not None)
 
-    def _planned(self, found: Survey, choices: Choices, groups: bool) -> Plan:
-        return plan(found.facts, self._budget, groups=groups, generative_weight=choices.generative_weight)
+    def _planned(self, facts: Facts, choices: Choices, groups: bool) -> Plan:
+        return plan(facts, self._budget, groups=groups, generative_weight=choices.generative_weight)
 
     def _fit_table(self, table: Table, choices: Choices, recorder: Recorder) -> Result:
-        found = survey(table)
-        self._class_sums = ClassSums(found.class_means, table.class_weight)
+        self._class_sums = ClassSums(table.class_means, table.class_weight)
         if kept := table.layout.always_kept:
             columns, counted = table.standardized, table.sample_weight
             self._class_sums = class_sums(columns, table.codes, counted, table.n_classes, kept)
-        planned = self._planned(found, choices, table.left_out.group is not None)
+        planned = self._planned(survey(table), choices, table.left_out.group is not None)
         group = table.left_out.group
         in_sets = planned.left_out == SETS_OF_GROUPS
         if in_sets:
             table = replace(table, left_out=LeftOut(table.left_out.weight))
-        fractions = found.nonzero_fraction
-        fit = partial(fit_table, table, planned, choices, recorder, nonzero_fraction=fractions)
+        fit = partial(fit_table, table, planned, choices, recorder)
         result = warmly(self, table, recorder, fit) if self.warm_start else fit()
         if not in_sets or group is None or result.sparse.outcome is Outcome.INTERRUPTED:
             return result
@@ -286,7 +262,7 @@ class SparseClassifier(MessagePassingClassifier):
     def _publish(self, result: Result, weights: SampleWeights) -> None:
         super()._publish(result, weights)
         if self.p_value_ > CHANCE:
-            self.flags_.append(MAY_BE_CHANCE)
+            self.flags_.append(FLAGS["may-be-chance"])
         for name in ("_joint", "groups_", "credible_sets_"):  # of an earlier fit
             self.__dict__.pop(name, None)
         self._joint: Candidates | JointPosterior | None = self._joint_posterior(result)
@@ -301,6 +277,12 @@ class SparseClassifier(MessagePassingClassifier):
         """What groups are found from, where there is a joint posterior; it also corrects what twins have."""
         solution, table = result.sparse.solution, result.sparse.table
         posterior, prior, sparse = solution.posterior, solution.problem.prior, result.plan.sparse
+        if sparse.conditional and result.sparse.generative_weight and solution.outcome.trustworthy:
+            own = replace(result.sparse, inclusion=None).inclusion_probability()
+            change = result.sparse.share * (conditional_inclusion(solution, own) - own)
+            refined = np.clip(self.inclusion_probability_ + change, 0.0, 1.0)
+            self.inclusion_probability_ = refined.astype(table.standardized.dtype)
+            return None
         if not (sparse.groups and solution.outcome.trustworthy and isinstance(solution.state, EPState)):
             return None
         assert isinstance(prior, SupportsInclusion)
@@ -363,8 +345,6 @@ class SparseClassifier(MessagePassingClassifier):
         if "_joint" in vars(self):
             _ = self.groups_, self.credible_sets_  # which are found when they are first asked for
         return super().save(path)
-
-    save.__doc__ = MessagePassingClassifier.save.__doc__
 
 
 def on_average_over_background(fit: Fit, own: Weights, inclusion: Array) -> Weights:

@@ -51,18 +51,14 @@ class EPBayesPointClassifier(BayesPointBase):
     channel : 'auto', str or Channel, default='auto'
         'probit', 'robust-probit', 'step', or any other channel; 'auto' takes that with the largest evidence.
         The prior is Gaussian, its variance learnt.
-    kernel, gamma, degree, coef0, n_components, random_features, standardize, class_weight
-        As of `BayesPointClassifier`.
     tol : float, default=1e-4
         Change of weights at which the iteration ends.
     max_iter : int, default=500
         Iterations of each fit.
-    random_state, verbose
-        As of `BayesPointClassifier`.
 
     Attributes
     ----------
-    coef_, intercept_, coef_std_, weight_marginals_
+    weight_marginals_ : Histograms
         As of `BayesPointClassifier`; marginals are Gaussian.
     channel_, prior_ : Channel, Prior
         With what was learnt. With several classes these, and the next two, are lists, class by class.
@@ -73,12 +69,6 @@ class EPBayesPointClassifier(BayesPointBase):
     loo_worth_ : Worth
         What these are worth: ``error_interval`` (exact, 95 %), ``auc`` and ``auc_interval``,
         ``calibration_slope``, and the same of class frequencies, ``guessing_error``, ``guessing_log_loss``.
-    outcome_, n_iter_ : Outcome, int
-        How the iteration ended, with ``outcome_.advice``, and after how many steps in all.
-    classes_ : array of shape (n_classes,)
-        The labels, sorted.
-    n_features_in_, feature_names_in_ : int, array of shape (n_features,)
-        How many columns were fitted, and their names, where columns have names.
 
     Examples
     --------

@@ -20,6 +20,7 @@ from foldless.channels import (
     Pinned,
     channel_from,
 )
+from foldless.channels.base import innermost
 from foldless.estimators._base import MessagePassingClassifier, checked_generative_weight, checked_stopping
 from foldless.estimators._resuming import warmly
 from foldless.priors import (
@@ -39,10 +40,10 @@ from foldless.solvers import EP, GAMP, VAMP, HyGAMP
 from foldless.solvers.base import Solver
 from foldless.solvers.gamp import Rule, Variances
 from foldless.solvers.message_passing import Damping, damping_from
-from foldless.tuning.class_means import can_blend, innermost
-from foldless.tuning.fit import CLASS_MEANS_PRIOR, Choices
+from foldless.tuning.class_means import can_blend
+from foldless.tuning.fit import Choices
 from foldless.tuning.path import Result, fit_table
-from foldless.tuning.plan import requested
+from foldless.tuning.plan import CLASS_MEANS_PRIOR, requested
 from foldless.tuning.record import Recorder, solver_name
 from foldless.tuning.table import Layout, Table
 
@@ -100,17 +101,9 @@ class GAMPClassifier(MessagePassingClassifier):
         Covariates that stay in the model, with a wide prior and no spike.
     fit_intercept : bool, default=True
         Columns are centred in either case, so that `intercept_` in the units of X is not zero without one.
-    class_weight : dict or 'balanced', optional
-        What a sample of each class counts; 'balanced' makes all classes count alike.
-    fdr : float, default=0.1
-        False discovery rate of `transform`, and of `get_support` if it is not given another.
-    tol : float, default=1e-4
-        Relative change of the weights at which the iteration ends.
     max_iter : int, default=1000
         Of each run; comparing generative weights takes several short ones, all counted in `n_iter_`. With a
         million features and more, of iterations that visit all of them; `n_iter_` counts the others, too.
-    verbose : int, default=0
-        Print each iteration.
     warm_start, n_jobs, checkpoint
         As of `SparseClassifier`.
 
@@ -125,33 +118,10 @@ class GAMPClassifier(MessagePassingClassifier):
     loo_proba_, loo_error_, loo_log_loss_
         Class probabilities of each training sample from all others, their error and mean log loss. A sample
         is left out with all of its weight; equal rows of one label are one sample.
-    loo_worth_ : Worth
-        What these are worth: ``error_interval`` (exact, 95 %), ``auc`` and ``auc_interval``,
-        ``calibration_slope``, and the same of class frequencies, ``guessing_error``, ``guessing_log_loss``.
-    p_value_ : float
-        Of class means as far apart as these if labels had nothing to do with the features, by permutation.
     mislabel_probability_ : array of shape (n_samples,)
         For robust channels: the probability of each training label being wrong.
     flip_rate_ : float
         Likewise, the share of labels that are wrong.
-    prior_, channel_ : Prior, Channel
-        As tuned.
-    generative_weight_, generative_path_ : float, list of (float, float)
-        How far features were modelled given the class, and the leave-one-out log loss at each weight tried.
-    history_, log_evidence_ : History, float
-        Every iteration of the last run, and the log evidence, if the solver has one (NaN otherwise).
-    plan_, record_ : Plan, Record
-        What was to be fitted, and what happened: every run, with its solver, outcome and iterations.
-    models_, flags_ : list of ModelShare, list of Flag
-        The models behind predictions, and reasons to read some numbers with care.
-    solver_ : str
-        The solvers that ran, in their order.
-    outcome_, n_iter_ : Outcome, int
-        How the iteration ended, with ``outcome_.advice``, and after how many steps in all.
-    classes_ : array of shape (n_classes,)
-        The labels, sorted.
-    n_features_in_, feature_names_in_ : int, array of shape (n_features,)
-        How many columns were fitted, and their names, where columns have names.
 
     Examples
     --------

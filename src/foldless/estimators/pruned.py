@@ -112,16 +112,6 @@ class PrunedBayesClassifier(MessagePassingClassifier):
         Likewise. The paper has none, but centres columns, as is done here in either case. With very noisy
         labels an intercept explains classes of unequal size and leaves features little to do: on colon, with
         40 % noise, the error rises from 19 to 32 %.
-    class_weight : dict or 'balanced', optional
-        What a sample of each class counts; 'balanced' makes all classes count alike.
-    fdr : float, default=0.1
-        False discovery rate of `transform`, and of `get_support` if it is not given another.
-    tol : float, default=1e-4
-        Relative change of the weights at which the iteration ends.
-    max_iter : int, default=1000
-        Iterations of each fit.
-    verbose : int, default=0
-        Print each iteration, if above 0.
 
     Attributes
     ----------
@@ -137,29 +127,10 @@ class PrunedBayesClassifier(MessagePassingClassifier):
         Everything that was compared.
     loo_proba_, loo_error_, loo_log_loss_
         Of the model chosen. Having been chosen for it, they are a little optimistic.
-    loo_worth_ : Worth
-        What these are worth: ``error_interval`` (exact, 95 %), ``auc`` and ``auc_interval``,
-        ``calibration_slope``, and the same of class frequencies, ``guessing_error``, ``guessing_log_loss``.
-    p_value_ : float
-        Of class means as far apart as these if labels had nothing to do with the features, by permutation.
     prior_, channel_ : Prior, Channel
         With the density and the noise that were chosen.
     generative_weight_, generative_path_ : float, list of (float, float)
         Zero, and empty: the method has no such blend.
-    history_, log_evidence_ : History, float
-        Every iteration of the last run, and the log evidence, if the solver has one (NaN otherwise).
-    plan_, record_ : Plan, Record
-        What was to be fitted, and what happened: every run, with its solver, outcome and iterations.
-    models_, flags_ : list of ModelShare, list of Flag
-        The models behind predictions, and reasons to read some numbers with care.
-    solver_ : str
-        The solvers that ran, in their order.
-    outcome_, n_iter_ : Outcome, int
-        How the iteration ended, with ``outcome_.advice``, and after how many steps in all.
-    classes_ : array of shape (n_classes,)
-        The labels, sorted.
-    n_features_in_, feature_names_in_ : int, array of shape (n_features,)
-        How many columns were fitted, and their names, where columns have names.
 
     Examples
     --------
@@ -315,16 +286,6 @@ class PrunedBayesClassifier(MessagePassingClassifier):
     def decision_function(self, X: Any) -> NDArray[Any]:
         """Log-odds of ``classes_[1]``. Their sign is that of ``X @ coef_ + intercept_``; their size is not:
         under a step channel it goes by standard deviations of a score, which differ between samples.
-
-        Parameters
-        ----------
-        X : array, data frame or sparse matrix of shape (n_samples, n_features)
-            Samples, in the units of the fit.
-
-        Returns
-        -------
-        array of shape (n_samples,)
-            Scores.
         """
         return np.diff(self._log_proba(X))[:, 0].astype(self.coef_.dtype, copy=False)
 

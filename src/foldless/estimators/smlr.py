@@ -10,11 +10,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
-from scipy.special import log_softmax, softmax
+from scipy.special import log_softmax
 from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_is_fitted
 
 from foldless.beliefs import Array
+from foldless.docstrings import like
 from foldless.estimators._kernel_basis import Kernel, kernel_matrix
 from foldless.estimators._scikit_learn import (
     SampleWeights,
@@ -132,10 +133,6 @@ class SMLRClassifier(SelectingClassifier):
         ``calibration_slope``, and the same of class frequencies, ``guessing_error``, ``guessing_log_loss``.
     outcome_, n_iter_ : Outcome, int
         How the iteration ended, with ``outcome_.advice``, and after how many steps in all.
-    classes_ : array of shape (n_classes,)
-        The labels, sorted.
-    n_features_in_, feature_names_in_ : int, array of shape (n_features,)
-        How many columns were fitted, and their names, where columns have names.
 
     Examples
     --------
@@ -166,35 +163,9 @@ class SMLRClassifier(SelectingClassifier):
     max_iter: int = 10_000
 
     def decision_function(self, X: Any) -> NDArray[Any]:
-        """Scores: for two classes the log-odds of ``classes_[1]``, else one score per class.
-
-        Parameters
-        ----------
-        X : array, data frame or sparse matrix of shape (n_samples, n_features)
-            Samples, in the units of the fit.
-
-        Returns
-        -------
-        array of shape (n_samples,) or (n_samples, n_classes)
-            Scores.
-        """
+        """Scores: for two classes the log-odds of ``classes_[1]``, else one score per class."""
         scores = self._class_scores(X)
         return scores[:, 1] - scores[:, 0] if self.classes_.size == 2 else scores
-
-    def predict_proba(self, X: Any) -> NDArray[Any]:
-        """Class probabilities.
-
-        Parameters
-        ----------
-        X : array, data frame or sparse matrix of shape (n_samples, n_features)
-            Samples, in the units of the fit.
-
-        Returns
-        -------
-        array of shape (n_samples, n_classes)
-            In the order of `classes_`.
-        """
-        return softmax(self._class_scores(X), axis=1)
 
     def get_support(self, indices: bool = False) -> NDArray[Any]:
         """The features that the classifier uses; with a kernel all of them (see `basis_indices_`).
@@ -214,15 +185,11 @@ class SMLRClassifier(SelectingClassifier):
         mask = np.ones(self.n_features_in_, dtype=bool) if kernel else np.any(self.coef_ != 0, axis=0)
         return np.flatnonzero(mask) if indices else mask
 
+    @like(SelectingClassifier.decision_function)
     def penalised_basis(self, X: Any) -> tuple[Operator, Array, float]:
         """For two classes: the columns as the penalty sees them, their weights, and the intercept.
 
         Of a kernel, only the kept basis functions; the others have weight zero and are forgotten.
-
-        Parameters
-        ----------
-        X : array, data frame or sparse matrix of shape (n_samples, n_features)
-            Samples, in the units of the fit.
 
         Returns
         -------

@@ -184,17 +184,19 @@ def _two(graph: Graph, both: tuple[str, str]) -> str:
 def _of_average(graph: Graph, model: MessagePassingClassifier, samples: str) -> str:
     samples = _standardized(graph, model, samples)
     squares = graph.op("Mul", samples, samples)
-    gathered, total = model._average._gathered, ""
-    means = [graph.linear(samples, own.mean, own.intercept) for own in gathered.different]
-    for part, n in zip(gathered.parts, gathered.place, strict=True):
+    average, means, total = model._average, dict[Any, str](), ""
+    for part, at in zip(average.parts, average.gathered.mean_at, strict=True):
         own, var, certainty = part.weights, None, part.certainty * part.spread
+        same = None if at is None else at.start, own.intercept.tobytes()
+        if same not in means:
+            means[same] = graph.linear(samples, own.mean, own.intercept)
         if certainty > 0:
             var = graph.linear(squares, certainty * own.of_scores, certainty * own.intercept_var)
             var = graph.op("Max", var, float(np.finfo(np.float64).tiny))
         if part.channel.score_shape:
-            found = graph.softmax(part.channel, means[n], var)
+            found = graph.softmax(part.channel, means[same], var)
         else:
-            found = _two(graph, graph.both_labels(part.channel, means[n], var))
+            found = _two(graph, graph.both_labels(part.channel, means[same], var))
         found = graph.op("Mul", found, float(part.weight))
         total = graph.op("Add", total, found) if total else found
     return total

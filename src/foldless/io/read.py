@@ -10,8 +10,17 @@ from foldless.io.spreadsheet import SPREADSHEETS
 from foldless.io.table import BadTable, Reading, Roles, Table
 
 TEXT = ("csv", "tsv", "tab", "txt")
-FORMATS = (*TEXT, *SPREADSHEETS, "parquet", "h5ad", "svmlight", "libsvm", "npz")
+# Modules by the suffixes that they read.
+READERS = dict.fromkeys((*TEXT, *SPREADSHEETS), "text") | {
+    "parquet": "parquet",
+    "h5ad": "h5ad",
+    "svmlight": "svmlight",
+    "libsvm": "svmlight",
+    "npz": "npz",
+}
+FORMATS = tuple(READERS)
 SUFFIXES = (*TEXT, *(f"{suffix}.gz" for suffix in TEXT), *FORMATS[len(TEXT) :])
+COMPRESSED_IN_THEMSELVES = ("parquet", "h5ad", "npz")
 
 
 def read_table(
@@ -44,23 +53,15 @@ def _read(path: Path, roles: Roles, reading: Reading, budget: float | None) -> T
     kind = name.removesuffix(".gz").rpartition(".")[2]
     if reading.delimiter is not None and kind not in FORMATS:
         kind = "txt"
-    if kind in (*TEXT, *SPREADSHEETS):
-        from foldless.io.text import read_text
-
-        return read_text(path, roles, reading, budget=budget)
-    if reading.sample_sheet is not None:
+    reader = READERS.get(kind)
+    if reader is None or (kind in COMPRESSED_IN_THEMSELVES and name.endswith(".gz")):
+        raise BadTable(
+            path,
+            "the suffix does not say what kind of table this is.",
+            f"Known are .{', .'.join(SUFFIXES)}. For text of another suffix, give --delimiter.",
+        )
+    if reading.sample_sheet is not None and reader != "text":
         raise BadTable(path, "a sample sheet is for text and spreadsheets.", "Do without --sample-sheet.")
-    if kind in ("svmlight", "libsvm"):
-        from foldless.io.svmlight import read_svmlight
-
-        return read_svmlight(path, roles, budget=budget)
-    # These are compressed in themselves.
-    if kind in ("parquet", "h5ad", "npz") and not name.endswith(".gz"):
-        reader = import_module(f"foldless.io.{kind}")
-        table: Table = getattr(reader, f"read_{kind}")(path, roles, reading, budget=budget)
-        return table
-    raise BadTable(
-        path,
-        "the suffix does not say what kind of table this is.",
-        f"Known are .{', .'.join(SUFFIXES)}. For text of another suffix, give --delimiter.",
-    )
+    read = getattr(import_module(f"foldless.io.{reader}"), f"read_{reader}")
+    table: Table = read(path, roles, reading, budget=budget)
+    return table

@@ -21,20 +21,17 @@ class SampleSheet:
     path: Path
     columns: dict[str, list[str]]
 
-    def n_known(self, names: Iterable[str], id: str | None) -> int:
-        """How many of these are names of samples here."""
-        return len(self.known(names, id))
-
     def known(self, names: Iterable[str], id: str | None) -> set[str]:
         """Those of these that are names of samples, in the column that has most of them."""
         wanted = {name.strip() for name in names}
-        return max((wanted & self._ids(column) for column in ([id] if id else self.columns)), key=len)
+        columns = [self.columns.get(id, [])] if id else self.columns.values()
+        return max((wanted & {name.strip() for name in column} for column in columns), key=len)
 
     def rows_of(self, names: Sequence[str], id: str | None) -> tuple[str, list[int | None]]:
         """The column with the names of samples, and where each of them is."""
         if id is not None:
             check_present(self.path, [id], self.columns, "column", "--id")
-        column = id or max(self.columns, key=lambda each: self.n_known(names, each))
+        column = id or max(self.columns, key=lambda each: len(self.known(names, each)))
         where = {name.strip(): i for i, name in reversed(list(enumerate(self.columns[column])))}
         found = [where.get(name.strip()) for name in names]
         if all(place is None for place in found):
@@ -45,9 +42,6 @@ class SampleSheet:
                 "Name the column with the names of samples: --id COLUMN. They must be spelt alike.",
             )
         return column, found
-
-    def _ids(self, column: str) -> set[str]:
-        return {name.strip() for name in self.columns.get(column, ())}
 
 
 def sheet_of_series_matrix(path: Path, stream: TextIO) -> SampleSheet | None:

@@ -1,16 +1,33 @@
-"""Spreadsheets, as the text that they would be saved as; numbers keep all their digits."""
+"""Spreadsheets: read as the text that they would be saved as, and results written as a workbook.
+
+What is read keeps all digits of numbers. In what is written no text is a formula, a link or a number, and the
+same results have the same bytes: no dates, and parts in a fixed order.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from foldless.io.extras import needs
+from foldless.io.files import write_whole
 from foldless.io.table import check_present, readable_as
 
 SPREADSHEETS = ("xlsx", "xls", "ods")
+# What a sheet can hold.
+MOST_ROWS, MOST_COLUMNS, MOST_CHARACTERS = 1_048_576, 16_384, 32_767
+WIDEST = 60
+# Text is written as it is: nothing in it is looked at.
+AS_TEXT = {"strings_to_formulas": False, "strings_to_urls": False, "strings_to_numbers": False}
+UNDATED = datetime(1980, 1, 1)
+
+Column = tuple[str, Iterable[Any]]
 
 
 def text_of_spreadsheet(path: Path, sheet: str | None) -> str:
@@ -33,3 +50,54 @@ def _cell(value: Any) -> str:
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return str(int(value))  # a spreadsheet has no other whole numbers
     return str(value)
+
+
+def can_write_workbooks() -> None:
+    """Raise, with what to install, if they cannot be written: to be asked before a long fit."""
+    with needs("xlsxwriter", "excel", "to write workbooks (--xlsx)"):
+        import xlsxwriter  # noqa: F401
+
+
+def write_workbook(path: Path, sheets: Mapping[str, Sequence[Column]]) -> None:
+    """Write sheets of columns (name, values); rows and columns beyond what a sheet can hold are left out."""
+    can_write_workbooks()
+    import xlsxwriter
+
+    content = io.BytesIO()
+    book = xlsxwriter.Workbook(content, AS_TEXT | {"in_memory": True})
+    book.set_properties({"created": UNDATED})
+    heading = book.add_format({"bold": True, "bottom": 1, "text_wrap": True, "valign": "top"})
+    wrapped = book.add_format({"text_wrap": True, "valign": "top"})
+    for title, columns in sheets.items():
+        sheet = book.add_worksheet(title)
+        sheet.freeze_panes(1, 1)
+        n_rows = 0
+        for j, (name, given) in enumerate(columns[:MOST_COLUMNS]):
+            values = list(given)[: MOST_ROWS - 1]
+            n_rows = max(n_rows, len(values))
+            sheet.write_string(0, j, _text(name), heading)
+            widest = max([len(name), *(len(value) for value in values if isinstance(value, str))])
+            # Long sentences are broken into lines; names and numbers stand on one.
+            look = wrapped if widest > WIDEST else None
+            sheet.set_column(j, j, min(max(widest, 10), WIDEST) + 2, look)
+            for i, value in enumerate(values, start=1):
+                _write(sheet, i, j, value)
+        sheet.autofilter(0, 0, n_rows, max(len(columns[:MOST_COLUMNS]) - 1, 0))
+    book.close()
+    write_whole(path, content.getvalue())
+
+
+def _write(sheet: Any, i: int, j: int, value: Any) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool | np.bool_):
+        sheet.write_string(i, j, "yes" if value else "no")
+    elif isinstance(value, int | float | np.number) and np.isfinite(value):
+        sheet.write_number(i, j, value)
+    else:
+        sheet.write_string(i, j, _text(value))
+
+
+def _text(value: Any) -> str:
+    """As a cell can hold it; half a character (a lone surrogate) has no place in XML."""
+    return str(value).encode("utf-8", "replace").decode("utf-8")[:MOST_CHARACTERS]

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from foldless.io.budget import check_size
 from foldless.io.matrix import table_of
 from foldless.io.names import printable
-from foldless.io.table import BadTable, Roles, Table, readable_as
+from foldless.io.table import BadTable, Reading, Roles, Table, readable_as
 
 TARGET = "label"
 GROUPS = "qid"
@@ -26,7 +26,7 @@ _INDEX = re.compile(rb"(\d+):")
 _ADVICE = "A line is: label index:value index:value ..., with indices that grow."
 
 
-def read_svmlight(path: Path, roles: Roles, *, budget: float) -> Table:
+def read_svmlight(path: Path, roles: Roles, reading: Reading, *, budget: float) -> Table:
     """Read labels and a sparse matrix; features are named by their indices in the file."""
     from sklearn.datasets import load_svmlight_file
 

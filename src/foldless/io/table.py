@@ -215,8 +215,11 @@ class Table:
 
 def layout_of(path: Path, header: Sequence[str], roles: Roles, *, samples: int | None = None) -> Layout:
     """Where everything is, given the names of columns; `samples` is where the file itself has names."""
-    check_unique(path, header, "column", "Rename one of them: names say which feature is meant.")
-    where = {name: j for j, name in enumerate(header)}
+    where: dict[str, int] = {}
+    for j, name in enumerate(header):
+        if where.setdefault(name, j) != j:
+            twice = f"columns {where[name] + 1} and {j + 1} are both called {printable(name)!r}."
+            raise BadTable(path, twice, "Rename one of them: names say which feature is meant.")
     for name, purpose in roles.purposes.items():
         check_present(path, [name], where, "column", purpose)
     target = None if roles.target is None else where[roles.target]
@@ -366,16 +369,6 @@ def texts_of(column: Any) -> NDArray[Any]:
 def numbered(n: int) -> list[str]:
     """Names of samples or features that have none: their numbers, from 1."""
     return [str(i) for i in range(1, n + 1)]
-
-
-def check_unique(path: Path, names: Sequence[str], thing: str, remedy: str) -> None:
-    seen: dict[str, int] = {}
-    for j, name in enumerate(names):
-        if name in seen:
-            raise BadTable(
-                path, f"{thing}s {seen[name] + 1} and {j + 1} are both called {printable(name)!r}.", remedy
-            )
-        seen[name] = j
 
 
 def check_present(path: Path, wanted: Sequence[str], known: Iterable[str], thing: str, purpose: str) -> None:

@@ -100,7 +100,8 @@ class _Text:
         if reading.transpose is not None:
             return reading.transpose
         if sheet is not None:
-            return sheet.n_known(self.header, reading.id) > sheet.n_known(self._first_column(), reading.id)
+            across, down = (sheet.known(names, reading.id) for names in (self.header, self._first_column()))
+            return len(across) > len(down)
         known = {roles.target, *(roles.features or ())} - {None}
         return bool(known) and known.isdisjoint(self.header) and not known.isdisjoint(self._first_column())
 

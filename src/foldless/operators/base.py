@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -172,6 +172,13 @@ class Gram:
         return np.asarray(np.triu(self.upper) + np.triu(self.upper, 1).T)
 
 
+class About(TypedDict, total=False):
+    """What squares are taken of: (X - center) / scale; None for neither."""
+
+    center: Array | None
+    scale: Array | None
+
+
 class Storage(Operator):
     """A matrix as it is stored, in memory or elsewhere: what an estimator is given as X.
 
@@ -200,14 +207,9 @@ class Storage(Operator):
     ) -> Array: ...
 
     def scores_and_variances(
-        self,
-        weights: Array,
-        weight_var: Array,
-        *,
-        center: Array | None = None,
-        scale: Array | None = None,
+        self, weights: Array, weight_var: Array, **about: Unpack[About]
     ) -> tuple[Array, Array]:
-        return self.scores(weights), self.score_variances(weight_var, center=center, scale=scale)
+        return self.scores(weights), self.score_variances(weight_var, **about)
 
     def centred_gram(self, weight_var: Array, center: Array) -> NDArray[np.float64] | None:
         """(X - center) diag(weight_var) (X - center)ᵀ; None if dense tiles are as good a way to it."""

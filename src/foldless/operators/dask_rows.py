@@ -14,14 +14,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from foldless.beliefs import Array
-from foldless.operators.base import RowStep, Sweep, needed
+from foldless.operators.base import About, RowStep, Sweep, needed
 from foldless.operators.dask_cluster import OnWorkers
 from foldless.operators.dense import Dense, Tiled, product_dtype
 from foldless.operators.row_blocks import Answers, Blocked, Own, Question
@@ -77,26 +77,20 @@ class DaskRows(DaskBlocks):
         super().__init__(parts.n_columns, parts.column_names)
 
     def sweep(
-        self,
-        weights: Array,
-        weight_var: Array | None,
-        row_step: RowStep,
-        *,
-        center: Array | None = None,
-        scale: Array | None = None,
+        self, weights: Array, weight_var: Array | None, row_step: RowStep, **about: Unpack[About]
     ) -> Sweep:
         weights = self._over_columns(weights)
         if weight_var is None:
-            center = scale = None
+            about = {}
         else:
-            weight_var, center = self._over_columns(weight_var), self._sent(center)
+            weight_var, about["center"] = self._over_columns(weight_var), self._sent(about.get("center"))
         answers: dict[int, tuple[Any, ...]] = {}
-        with self._asked(_forth, (self._sent(weights), weight_var, center, scale), None) as parts:
+        with self._asked(_forth, (self._sent(weights), weight_var, about), None) as parts:
             for i, (scores, score_var) in parts:
                 slopes, curvatures = row_step(self._rows[i], scores, score_var)
                 answers[i] = (slopes, None if weight_var is None else needed(curvatures))
         sums = Sweep(np.zeros(weights.shape), None if weight_var is None else np.zeros(weight_var.shape))
-        with self._ask("transposed", own=answers, center=center, scale=scale) as parts:
+        with self._ask("transposed", own=answers, **about) as parts:
             for _, part in parts:
                 for total, term in zip(sums, part, strict=True):
                     if total is not None:
@@ -139,12 +133,10 @@ def _described(operator: Tiled) -> tuple[int, int, np.dtype[Any], np.dtype[Any]]
 
 
 def _forth(
-    operator: Tiled, weights: Array, weight_var: Array | None, center: Array | None, scale: Array | None
+    operator: Tiled, weights: Array, weight_var: Array | None, about: About
 ) -> tuple[Array, Array | None]:
     scores = operator.scores(weights)
-    if weight_var is None:
-        return scores, None
-    return scores, operator.score_variances(weight_var, center=center, scale=scale)
+    return scores, None if weight_var is None else operator.score_variances(weight_var, **about)
 
 
 # From a Dask array or data frame to blocks of rows, each an operator where it is computed.

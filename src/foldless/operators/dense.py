@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from foldless.beliefs import Array
 from foldless.io.files import checksum
 from foldless.operators.base import (
+    About,
     RowStep,
     Storage,
     Sweep,
@@ -115,7 +116,7 @@ class Tiled(Storage):
         """Tiles of X."""
 
     @abstractmethod
-    def _squares(self, center: Array | None, scale: Array | None) -> TileSource:
+    def _squares(self, center: Array | None = None, scale: Array | None = None) -> TileSource:
         """Tiles of ((X - center) / scale)², minus the source's background."""
 
     @abstractmethod
@@ -127,13 +128,7 @@ class Tiled(Storage):
         return np.zeros(self.shape[1])
 
     def sweep(
-        self,
-        weights: Array,
-        weight_var: Array | None,
-        row_step: RowStep,
-        *,
-        center: Array | None = None,
-        scale: Array | None = None,
+        self, weights: Array, weight_var: Array | None, row_step: RowStep, **about: Unpack[About]
     ) -> Sweep:
         values = self._values()
         weights = self._column_vector(weights)
@@ -144,7 +139,7 @@ class Tiled(Storage):
                 self._back(values, rows, slopes, slope_sum)
             return Sweep(slope_sum, None)
 
-        squares = self._squares(center, scale)
+        squares = self._squares(**about)
         shared_var = _background_sum(squares, weight_var)
         weight_var = self._column_vector(weight_var)
         curvature_sum = np.zeros(weight_var.shape)
@@ -165,14 +160,7 @@ class Tiled(Storage):
     def adjoint(self, row_values: Array) -> Array:
         return self.transposed(np.asarray(row_values, dtype=np.float64)).slopes
 
-    def transposed(
-        self,
-        slopes: Array,
-        curvatures: Array | None = None,
-        *,
-        center: Array | None = None,
-        scale: Array | None = None,
-    ) -> Sweep:
+    def transposed(self, slopes: Array, curvatures: Array | None = None, **about: Unpack[About]) -> Sweep:
         """The second half of a sweep, for rows whose slopes and curvatures are known."""
         values = self._values()
         slope_sum = np.zeros((self.shape[1], *slopes.shape[1:]))
@@ -180,7 +168,7 @@ class Tiled(Storage):
             self._back(values, rows, slopes[rows], slope_sum)
         if curvatures is None:
             return Sweep(slope_sum, None)
-        squares = self._squares(center, scale)
+        squares = self._squares(**about)
         curvature_sum = np.zeros((self.shape[1], *curvatures.shape[1:]))
         for rows in self._row_blocks:
             self._back(squares, rows, curvatures[rows], curvature_sum)
@@ -188,20 +176,13 @@ class Tiled(Storage):
             curvature_sum += np.multiply.outer(squares.background, np.sum(curvatures, axis=0))
         return Sweep(slope_sum, curvature_sum)
 
-    def score_variances(
-        self, weight_var: Array, *, center: Array | None = None, scale: Array | None = None
-    ) -> Array:
-        return self._of_all_rows(self._squares(center, scale), weight_var)
+    def score_variances(self, weight_var: Array, **about: Unpack[About]) -> Array:
+        return self._of_all_rows(self._squares(**about), weight_var)
 
     def scores_and_variances(
-        self,
-        weights: Array,
-        weight_var: Array,
-        *,
-        center: Array | None = None,
-        scale: Array | None = None,
+        self, weights: Array, weight_var: Array, **about: Unpack[About]
     ) -> tuple[Array, Array]:
-        values, squares = self._values(), self._squares(center, scale)
+        values, squares = self._values(), self._squares(**about)
         shared = _background_sum(squares, weight_var)
         weights, weight_var = self._column_vector(weights), self._column_vector(weight_var)
         scores, variances = (np.empty((self.shape[0], *each.shape[1:])) for each in (weights, weight_var))
@@ -414,7 +395,7 @@ class Dense(Tiled):
 
         return TileSource(make)
 
-    def _squares(self, center: Array | None, scale: Array | None) -> TileSource:
+    def _squares(self, center: Array | None = None, scale: Array | None = None) -> TileSource:
         buffer = self._buffer(self.dtype)
         center = None if center is None else np.asarray(center, dtype=self.dtype)
         # Divided in float64: 1 / scale may be beyond float32 where deviation / scale is not.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,7 +20,7 @@ from scipy.sparse import csr_array, issparse, vstack
 from foldless.beliefs import Array
 from foldless.io.rows import BLOCK_BYTES, RowSource, row_source
 from foldless.io.table import Roles
-from foldless.operators.base import RowStep, Storage, Sweep, column_positions, normalized_sample_weight
+from foldless.operators.base import About, RowStep, Storage, Sweep, column_positions, normalized_sample_weight
 from foldless.operators.dense import Dense, Tiled, product_dtype
 from foldless.operators.sparse import Sparse
 
@@ -53,20 +53,14 @@ class Blocked(Storage):
         """`question(operator, *told, *own[i])` of every block i in `own`, or of all blocks, in order."""
 
     def sweep(
-        self,
-        weights: Array,
-        weight_var: Array | None,
-        row_step: RowStep,
-        *,
-        center: Array | None = None,
-        scale: Array | None = None,
+        self, weights: Array, weight_var: Array | None, row_step: RowStep, **about: Unpack[About]
     ) -> Sweep:
         """A sweep of every block in turn, for blocks that are here when they are asked."""
         weights = self._over_columns(weights)
         slopes = np.zeros(weights.shape)
         curvatures = None if weight_var is None else np.zeros(np.shape(weight_var))
         steps = {i: (_beginning_at(rows.start, row_step),) for i, rows in enumerate(self._rows)}
-        with self._ask("sweep", weights, weight_var, own=steps, center=center, scale=scale) as parts:
+        with self._ask("sweep", weights, weight_var, own=steps, **about) as parts:
             for _, part in parts:
                 slopes += part.slopes
                 if curvatures is not None:
@@ -81,13 +75,10 @@ class Blocked(Storage):
         self._check_finite(found, weights)
         return found
 
-    def score_variances(
-        self, weight_var: Array, *, center: Array | None = None, scale: Array | None = None
-    ) -> Array:
+    def score_variances(self, weight_var: Array, **about: Unpack[About]) -> Array:
         weight_var = self._over_columns(weight_var)
-        return self._stacked(
-            weight_var.shape[1:], "score_variances", weight_var, center=self._sent(center), scale=scale
-        )
+        about["center"] = self._sent(about.get("center"))
+        return self._stacked(weight_var.shape[1:], "score_variances", weight_var, **about)
 
     def adjoint(self, row_values: Array) -> Array:
         return self._summed("adjoint", row_values)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,7 +14,7 @@ from scipy import sparse
 from foldless import kernels
 from foldless.beliefs import Array
 from foldless.io.files import checksum
-from foldless.operators.base import RowStep, Sweep, column_positions, needed
+from foldless.operators.base import About, RowStep, Sweep, column_positions, needed
 from foldless.operators.dense import BLOCK_BYTES, AlongTile, EntriesOf, Tile, Tiled, TileSource, slices
 
 # Of a sparse matrix, before stored entries are counted.
@@ -97,22 +97,17 @@ class Sparse(Tiled):
         return f"entries of checksum {checksum(stored):08x}"
 
     def sweep(
-        self,
-        weights: Array,
-        weight_var: Array | None,
-        row_step: RowStep,
-        *,
-        center: Array | None = None,
-        scale: Array | None = None,
+        self, weights: Array, weight_var: Array | None, row_step: RowStep, **about: Unpack[About]
     ) -> Sweep:
         # Compiled loops know one score per row; scales and columns without a zero are rare, and not for them.
         simple = np.ndim(weights) == 1 and (
-            weight_var is None or (np.ndim(weight_var) == 1 and scale is None and not self._complete.any())
+            weight_var is None
+            or (np.ndim(weight_var) == 1 and about.get("scale") is None and not self._complete.any())
         )
         if simple and self._compiled is not None:
             weights = self._column_vector(weights)
-            return self._compiled.sweep(weights, weight_var, row_step, center)
-        return super().sweep(weights, weight_var, row_step, center=center, scale=scale)
+            return self._compiled.sweep(weights, weight_var, row_step, about.get("center"))
+        return super().sweep(weights, weight_var, row_step, **about)
 
     @cached_property
     def _compiled(self) -> CompiledSparse | None:
@@ -155,7 +150,7 @@ class Sparse(Tiled):
             return TileSource(view)
         return TileSource(lambda rows, columns: self._tile(rows, columns, self._entries(rows, columns)))
 
-    def _squares(self, center: Array | None, scale: Array | None) -> TileSource:
+    def _squares(self, center: Array | None = None, scale: Array | None = None) -> TileSource:
         inverse = None if scale is None else 1.0 / np.asarray(scale, dtype=np.float64)
         background = twice_center = subtracted = None
         if center is not None:

@@ -5,17 +5,17 @@
 Matplotlib is imported when something is drawn, so that importing this package costs nothing.
 """
 
-from foldless.plots.bounds import BoundDisplay
-from foldless.plots.calibration import CalibrationDisplay
-from foldless.plots.convergence import ConvergenceDisplay
+from foldless.plots.curves import (
+    BoundDisplay,
+    ConvergenceDisplay,
+    LearningCurveDisplay,
+    PanelDisplay,
+    PlanDisplay,
+)
 from foldless.plots.drawing import journal, save
-from foldless.plots.heat_map import HeatMapDisplay
 from foldless.plots.inclusion import InclusionDisplay
-from foldless.plots.leave_one_out import LeaveOneOutDisplay
-from foldless.plots.panel import PanelDisplay
-from foldless.plots.planning import LearningCurveDisplay, PlanDisplay
-from foldless.plots.roc import RocDisplay
-from foldless.plots.strips import StripDisplay
+from foldless.plots.left_out import CalibrationDisplay, LeaveOneOutDisplay, RocDisplay
+from foldless.plots.values import HeatMapDisplay, StripDisplay
 from foldless.plots.weights import WeightDisplay
 
 __all__ = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from textwrap import wrap
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from foldless.docstrings import Documented
 from foldless.io import replacing
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.legend import Legend
 
+Names = Sequence[Any] | NDArray[Any]
 # From the palette of Okabe and Ito, told apart with every kind of colour vision; shapes differ as well.
 BLUE, ORANGE, VERMILION, GREY, BLACK = "#0072B2", "#E69F00", "#D55E00", "#9A9A9A", "#222222"
 # Of classes, in their order; from the ninth class on looks repeat.
@@ -57,8 +59,13 @@ PROBABILITY_TICKS = (1e-5, 1e-4, 1e-3, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999, 0.9999,
 MOST_CLASSES_NAMED = 12
 
 
-class Display:
-    """A picture in the style of scikit-learn: numbers in the constructor, artists after `plot`."""
+class Display(Documented):
+    """A picture in the style of scikit-learn: numbers in the constructor, artists after `plot`.
+
+    Attributes
+    ----------
+    ax_, figure_ : the axes and figure drawn into
+    """
 
     ax_: Axes
     figure_: Figure

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from foldless.estimators._summary import summary_of
 from foldless.io import printable
@@ -19,6 +18,7 @@ from foldless.plots.drawing import (
     SMALLEST_POINTS,
     VERMILION,
     Display,
+    Names,
     legend_below,
     shown,
     spread,
@@ -56,7 +56,6 @@ class InclusionDisplay(Display):
 
     Attributes
     ----------
-    ax_, figure_ : the axes and figure drawn into
     points_ : dict from what the points are ("selected", "not selected", ...) to their artist
     labels_ : list of the names drawn
     threshold_ : the line of the least sure selected feature, or None if nothing is selected
@@ -69,10 +68,10 @@ class InclusionDisplay(Display):
         inclusion_probability: ArrayLike,
         selected: ArrayLike,
         *,
-        names: Sequence[Any] | NDArray[Any] | None = None,
+        names: Names | None = None,
         truth: ArrayLike | None = None,
         fdr: float | None = None,
-        classes: Sequence[Any] | NDArray[Any] | None = None,
+        classes: Names | None = None,
         per: str = "unit of the feature",
     ) -> None:
         rows = Weights(np.atleast_2d(np.asarray(weight, dtype=np.float64)), None, per)
@@ -93,7 +92,7 @@ class InclusionDisplay(Display):
         model: Any,
         *,
         fdr: float | None = None,
-        names: Sequence[Any] | NDArray[Any] | None = None,
+        names: Names | None = None,
         truth: ArrayLike | None = None,
         ax: Axes | None = None,
     ) -> Self:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from foldless.estimators._summary import summary_of
 from foldless.io import printable
-from foldless.plots.drawing import BLACK, CLASS_LOOKS, MOST_CLASSES_NAMED, Display, legend_below
+from foldless.plots.drawing import BLACK, CLASS_LOOKS, MOST_CLASSES_NAMED, Display, Names, legend_below
 from foldless.plots.readings import NORMAL_90, ranking, weights_of
 
 if TYPE_CHECKING:
@@ -41,7 +40,6 @@ class WeightDisplay(Display):
 
     Attributes
     ----------
-    ax_, figure_ : the axes and figure drawn into
     bars_ : list of the points with their intervals, one for each row of weights
     zero_ : the line of no weight
     legend_ : the legend; None if there is one row only, or too many
@@ -52,8 +50,8 @@ class WeightDisplay(Display):
         weight: ArrayLike,
         std: ArrayLike | None = None,
         *,
-        names: Sequence[Any] | NDArray[Any] | None = None,
-        classes: Sequence[Any] | NDArray[Any] | None = None,
+        names: Names | None = None,
+        classes: Names | None = None,
         per: str = "unit of the feature",
     ) -> None:
         self.weight = np.atleast_2d(np.asarray(weight, dtype=np.float64))
@@ -68,12 +66,7 @@ class WeightDisplay(Display):
 
     @classmethod
     def from_estimator(
-        cls,
-        model: Any,
-        *,
-        n_features: int = 20,
-        names: Sequence[Any] | NDArray[Any] | None = None,
-        ax: Axes | None = None,
+        cls, model: Any, *, n_features: int = 20, names: Names | None = None, ax: Axes | None = None
     ) -> Self:
         """Draw the `n_features` surest features of a fitted classifier."""
         summary = summary_of(model)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich import box
 from rich.console import Console
+from rich.status import Status
 from rich.table import Table as Shown
 from rich.text import Text
 
@@ -18,6 +19,7 @@ from foldless.io import Table, printable
 from foldless.io.budget import free_memory, in_words
 from foldless.io.names import counted
 from foldless.plots.readings import NORMAL_90
+from foldless.problem import Iteration
 from foldless.report.choice import run_rows
 from foldless.report.features import panel_in_words
 from foldless.runs.check import Findings
@@ -28,6 +30,17 @@ from foldless.selection.marginal import q_values
 
 N_SHOWN = 10
 N_SUSPECTS = 5
+
+
+class Progress:
+    """The iterations of a fit as one line that changes in place; nothing where lines cannot change."""
+
+    def __init__(self, status: Status) -> None:
+        self.status, self.n_iter = status, 0
+
+    def __call__(self, iteration: int, line: Iteration) -> None:
+        self.n_iter += 1
+        self.status.update(f"Fitting: iteration {self.n_iter}, weights change by {line.change:.1e}")
 
 
 def print_fit(console: Console, run: Run, folder: Path, written: Sequence[str]) -> None:
@@ -70,7 +83,7 @@ def print_fit(console: Console, run: Run, folder: Path, written: Sequence[str]) 
         console.print(panel_in_words(run.panel), style="bold")
     for note in [*run.notes, *summary.flags, *(() if run.panel is None else run.panel.flags_)]:
         console.print(f"Note: {printable(note, longest=600)}")
-    console.print(Text(f"Results: {printable(folder.resolve(), longest=4096)}"), soft_wrap=True)
+    console.print(where_it_is("Results", folder), soft_wrap=True)
     console.print(f"  {', '.join(written)}")
 
 
@@ -158,7 +171,7 @@ def print_comparison(console: Console, table: Table, scores: Sequence[Score], fo
         f"{table.shape[0]} samples, {counted(table.shape[1])} features, {n_splits} test parts, each "
         "predicted by models fitted to the rest."
     )
-    shown = _table("method", "error", "log loss", "features", "seconds")
+    shown = empty_table("method", "error", "log loss", "features", "seconds")
     for method in dict.fromkeys(score.method for score in scores):
         own = [score for score in scores if score.method == method]
         errors = np.array([score.error for score in own])
@@ -173,7 +186,7 @@ def print_comparison(console: Console, table: Table, scores: Sequence[Score], fo
         )
     console.print(shown)
     if folder is not None:
-        console.print(Text(f"Results: {printable(folder.resolve(), longest=4096)}"), soft_wrap=True)
+        console.print(where_it_is("Results", folder), soft_wrap=True)
 
 
 def _features(summary: Summary, names: list[str]) -> Shown:
@@ -187,7 +200,7 @@ def _features(summary: Summary, names: list[str]) -> Shown:
     order = np.lexsort((np.arange(weight.size), -np.abs(weight), -surest))[:N_SHOWN]
     headings = ["probability"] if inclusion is not None else []
     headings += ["weight"] + (["90 % interval"] if std is not None else [])
-    shown = _table("feature", *headings)
+    shown = empty_table("feature", *headings)
     if coef.shape[0] > 1:
         shown.add_column("for class", no_wrap=True)
     shown.add_column("", no_wrap=True)
@@ -212,7 +225,7 @@ def _differing(summary: Summary, features: NDArray[np.intp], names: list[str]) -
     sums = summary.class_sums
     assert sums is not None
     difference, q = np.abs(sums.difference), q_values(sums.p_value)
-    shown = _table("feature", "difference in s.d.", "q")
+    shown = empty_table("feature", "difference in s.d.", "q")
     shown.add_column("higher in", no_wrap=True)
     for j in features:
         higher = printable(summary.classes[int(sums.means[j].argmax())])
@@ -220,7 +233,12 @@ def _differing(summary: Summary, features: NDArray[np.intp], names: list[str]) -
     return shown
 
 
-def _table(first: str, *numbers: str) -> Shown:
+def where_it_is(what: str, path: Path) -> Text:
+    """A path on one line however long, so that it can be copied."""
+    return Text(f"{what}: {printable(path.resolve(), longest=4096)}")
+
+
+def empty_table(first: str, *numbers: str) -> Shown:
     """An empty table with a column of names and columns of numbers."""
     shown = Shown(box=box.SIMPLE_HEAD, pad_edge=False)
     shown.add_column(first, no_wrap=True)

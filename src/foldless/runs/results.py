@@ -22,9 +22,9 @@ from foldless.estimators._summary import Summary, summary_of
 from foldless.estimators.panel import PanelClassifier
 from foldless.io.archive import MODEL
 from foldless.io.files import sha256_of, write_whole
+from foldless.io.spreadsheet import write_workbook
 from foldless.io.table import BadTable, Table
 from foldless.io.tsv import write_tsv
-from foldless.io.workbook import write_workbook
 from foldless.operators import stays_elsewhere
 from foldless.plots.readings import NORMAL_90
 from foldless.runs.compare import Score

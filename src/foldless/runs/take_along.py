@@ -13,9 +13,9 @@ import numpy as np
 from foldless.estimators.classifier import SparseClassifier
 from foldless.io import printable
 from foldless.io.files import write_whole
+from foldless.io.spreadsheet import can_write_workbooks
 from foldless.io.table import BadTable, Table
 from foldless.io.tsv import ENCODING, ERRORS
-from foldless.io.workbook import can_write_workbooks
 from foldless.runs.models import DEFAULT, model_named
 
 if TYPE_CHECKING:

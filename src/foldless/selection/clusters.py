@@ -33,11 +33,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
 
 from foldless.beliefs import Array
 from foldless.operators import Operator
 from foldless.priors import Blocks, OverBackground, Prior, Ridged, RowSparse, SpikeAndSlab
-from foldless.problem import Problem
+from foldless.problem import Problem, Solution
 from foldless.solvers.gaussian_layer import JointCavity, Positions, Sites, Tiles
 from foldless.solvers.sites import joint_cavities
 
@@ -114,6 +115,51 @@ def refined_inclusion(
     return inclusion, max(found.neglected for found in every)
 
 
+def conditional_inclusion(solution: Solution, inclusion: Array) -> Array:
+    """Inclusion probabilities of a blend of two classes with class means, each beside correlated columns.
+
+    Class means are of columns one by one, and what they say of weights is diag(ridge): a column that only
+    goes with one that matters has as large a difference. Of columns that are correlated within classes,
+    beyond what all pairs of independent ones would show by chance (√(2 log N / M), a universal threshold
+    [Donoho and Johnstone 1995]), they say √ridge C √ridge, with C these correlations. And variances within
+    classes are not known: of differences in standard errors, squares are those of Student's t.
+    """
+    problem = solution.problem
+    priors, spiked = spikes_and_slabs(problem.prior, problem.operator.shape[1])
+    n_features, total = inclusion.size, float(problem.label_weight.sum())
+    gained = spiked[:n_features] & (inclusion >= np.minimum(LEAST_GAIN * priors.inclusion[:n_features], 0.5))
+    columns = np.flatnonzero(gained)
+    columns = np.sort(columns[np.argsort(-inclusion[columns], kind="stable")][:MOST_CANDIDATES])
+    if not columns.size or total <= 2.0:
+        return inclusion
+    posterior, state, free = solution.posterior, solution.state, total - 2.0
+    values = np.asarray(problem.operator.columns(columns), dtype=np.float64)
+    correlation = correlations_within(problem.operator, problem.label_weight, columns, problem.labels)
+    threshold = min(LEAST_CORRELATION, np.sqrt(2.0 * np.log(n_features) / total))
+    _, cluster = connected_components(np.abs(correlation) >= threshold)
+    curvature, clusters, cavities = state.curvatures * problem.sample_weight, [], []
+    for k in range(cluster.max() + 1):
+        own = np.flatnonzero(cluster == k)
+        own = own[np.argsort(-inclusion[columns[own]], kind="stable")][:LARGEST_CLUSTER]
+        at, x = columns[own], values[:, own]
+        by_labels, ridge = 1.0 / posterior.cavity_var[at].astype(np.float64), priors.ridge[at]
+        beside = (x * curvature[:, np.newaxis]).T @ x
+        np.fill_diagonal(beside, 0.0)
+        shift = posterior.cavity_mean[at] * by_labels + beside @ posterior.mean[at]
+        square = np.maximum(shift**2 / (by_labels + ridge), np.finfo(float).tiny)
+        student = free * np.log1p(square / total) / square
+        shift = shift * np.sqrt((by_labels + ridge * student) / (by_labels + ridge))
+        by_means = np.sqrt(np.multiply.outer(ridge, ridge)) * correlation[np.ix_(own, own)]
+        np.fill_diagonal(by_means, by_labels)  # the ridge itself is the prior's
+        clusters.append(at)
+        cavities.append(JointCavity(beside + by_means, shift))
+    found = np.array(inclusion, dtype=np.float64)
+    every = all_configurations(cavities, [priors.at(at) for at in clusters])
+    for at, configurations in zip(clusters, every, strict=True):
+        found[at] = configurations.inclusion
+    return found
+
+
 def correlated_clusters(
     tiles: Tiles,
     row_weight: Array,
@@ -181,11 +227,18 @@ def correlations(tiles: Tiles, row_weight: Array, columns: Positions) -> Array:
     return np.divide(covariance, size, out=np.zeros_like(covariance), where=size > 0)
 
 
-def correlations_within(operator: Operator, row_weight: Array, columns: Positions) -> Array:
-    """Correlations of some columns with each other; a column that does not vary is correlated with none."""
+def correlations_within(
+    operator: Operator, row_weight: Array, columns: Positions, labels: Array | None = None
+) -> Array:
+    """Correlations of some columns with each other; a column that does not vary is correlated with none.
+
+    With `labels`, within the classes.
+    """
     share = row_weight / np.sum(row_weight)
     values = operator.columns(columns)
-    values = np.sqrt(share)[:, np.newaxis] * (values - share @ values)
+    for rows in [slice(None)] if labels is None else [labels == label for label in np.unique(labels)]:
+        values[rows] -= share[rows] @ values[rows] / max(share[rows].sum(), np.finfo(float).tiny)
+    values = np.sqrt(share)[:, np.newaxis] * values
     size = np.linalg.norm(values, axis=0)
     values = np.divide(values, size, out=np.zeros_like(values), where=size > 0)
     found = np.clip(values.T @ values, -1.0, 1.0)

@@ -21,7 +21,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from foldless.beliefs import Array, Posterior
+from foldless.beliefs import Array
 from foldless.operators import Dense, Operator
 from foldless.priors import Blocks
 from foldless.problem import Problem, Solution
@@ -158,15 +158,8 @@ def _lifted(problem: Problem, small: Solution, columns: Positions) -> Solution:
         proposed=None,
         secants=type(state.secants)(),
     )
-    lifted = Posterior(
-        mean=mean,
-        var=var,
-        cavity_mean=at.mean,
-        cavity_var=at.var,
-        loo_mean=posterior.loo_mean,
-        loo_var=posterior.loo_var,
-        log_evidence=evidence,
-        loo_log_density=posterior.loo_log_density,
+    lifted = replace(
+        posterior, mean=mean, var=var, cavity_mean=at.mean, cavity_var=at.var, log_evidence=evidence
     )
     return Solution(problem, lifted, small.outcome, small.history, whole)
 

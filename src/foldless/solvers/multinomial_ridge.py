@@ -347,16 +347,13 @@ def _spread_by_weights(basis: Array, share: Array, sample_weight: Array) -> Arra
 
 def _spread_by_samples(basis: Array, share: Array, sample_weight: Array) -> Array:
     """V of every sample in matrices of samples by samples (module docstring)."""
-    (n_samples, n_columns), n_classes = basis.shape, share.shape[1]
+    n_samples, n_classes = share.shape
     root = np.sqrt(sample_weight)[:, np.newaxis] * share  # P_k
     between = np.eye(n_samples)
     spread = np.zeros((n_samples, n_classes, n_classes))
     scaled = np.empty((n_classes, n_samples, n_samples))
     for k in range(n_classes):
-        scaled_basis = basis * np.sqrt(sample_weight * share[:, k])[:, np.newaxis]
-        inner = scaled_basis.T @ scaled_basis
-        inner.flat[:: n_columns + 1] += 1.0
-        lower, _ = cho_factor(inner, lower=True, overwrite_a=True, check_finite=False)
+        lower, _ = ridge_factor(basis, sample_weight * share[:, k])
         half = solve_triangular(lower, basis.T, lower=True, check_finite=False)
         block = half.T @ half  # G_k
         spread[:, k, k] = block.diagonal()

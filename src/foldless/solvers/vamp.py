@@ -214,15 +214,11 @@ class _BySamples(TiedLayer):
 
     def __init__(self, problem: Problem, tied: Positions, kept: Positions, norm: Array) -> None:
         super().__init__(problem, tied, kept, norm)
-        gram = np.zeros((self.root_weight.size, self.root_weight.size))
-        inverse_norm = np.zeros(self.n_weights)
-        inverse_norm[tied] = 1.0 / norm
-        for columns, tile in self.operator.dense_columns():
-            tile = tile * inverse_norm[columns]
-            gram += tile @ tile.T
+        weight_var = np.zeros(self.n_weights)
+        weight_var[tied] = 1.0 / norm**2
         # Without sample weights, for the scores of samples of weight 0 too.
-        self.gram = gram
-        self.values, self.vectors = _eigen(self.root_weight[:, np.newaxis] * gram * self.root_weight)
+        self.gram = self.operator.gram(weight_var)
+        self.values, self.vectors = _eigen(self.root_weight[:, np.newaxis] * self.gram * self.root_weight)
         self.kept_inside = self.vectors.T @ self.weighted_kept  # Uᵀ B
 
     def _kept_products(self, delta: Array, h: Array) -> tuple[Array, Array, Array]:

@@ -35,11 +35,6 @@ def _part(rule: Callable[..., Any], part: Any, given: Any, x: Any) -> Any:
     return rule(x, given)[part]
 
 
-def _run(checks: Sequence[Callable[[Any], None]], component: Any) -> None:
-    for check in checks:
-        check(component)
-
-
 # ---------------------------------------------------------------- priors
 
 
@@ -89,18 +84,13 @@ def check_prior_samples(prior: Any) -> None:
     assert prior.sample((20, 3), np.random.default_rng(0)).shape == (20, 3)
 
 
-PRIOR_CHECKS = (
-    check_prior_moments,
-    check_prior_variances,
-    check_prior_scalars,
-    check_prior_own_moments,
-    check_prior_samples,
-)
-
-
 def check_prior(prior: Prior) -> None:
     """Every contract of a prior."""
-    _run(PRIOR_CHECKS, prior)
+    check_prior_moments(prior)
+    check_prior_variances(prior)
+    check_prior_scalars(prior)
+    check_prior_own_moments(prior)
+    check_prior_samples(prior)
 
 
 # ---------------------------------------------------------------- channels
@@ -175,19 +165,14 @@ def check_channel_shapes(channel: Any) -> None:
         assert_allclose(field, [[r[k] for r in row] for row in one_by_one], rtol=1e-10, atol=1e-13)
 
 
-CHANNEL_CHECKS = (
-    check_channel_derivatives,
-    check_channel_at_scores,
-    check_channel_normalised,
-    check_channel_without_spread,
-    check_channel_precision,
-    check_channel_shapes,
-)
-
-
 def check_channel(channel: Channel) -> None:
     """Every contract of a channel."""
-    _run(CHANNEL_CHECKS, channel)
+    check_channel_derivatives(channel)
+    check_channel_at_scores(channel)
+    check_channel_normalised(channel)
+    check_channel_without_spread(channel)
+    check_channel_precision(channel)
+    check_channel_shapes(channel)
 
 
 # ---------------------------------------------------------------- operators and solvers

@@ -43,6 +43,7 @@ from foldless.channels import (
     Multinomial,
     Pinned,
 )
+from foldless.channels.base import innermost, with_innermost
 from foldless.channels.flipped_labels import with_flip_prob
 from foldless.priors import (
     PRIORS,
@@ -59,7 +60,8 @@ from foldless.priors import (
 from foldless.problem import Outcome, Problem, Solution
 from foldless.solvers.base import State
 from foldless.tuning.em import EM
-from foldless.tuning.table import Table, blocks_of, with_prior
+from foldless.tuning.plan import CLEAR_STANDARD_ERRORS
+from foldless.tuning.table import Table, blocks_of, mean_and_error, with_prior
 
 # A starting slab weaker than this share of the noise in all class means cannot be told from none.
 LEAST_SIGNAL_SHARE = 0.05
@@ -115,9 +117,7 @@ def class_means(table: Table) -> ClassMeans:
     """Those of a table, as contrasts."""
     means, weight, total = table.class_means, table.class_weight, float(table.class_weight.sum())
     contrast = means[:, 1] - means[:, 0] if table.n_classes == 2 else means
-    # The total variance is one: within the classes plus between them.
-    within = np.clip(1.0 - np.square(means) @ (weight / total), 1.0 / total, 1.0)
-    return ClassMeans(contrast, within, weight)
+    return ClassMeans(contrast, np.maximum(table.within_var, 1.0 / total), weight)
 
 
 def starting_count(n_features: int, n_samples: float, n_classes: int = 2) -> int:
@@ -201,10 +201,9 @@ def without_own_means(solution: Solution, table: Table) -> Solution:
 # ---------------------------------------------------------------------- the blended likelihood
 
 GRID = (1.0, 0.75, 0.5, 0.25, 0.0)
-# The search down the grid ends when the loss has been above its minimum this many times in a row, or
-# once by so many standard errors of the paired difference.
+# The search down the grid ends when the loss has been above its minimum this many times in a row, or once
+# clearly.
 WORSE_IN_A_ROW = 2
-CLEAR_STANDARD_ERRORS = 2.0
 # A leave-one-out loss below this share of that of class frequencies alone needs no second opinion.
 GOOD_SHARE_OF_IGNORANCE = 0.5
 # Nor does a discriminative fit whose labels hold this many times the information that names its features:
@@ -235,7 +234,7 @@ def blended(problem: Problem, weight: float, means: ClassMeans) -> Problem:
             f"A generative weight above 0 needs a logistic channel, alone or in FlippedLabels; got "
             f"{logistic!r}. Use channel='logistic', or generative_weight=0."
         )
-    channel = _with_innermost(problem.channel, Blended(logistic, weight, means.label_mean))
+    channel = with_innermost(problem.channel, Blended(logistic, weight, means.label_mean))
     problem = with_prior(problem, Ridged(base, 0.0)).but(channel=channel)
     return _with_ridge(problem, means, _noise_of(channel))
 
@@ -247,7 +246,7 @@ def unblended(problem: Problem) -> Problem:
         problem = with_prior(problem, base.base)
     blend = innermost(problem.channel)
     if isinstance(blend, Blended | BlendedMultinomial):
-        problem = problem.but(channel=_with_innermost(problem.channel, blend.base))
+        problem = problem.but(channel=with_innermost(problem.channel, blend.base))
     return problem
 
 
@@ -331,13 +330,9 @@ def _clearly_worse(solution: Solution, best: Solution | None) -> bool:
     """Whether the mean leave-one-out loss is above the best by more than its own uncertainty over samples."""
     if best is None:
         return False
-    weight = best.problem.label_weight
-    share = weight / weight.sum()
     difference = best.loo_log_densities() - solution.loo_log_densities()
-    mean = float(share @ difference)
-    # A sample of weight 2 counts as two, and so does its share of the squared standard error.
-    standard_error = np.sqrt(float(share @ (difference - mean) ** 2) / weight.sum())
-    return bool(mean > CLEAR_STANDARD_ERRORS * standard_error)
+    mean, error = mean_and_error(difference, best.problem.label_weight)
+    return mean > CLEAR_STANDARD_ERRORS * error
 
 
 @dataclass(frozen=True, eq=False)
@@ -376,7 +371,7 @@ def _with_ridge(problem: Problem, means: ClassMeans, flipped: Array | float) -> 
     information = float(weight @ spread) / 4
     blend = innermost(problem.channel)
     assert isinstance(blend, Blended)
-    channel = _with_innermost(problem.channel, replace(blend, label_mean=label_mean))
+    channel = with_innermost(problem.channel, replace(blend, label_mean=label_mean))
     ridge = blend.generative_weight * information * blend.base.scale**2 * means.within_var
     ridged = blocks_of(problem).base
     assert isinstance(ridged, Ridged)
@@ -391,14 +386,3 @@ def _noise_of(channel: Channel) -> float:
     """The flip probability before any sample is looked at."""
     inner = _without_pins(channel)
     return inner.flip_prob if isinstance(inner, FlippedLabels) else 0.0
-
-
-def innermost(channel: Channel) -> Channel:
-    return innermost(channel.base) if isinstance(channel, FlippedLabels | Pinned) else channel
-
-
-def _with_innermost(channel: Channel, changed: Channel) -> Channel:
-    """The same wrappers around another channel."""
-    if isinstance(channel, FlippedLabels | Pinned):
-        return replace(channel, base=_with_innermost(channel.base, changed))
-    return changed

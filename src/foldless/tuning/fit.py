@@ -11,6 +11,7 @@ from scipy.special import entr
 
 from foldless.beliefs import Array
 from foldless.channels import Channel, Hinge, Pinned
+from foldless.channels.base import innermost
 from foldless.priors import HyperPrior, Laplace, Prior, SupportsInclusion
 from foldless.problem import Outcome, Problem, Solution
 from foldless.solvers import Stopping
@@ -26,12 +27,12 @@ from foldless.tuning.class_means import (
     class_means,
     descend,
     informed,
-    innermost,
     starting_prior,
     unblended,
     without_own_means,
 )
 from foldless.tuning.em import EM, checked_names, tunable_names, without_base
+from foldless.tuning.plan import CLASS_MEANS_PRIOR, learnt_by
 from foldless.tuning.record import Recorder, solver_name
 from foldless.tuning.sure import SureRate
 from foldless.tuning.table import Table, assembled, blocks_of, with_prior
@@ -44,8 +45,6 @@ GLANCE = 6
 MAX_SUM_EM_PERIOD = 20
 
 SPARSE = "sparse"
-# The name of a spike and slab that has seen the class means.
-CLASS_MEANS_PRIOR = "class-means"
 
 
 @dataclass(frozen=True)
@@ -68,14 +67,13 @@ class Choices:
 
     @property
     def learnt_by(self) -> str:
-        """SURE, if the rate of a Laplace prior under max-sum is learnt; see `tuning.sure`.
-
-        Under a hinge variances are anything, and there is no noise to tell weights from.
-        """
-        laplace = self.prior == "laplace" or isinstance(self.prior, Laplace)
-        asked = self.tune is None or "prior__rate" in map(without_base, self.tune)
-        by_sure = self.max_sum and laplace and asked and not isinstance(innermost(self.channel), Hinge)
-        return "sure" if self.tuning == "sure" or by_sure else "em"
+        return learnt_by(
+            self.tuning,
+            laplace=self.prior == "laplace" or isinstance(self.prior, Laplace),
+            max_sum=self.max_sum,
+            rate_asked=self.tune is None or "prior__rate" in map(without_base, self.tune),
+            kinked=isinstance(innermost(self.channel), Hinge),
+        )
 
     @property
     def searched(self) -> bool:
@@ -97,6 +95,7 @@ class Fit:
     # Of the features, where it is not that of the solution alone; and means and variances of weights.
     inclusion: Array | None = None
     moments: tuple[Array, Array] | None = None
+    share: float = 1.0  # of the solution in that inclusion
 
     @classmethod
     def of(cls, solution: Solution, table: Table, generative_weight: float = 0.0, **more: Any) -> Fit:

@@ -121,21 +121,13 @@ def _spike_and_slab(problem: Problem) -> tuple[SpikeAndSlab, Gaussian]:
 
 def _mixture(solutions: list[Solution], log_weight: Array) -> Posterior:
     """Moments within the solutions and between them; cavities are those of the first."""
-    weight = np.exp(log_weight)
     posteriors = [s.posterior for s in solutions]
-    mean, var = mixture_moments(
-        weight[:, np.newaxis],
-        np.array([p.mean for p in posteriors]),
-        np.array([p.var for p in posteriors]),
+    mean, var, loo_mean, loo_var = (
+        np.array([getattr(p, name) for p in posteriors]) for name in ("mean", "var", "loo_mean", "loo_var")
     )
-    without = softmax(
-        log_weight[:, np.newaxis]
-        - solutions[0].problem.sample_weight * np.array([s.loo_log_densities() for s in solutions]),
-        axis=0,
-    )
-    loo_mean, loo_var = mixture_moments(
-        without,
-        np.array([p.loo_mean for p in posteriors]),
-        np.array([p.loo_var for p in posteriors]),
-    )
+    densities = np.array([s.loo_log_densities() for s in solutions])
+    of_all = log_weight[:, np.newaxis]
+    without = softmax(of_all - solutions[0].problem.sample_weight * densities, axis=0)
+    mean, var = mixture_moments(np.exp(of_all), mean, var)
+    loo_mean, loo_var = mixture_moments(without, loo_mean, loo_var)
     return replace(posteriors[0], mean=mean, var=var, loo_mean=loo_mean, loo_var=loo_var)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +18,7 @@ from foldless.operators import Standardized
 from foldless.problem import Outcome
 from foldless.solvers.screening import Screening
 from foldless.tuning.fit import SPARSE, Choices, Fit, fit_tuned
-from foldless.tuning.models.informed import informed_ridges
-from foldless.tuning.models.ridges import States, newton_ridges, ridges
+from foldless.tuning.models.ridges import States, informed_ridges, newton_ridges, ridges
 from foldless.tuning.models.sparse import (
     CLASS_MEANS,
     SparseFits,
@@ -28,17 +28,7 @@ from foldless.tuning.models.sparse import (
     fit_words,
     patient,
 )
-from foldless.tuning.plan import (
-    CLEAR_STANDARD_ERRORS,
-    FIRST_RIDGE,
-    GROUP_SETS,
-    MOST_WEIGHT,
-    NEARLY_ALL,
-    WORTH_IT,
-    DensePlan,
-    Plan,
-    Recipe,
-)
+from foldless.tuning.plan import FIRST_RIDGE, GROUP_SETS, NEARLY_ALL, WORTH_IT, Plan, Recipe
 from foldless.tuning.portfolio import (
     Average,
     Model,
@@ -48,18 +38,7 @@ from foldless.tuning.portfolio import (
     of_solution,
     stacked,
 )
-from foldless.tuning.record import (
-    FELL_BACK,
-    FELL_BACK_ON_BACKGROUND,
-    FLAGS,
-    MISLED,
-    NARROW_INTERVALS,
-    NOT_SPARSE,
-    UNSETTLED,
-    Flag,
-    Record,
-    Recorder,
-)
+from foldless.tuning.record import FLAGS, Flag, Record, Recorder
 from foldless.tuning.table import LeftOut, Table
 
 # Of a sparse model that is fitted to a part of the rows: predictions have settled long before weights have.
@@ -85,37 +64,26 @@ def fit_table(
     choices: Choices,
     recorder: Recorder,
     *,
-    nonzero_fraction: Array | None = None,
     warm: SparseFits | None = None,
 ) -> Result:
-    """Fit the models of the plan; `nonzero_fraction`, of columns, saves a pass; `warm` is an earlier fit."""
+    """Fit the models of the plan; `warm` is an earlier fit."""
     if plan.path != "requested":
         choices = replace(choices, prior=plan.sparse.prior)
     if plan.sparse.screened and choices.screening is None:
         choices = replace(choices, screening=Screening(least_weights=0))
-    path = _Path(table, plan, choices, recorder, _unit(table, plan.dense, nonzero_fraction), warm)
+    path = _Path(table, plan, choices, recorder, warm)
     fits, dense = path.run()
     sparse, portfolio = path.concluded(fits, dense)
     record = recorder.record()
-    flags = [FLAGS[code] for code in plan.flags]
-    if any(run.purpose == "fallback" for run in record.used("sparse")):
-        fallback = plan.sparse.fallback
-        assert fallback is not None
-        flags.append(FELL_BACK_ON_BACKGROUND if fallback.background else FELL_BACK)
-    if plan.path != "requested" and sparse.outcome in (Outcome.STALLED, Outcome.DIVERGED):
-        flags.append(UNSETTLED)
-    elif plan.path.startswith("independent") and table.n_classes == 2 and not _exactly(record):
-        flags.append(NARROW_INTERVALS)
-    share = sum(model.weight for model in portfolio.models if model.code == SPARSE)
-    if portfolio.dense_lead > CLEAR_STANDARD_ERRORS and share < MOST_WEIGHT:
-        correlated = not plan.path.startswith("independent")
-        flags.append(MISLED if correlated and not _exactly(record) else NOT_SPARSE)
-    return Result(sparse, portfolio, plan, record, tuple(flags), fits)
-
-
-def _exactly(record: Record) -> bool:
-    """Whether exact covariances had a part in the sparse model."""
-    return any(run.solver in ("EP", "BackgroundEP") for run in record.used("sparse"))
+    behind = record.used(SPARSE)
+    codes = plan.flags_of(
+        settled=sparse.outcome not in (Outcome.STALLED, Outcome.DIVERGED),
+        fell_back=any(run.purpose == "fallback" for run in behind),
+        exactly=any(run.solver in ("EP", "BackgroundEP") for run in behind),
+        dense_lead=portfolio.dense_lead,
+        sparse_share=portfolio.share_of(SPARSE),
+    )
+    return Result(sparse, portfolio, plan, record, tuple(FLAGS[code] for code in codes), fits)
 
 
 def fit_part(table: Table, plan: Plan, choices: Choices, *, sparse: bool) -> Average:
@@ -124,10 +92,8 @@ def fit_part(table: Table, plan: Plan, choices: Choices, *, sparse: bool) -> Ave
     Dense models predict as well without a `sparse` one that has no share beside them. It is fitted as its
     tuned weight of the class means has it, and not refined.
     """
-    dense = plan.dense
-    if dense is not None and not sparse:
-        unit = _unit(table, dense)
-        models = _Path(table, plan, choices, Recorder(), unit, None)._dense(table, dense, unit)[0]
+    if plan.dense is not None and not sparse:
+        models = _Path(table, plan, choices, Recorder())._dense(table)[0]
         # Rows without weight would be predicted at once, and the caller is about to predict all.
         counted = replace(table, sample_weight=np.maximum(table.sample_weight, np.finfo(float).tiny))
         return stacked([class_frequencies(table), *models], counted).average
@@ -151,8 +117,8 @@ def with_groups_left_out(result: Result, group: NDArray[np.intp], choices: Choic
     """
     table = result.sparse.table
     choices = replace(choices, generative_weight=result.sparse.generative_weight)
-    share = sum(model.weight for model in result.portfolio.models if model.code == SPARSE)
-    plan = replace(result.plan, dense=None) if share > NEARLY_ALL else result.plan
+    nearly_all = result.portfolio.share_of(SPARSE) > NEARLY_ALL
+    plan = replace(result.plan, dense=None) if nearly_all else result.plan
     log_proba = result.portfolio.loo_log_proba.copy()
     for rows in sets_of_groups(group, table.indicator * table.sample_weight[:, np.newaxis], GROUP_SETS):
         weight = np.where(rows, 0.0, table.sample_weight)
@@ -190,31 +156,30 @@ def sets_of_groups(group: NDArray[np.intp], indicator: Array, most: int) -> list
     return [place[group] == n for n in range(len(held))]
 
 
-def _unit(table: Table, dense: DensePlan | None, nonzero_fraction: Array | None = None) -> Array | None:
-    """Units of columns in which all weights of a dense model have one prior, where that is per occurrence.
-
-    Per standard deviation, a word in one document of ten thousand is a hundred times as large there as a word
-    in all. With one size of weights per standard deviation, dense models would describe documents by words
-    that hardly any other has. So prior variances are in proportion to how often a column is not zero.
-    """
-    if dense is None or not dense.per_occurrence:
-        return None
-    if nonzero_fraction is None:
-        nonzero_fraction = table.standardized.nonzero_weight(table.sample_weight) / table.sample_weight.sum()
-    unit = np.ones(table.free.size)
-    unit[table.free] = np.sqrt(np.maximum(nonzero_fraction[table.free], 1.0 / table.shape[0]))
-    unit[table.free] /= np.sqrt(np.mean(unit[table.free] ** 2))
-    return unit
-
-
 @dataclass
 class _Path:
     table: Table
     plan: Plan
     choices: Choices
     recorder: Recorder
-    unit: Array | None
-    warm: SparseFits | None
+    warm: SparseFits | None = None
+
+    @cached_property
+    def unit(self) -> Array | None:
+        """Of columns, in which all weights of a dense model have one prior, where that is per occurrence.
+
+        Per standard deviation, a word in one document of ten thousand is a hundred times as large there as a
+        word in all. With one size of weights per standard deviation, dense models would describe documents by
+        words that hardly any other has. So prior variances are in proportion to how often a column is not
+        zero.
+        """
+        table, dense = self.table, self.plan.dense
+        if dense is None or not dense.per_occurrence:
+            return None
+        unit = np.ones(table.free.size)
+        unit[table.free] = np.sqrt(np.maximum(table.nonzero_fraction[table.free], 1.0 / table.shape[0]))
+        unit[table.free] /= np.sqrt(np.mean(unit[table.free] ** 2))
+        return unit
 
     def run(self) -> tuple[SparseFits, list[Model]]:
         """The sparse model, and dense ones beside it."""
@@ -246,13 +211,12 @@ class _Path:
             return None
         dense: list[Model] = []
         if self.plan.dense is not None and known:
-            dense = self._dense(table, self.plan.dense, self.unit, known=known)[0]
+            dense = self._dense(table, known=known)[0]
         return SparseFits.one(fit, self.choices.solver), dense
 
     def _states_worthwhile(self, sample: Fit) -> States:
         """Where the ridges of a sample ended that have a share beside its sparse model."""
-        assert self.plan.dense is not None
-        models, states = self._dense(sample.table, self.plan.dense, self.unit)
+        models, states = self._dense(sample.table)
         fits = SparseFits.one(sample, self.choices.solver)
         shares = {share.name: share.weight for share in _averaged(fits, models, sample.table).models}
         return {recipe: state for recipe, state in states.items() if shares[recipe.name] >= WORTH_IT}
@@ -263,22 +227,19 @@ class _Path:
         if dense is None or not dense.recipes or fits.outcome is Outcome.INTERRUPTED:
             return []
         if not dense.if_worthwhile:
-            return self._dense(self.table, dense, self.unit)[0]
-        first = self._dense(self.table, dense, self.unit, recipes=(FIRST_RIDGE,))[0]
+            return self._dense(self.table)[0]
+        first = self._dense(self.table, recipes=(FIRST_RIDGE,))[0]
         glance = _averaged(fits, first, self.table)
         if sum(share.weight for share in glance.models if share.name == FIRST_RIDGE.name) < WORTH_IT:
             return first
-        return self._dense(self.table, dense, self.unit)[0]
+        return self._dense(self.table)[0]
 
     def _dense(
-        self,
-        table: Table,
-        dense: DensePlan,
-        unit: Array | None,
-        *,
-        recipes: Sequence[Recipe] | None = None,
-        known: States | None = None,
+        self, table: Table, *, recipes: Sequence[Recipe] | None = None, known: States | None = None
     ) -> tuple[list[Model], States]:
+        """The planned models of some rows or all, and where they ended."""
+        dense, unit = self.plan.dense, self.unit
+        assert dense is not None
         if dense.solver == "kernel EP":
             return informed_ridges(table, dense, self.recorder), {}
         if dense.solver in ("Newton", "primal EP"):

@@ -76,6 +76,11 @@ CHANCE = 0.05
 # A loss on other samples beyond the leave-one-out loss by more than this is more than chance.
 HONEST_STANDARD_ERRORS = 3.0
 
+# Log loss that a smaller panel may lose, of what the best gains over class frequencies.
+UNNOTICED = 0.02
+# The name of a spike and slab that has seen the class means.
+CLASS_MEANS_PRIOR = "class-means"
+
 # How samples are left out of Newton's ridges of several classes, the cheaper the less exact: each along all
 # scores; together with a few others; and each along the score of its class (`solvers.multinomial_ridge`).
 ONE_BY_ONE, IN_SETS, ALONG_OWN = "one by one", "in sets", "along own scores"
@@ -152,6 +157,10 @@ class Budget:
     # Features from which most weights of two classes are visited only now and then (`solvers.screening`).
     screened: int = 1_000_000
 
+    def rows_to_search(self, n_samples: int) -> int:
+        """0 if they would be more than a small share."""
+        return self.search_rows if n_samples * self.search_share >= self.search_rows else 0
+
 
 @registered("plan/reason")
 class Reason(NamedTuple):
@@ -190,6 +199,8 @@ class SparsePlan:
     left_out_edges: int = 0
     polish: bool = False
     integrate: bool = False
+    # Where class means have a part, probabilities of features are those beside correlated ones.
+    conditional: bool = False
     groups: bool = False  # of features, from the joint posterior: where there are exact covariances of all
     fallback: SparsePlan | None = None  # where this one does not settle
 
@@ -227,6 +238,26 @@ class Plan:
     def as_dict(self) -> dict[str, Any]:
         """As JSON can hold it."""
         return asdict(self)
+
+    def flags_of(
+        self, *, settled: bool, fell_back: bool, exactly: bool, dense_lead: float, sparse_share: float
+    ) -> tuple[str, ...]:
+        """Codes of what to be careful about: known before the fit, and of how its sparse model ended.
+
+        `exactly`: exact covariances had a part in it; `dense_lead`: by how many standard errors dense models
+        predict better; `sparse_share`: of the sparse one in the average.
+        """
+        flags, independent = list(self.flags), self.path.startswith("independent")
+        if fell_back:
+            assert self.sparse.fallback is not None
+            flags.append("fell-back-on-background" if self.sparse.fallback.background else "fell-back")
+        if self.path != "requested" and not settled:
+            flags.append("unsettled")
+        elif independent and self.facts is not None and self.facts.n_classes == 2 and not exactly:
+            flags.append("narrow-intervals")
+        if dense_lead > CLEAR_STANDARD_ERRORS and sparse_share < MOST_WEIGHT:
+            flags.append("not-sparse" if independent or exactly else "misled")
+        return tuple(flags)
 
     def because(self, code: str) -> str | None:
         """The text of a reason, if it is one."""
@@ -271,19 +302,27 @@ def requested(
 ) -> Plan:
     """The plan of an estimator whose user has made the choices; `shape` is that of the samples in use."""
     budget = budget or Budget()
-    rows = budget.search_rows if searched and shape[0] * budget.search_share >= budget.search_rows else 0
     reasons = (Reason("requested", "Prior, channel and solver are those that were asked for."),)
     # Max-sum has no odds to screen by, exact covariances need all columns, a joint prior all weights.
-    can_screen = n_classes == 2 and solver == "GAMP" and prior not in ("Pruned", "class-means")
+    can_screen = n_classes == 2 and solver == "GAMP" and prior not in ("Pruned", CLASS_MEANS_PRIOR)
     sparse = SparsePlan(
         prior,
         solver,
         starts=("class means",),
         tuning=tuning,
-        search_rows=rows,
+        search_rows=budget.rows_to_search(shape[0]) if searched else 0,
         screened=can_screen and shape[1] >= budget.screened,
     )
     return Plan("requested", sparse, None, "groups" if groups else "samples", reasons)
+
+
+def learnt_by(tuning: str, *, laplace: bool, max_sum: bool, rate_asked: bool, kinked: bool) -> str:
+    """SURE, if the rate of a Laplace prior under max-sum is learnt; see `tuning.sure`.
+
+    Under a channel with a kink variances are anything, and there is no noise to tell weights from.
+    """
+    by_sure = laplace and max_sum and rate_asked and not kinked
+    return "sure" if tuning == "sure" or by_sure else "em"
 
 
 class _Planning:
@@ -316,6 +355,8 @@ class _Planning:
         self.affordable = self.in_kernel or self.cost <= self.exact_budget
         self.large = few_iterations and self.cost > budget.every_feature
         self.single = self.cost > budget.double
+        self.tolerance = TOLERANCE_OF_MANY if self.many else TOLERANCE
+        self.screened = facts.n_features >= budget.screened
         self.groups_asked, self.groups = groups, groups and self.affordable
         self.reasons: list[Reason] = []
         self.flags: list[str] = []
@@ -384,7 +425,7 @@ class _Planning:
                 f"Columns are mostly zeros: half of them are not zero in fewer than "
                 f"{100 * facts.median_nonzero_fraction:.2g} % of the rows.",
             )
-        if self.many and facts.n_features >= self.budget.screened:
+        if self.many and self.screened:
             self._because(
                 "not-screened",
                 "Rows of weights, one for each class, are all visited in every iteration: screening is for "
@@ -433,10 +474,9 @@ class _Planning:
 
     @property
     def _search_rows(self) -> int:
-        rows = self.budget.search_rows
-        if self.facts.n_samples * self.budget.search_share < rows:
-            return 0
-        self._because("many-rows", f"A search needs no more than {rows} of {self.facts.n_samples} rows.")
+        rows = self.budget.rows_to_search(self.facts.n_samples)
+        if rows:
+            self._because("many-rows", f"A search needs no more than {rows} of {self.facts.n_samples} rows.")
         return rows
 
     @property
@@ -444,7 +484,7 @@ class _Planning:
         """Very many samples hardly answer to the absence of one."""
         facts, most = self.facts, self.budget.left_out_edges
         few = facts.n_samples**2 <= most
-        if self.many or self.groups or not few or facts.n_features >= self.budget.screened:
+        if self.many or self.groups or not few or self.screened:
             return 0
         self._because(
             "left-out-answers",
@@ -463,9 +503,10 @@ class _Planning:
             patience=PATIENCE if words_of_many else None,
             search_rows=self._search_rows,
             sample_checked=self.words,
-            screened=not self.many and self.facts.n_features >= self.budget.screened,
+            screened=self.screened and not self.many,
             left_out_edges=self._left_out_edges,
             polish=polish,
+            conditional=not self.many,
             integrate=polish and self.cost <= self.budget.integrate,
             fallback=self._over_background() if self._may_fall_back else None,
         )
@@ -477,26 +518,31 @@ class _Planning:
 
     def _over_background(self) -> SparsePlan:
         """Sparse effects over a dense background, at plain parameters: EM would follow a few cavities."""
+        solver = "BackgroundEP" if self.large else "EP"
+        return replace(self._by_ep, solver=solver, background=BACKGROUND_SCORE_VARIANCE)
+
+    @property
+    def _by_ep(self) -> SparsePlan:
+        """At plain parameters, over all columns."""
         return SparsePlan(
             self._prior,
-            "BackgroundEP" if self.large else "EP",
+            "EP",
             starts=("plain parameters",),
-            background=BACKGROUND_SCORE_VARIANCE,
             single=self.single,
-            tolerance=TOLERANCE_OF_MANY if self.many else TOLERANCE,
+            tolerance=self.tolerance,
             patience=PATIENCE,
             groups=True,
         )
 
     def _exact_sparse(self) -> SparsePlan:
         if self.in_kernel:
-            return SparsePlan(
-                self._prior,
-                "BackgroundEP",
-                starts=("plain parameters",),
+            return replace(
+                self._by_ep,
+                solver="BackgroundEP",
                 background=BACKGROUND_OF_WORDS.score_variance,
                 tolerance=WORD_TOLERANCE,
-                patience=PATIENCE,
+                single=False,
+                groups=False,
             )
         message_passing = self._diagonal_sparse() if self.many and not self.groups else None
         if self.wide:
@@ -504,17 +550,8 @@ class _Planning:
         em = EM_ITERATIONS
         if self.many:
             em = EM_ITERATIONS_OF_MANY if self.cost <= self.budget.tune_many else 0
-        return SparsePlan(
-            self._prior,
-            "EP",
-            starts=("plain parameters",),
-            single=self.single,
-            em_iterations=em,
-            tolerance=TOLERANCE_OF_MANY if self.many else TOLERANCE,
-            patience=PATIENCE,
-            groups=True,
-            fallback=self._over_background() if self._may_fall_back else message_passing,
-        )
+        fallback = self._over_background() if self._may_fall_back else message_passing
+        return replace(self._by_ep, em_iterations=em, fallback=fallback)
 
     def _few_columns(self) -> bool:
         """Whether samples far outnumber features, in a table too large for a sparse model of all columns.
@@ -523,11 +560,8 @@ class _Planning:
         """
         facts, budget = self.facts, self.budget
         far = facts.total_weight >= FAR_MORE_SAMPLES * facts.n_features
-        some_rows = facts.n_samples * budget.search_share >= budget.search_rows
-        large = self.cost > budget.all_columns
-        return (
-            far and large and (self.correlated or self.many) and not (self.words or self.groups or some_rows)
-        )
+        large = far and self.cost > budget.all_columns and (self.correlated or self.many)
+        return large and not (self.words or self.groups or budget.rows_to_search(facts.n_samples))
 
     def _few_sparse(self) -> SparsePlan:
         candidates, neighbours = (CANDIDATES_OF_MANY, 0) if self.many else (CANDIDATES, NEIGHBOURS)
@@ -562,13 +596,14 @@ class _Planning:
             judged_by_left_out=len(starts) > 1 and self.many,
             variances="rank-one" if self.many else "per-coordinate",
             em_iterations=0 if self.many else EM_ITERATIONS,
-            tolerance=TOLERANCE_OF_MANY if self.many else TOLERANCE,
+            tolerance=self.tolerance,
             blend_tolerance=TOLERANCE_OF_MANY if self.many else 0.0,
             patience=PATIENCE,
             search_rows=self._search_rows,
             sample_checked=True,
-            screened=not self.many and self.facts.n_features >= self.budget.screened,
+            screened=self.screened and not self.many,
             left_out_edges=self._left_out_edges,
+            conditional=not self.many,
         )
 
     def _exact_dense(self) -> DensePlan:

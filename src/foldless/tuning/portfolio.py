@@ -26,7 +26,6 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
 from scipy.special import log_expit, log_softmax, softmax
 
 from foldless.beliefs import Array
@@ -36,10 +35,9 @@ from foldless.operators import Operator
 from foldless.problem import Solution
 from foldless.registry import registered
 from foldless.solvers.ep import left_out_groups
-from foldless.solvers.solve import damped_newton
-from foldless.tuning.gathered import Gathered
+from foldless.solvers.stacking import jackknifed, scale_of, stacking_weights
 from foldless.tuning.plan import Recipe
-from foldless.tuning.table import LeftOut, Table
+from foldless.tuning.table import Table, mean_and_error
 
 # Shares of a model's score variance that predictions are tried with.
 CERTAINTIES = (0.0, 0.3, 1.0)
@@ -50,19 +48,12 @@ LEAST_WEIGHT = 0.01
 # samples, the best of many models is best by chance. Models have equal shares of them, certainties of a model
 # equal shares of its own.
 PSEUDO_SAMPLES = 3.0
-# Without a sample stacking is not left with less than this share of its curvature along what it predicts.
-LEAST_STAYS = 0.25
-# Newton's method takes a dozen steps, until nothing is left to gain in log likelihood.
-MAX_ITER = 100
-TOLERANCE = 1e-10
 # Shares of wrong labels that are tried beside models; at half of them labels would say nothing.
 FLIP_RATES = (0.001, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45)
 # Beside these, scales of the scores of models that have taken labels for right, and are the smaller for it.
 SHARPER = (0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)
 # Probabilities above this are sums of numbers none of which has left the range of float64.
 SMALLEST_SUM = 1e-290
-# No step goes further than this share of the way to where a weight would be zero.
-LARGEST_SHARE = 0.95
 
 
 class Scores(NamedTuple):
@@ -187,6 +178,56 @@ class Part:
     scale: float = 1.0  # makes its scores, in the average of weights, log-odds
 
 
+class _SideBySide:
+    """Columns of several arrays as one, equal arrays once: saved models no longer share what they had."""
+
+    def __init__(self) -> None:
+        self._blocks: list[Array] = []
+
+    def place(self, block: Array) -> slice:
+        """Where in the whole these columns are; all blocks have as many."""
+        known = (n for n, own in enumerate(self._blocks) if own is block or np.array_equal(own, block))
+        n, width = next(known, len(self._blocks)), block.shape[1]
+        if n == len(self._blocks):
+            self._blocks.append(block)
+        return slice(n * width, (n + 1) * width)
+
+    def whole(self) -> Array:
+        return self._blocks[0] if len(self._blocks) == 1 else np.hstack(self._blocks or [np.empty((0, 0))])
+
+
+class Gathered:
+    """The weights of all parts of an average: one visit of the samples predicts with all."""
+
+    def __init__(self, parts: tuple[Part, ...]) -> None:
+        means, variances = _SideBySide(), _SideBySide()
+        self._parts = parts
+        # Class frequencies have nothing to multiply, and certain parts no variances.
+        self.mean_at = [means.place(p.weights.mean) if p.weights.mean.any() else None for p in parts]
+        self._var_at = [variances.place(p.weights.of_scores) if p.certainty > 0 else None for p in parts]
+        self._mean, self._var = means.whole(), variances.whole()
+
+    def scores(self, operator: Operator) -> list[tuple[Array, Array | None]]:
+        """Of every part: means, and variances as far as it is unsure."""
+        means: Array
+        variances: Array
+        means = variances = np.empty((operator.shape[0], 0))
+        if self._mean.size and self._var.size:
+            means, variances = operator.scores_and_variances(self._mean, self._var)
+        elif self._mean.size:
+            means = operator.scores(self._mean)
+        elif self._var.size:
+            variances = operator.score_variances(self._var)
+        found: list[tuple[Array, Array | None]] = []
+        for part, at, var_at in zip(self._parts, self.mean_at, self._var_at, strict=True):
+            own, mean, var = part.weights, part.weights.intercept, None
+            mean = np.broadcast_to(mean, (len(means), mean.size)) if at is None else means[:, at] + mean
+            if var_at is not None:
+                var = part.certainty * part.spread * (variances[:, var_at] + own.intercept_var)
+            found.append((mean, var))
+        return found
+
+
 @registered("model/average")
 @dataclass(frozen=True, eq=False)
 class Average:
@@ -195,15 +236,15 @@ class Average:
     parts: tuple[Part, ...]
 
     @cached_property
-    def _gathered(self) -> Gathered:
-        return Gathered.of(self.parts)
+    def gathered(self) -> Gathered:
+        return Gathered(self.parts)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"parts": self.parts}
 
     def log_proba(self, operator: Operator) -> Array:
         """Of standardised samples, (samples, classes)."""
-        scores = self._gathered.scores(operator)
+        scores = self.gathered.scores(operator)
         tried = [(part.channel, *each) for part, each in zip(self.parts, scores, strict=True)]
         return mixed(np.array([part.weight for part in self.parts]), log_probabilities(tried))
 
@@ -242,6 +283,10 @@ class Portfolio:
     flip_rate: float | None  # likewise, the share of labels that are wrong
     # By how many standard errors the best dense model predicts left-out labels better than the sparse one.
     dense_lead: float = 0.0
+
+    def share_of(self, code: str) -> float:
+        """Of all models of a kind in predictions."""
+        return sum(model.weight for model in self.models if model.code == code)
 
 
 def mixed(weights: Array, log_proba: Array) -> Array:
@@ -292,7 +337,7 @@ def stacked(models: Sequence[Model], table: Table) -> Portfolio:
     prior = np.array([PSEUDO_SAMPLES / (len(models) * len(of_model[m.name])) for m, _ in tried])
     weights = stacking_weights(density, table.sample_weight, prior)
     guess = (table.class_weight / table.class_weight.sum())[table.codes]
-    without = jackknifed(weights, density, table.left_out, prior, guess)
+    without = jackknifed(weights, density, prior, guess, table.left_out.weight, table.left_out.group)
     weights, without = _of_some_account(weights), _of_some_account(without)
     kept = np.flatnonzero(weights)
     kept_weights = weights[kept]
@@ -337,36 +382,6 @@ def stacked(models: Sequence[Model], table: Table) -> Portfolio:
 def _doubt(log_proba: Array) -> Array:
     """1 - Σ p², of each sample: by how much probabilities move with log-odds, but for a factor."""
     return np.asarray(1.0 - np.sum(np.exp(2.0 * log_proba), axis=-1))
-
-
-def scale_of(scores: Array, log_proba: Array, share: Array) -> Any:
-    """The k for which the plain logistic of k · scores is nearest to these probabilities of samples.
-
-    It maximises  Σ share Σ_c p_c log softmax_c(k · scores), less a very small ridge: a score that is the same
-    for all samples has no scale. Of several models, which are the first axis, each has its own: Newton's
-    method, or half of the way to where the slope is known to have the other sign.
-    """
-    if scores.shape[-1] == 1:
-        scores = np.concatenate([np.zeros_like(scores), scores], axis=-1)
-    unit, proba = np.maximum(np.max(np.abs(scores), axis=(-2, -1)), LEAST_VARIANCE), np.exp(log_proba)
-    scores = scores / unit[..., np.newaxis, np.newaxis]
-    wanted = np.sum(proba * scores, axis=-1) @ share
-    k = np.zeros(unit.shape)
-    low, high = np.full(k.shape, -np.inf), np.full(k.shape, np.inf)
-    for _ in range(MAX_ITER):
-        own = softmax(k[..., np.newaxis, np.newaxis] * scores, axis=-1)
-        mean = np.sum(own * scores, axis=-1)
-        slope = LEAST_VARIANCE * k + mean @ share - wanted
-        curvature = LEAST_VARIANCE + (np.sum(own * scores**2, axis=-1) - mean**2) @ share
-        on = slope**2 > TOLERANCE * curvature
-        if not on.any():
-            break
-        low, high = np.where(slope < 0, k, low), np.where(slope > 0, k, high)
-        there = k - slope / curvature
-        with np.errstate(invalid="ignore"):  # between infinities, where Newton's step is inside
-            there = np.where((low < there) & (there < high), there, 0.5 * (low + high))
-        k = np.where(on, there, k)
-    return np.maximum(k, LEAST_VARIANCE) / unit
 
 
 def _tempered(tried: Sequence[tuple[Model, float]]) -> Array:
@@ -458,80 +473,8 @@ def _dense_lead(tried: Sequence[tuple[Model, float]], density: Array, table: Tab
     if not sparse or not dense:
         return 0.0
     difference = max(dense, key=lambda of_labels: float(table.share @ of_labels)) - sparse[0]
-    mean = float(table.share @ difference)
-    standard_error = np.sqrt(float(table.share @ (difference - mean) ** 2) / table.sample_weight.sum())
-    return mean / max(standard_error, float(np.finfo(float).tiny))
-
-
-def stacking_weights(log_density: Array, sample_weight: Array, prior: Array) -> Array:
-    """Mixture weights w that maximise  Σ_m weight_m log Σ_c w_c p_c(m)  and a Dirichlet log prior.
-
-    log_density is (models, samples): log p_c(m), of left-out labels. With α_c log w_c of the prior, and
-    T = Σ weight + Σ α,
-
-        Σ_m weight_m log Σ_c w_c p_c(m) + Σ_c α_c log w_c - T Σ_c w_c
-
-    has its maximum where the weights add up to one, so that there is no constraint but their sign, which the
-    prior keeps. It is concave, and Newton's method climbs it from equal weights, the same every time. EM
-    would crawl: models that predict nearly alike are what there is to weigh.
-    """
-    density = np.exp(log_density - log_density.max(axis=0))
-    total = float(sample_weight.sum() + prior.sum())
-
-    def loss(weights: Array) -> float:
-        likelihood = float(sample_weight @ np.log(weights @ density))
-        return total * float(weights.sum()) - likelihood - float(prior @ np.log(weights))
-
-    def expand(weights: Array) -> tuple[Array, Array]:
-        relative = density / (weights @ density)
-        slope = total - relative @ sample_weight - prior / weights
-        curvature = (relative * sample_weight) @ relative.T + np.diag(prior / weights**2)
-        return slope, cho_solve(cho_factor(curvature), -slope)
-
-    def room(weights: Array, step: Array) -> float:
-        shrinks = step < 0
-        return LARGEST_SHARE * float(np.min(-weights[shrinks] / step[shrinks], initial=np.inf))
-
-    start = np.full(prior.size, 1.0 / prior.size)
-    found = damped_newton(loss, expand, start, tolerance=TOLERANCE, max_iter=MAX_ITER, room=room)
-    return np.asarray(found.at / found.at.sum())
-
-
-def jackknifed(weights: Array, log_density: Array, left_out: LeftOut, prior: Array, guess: Array) -> Array:
-    """Stacking weights without each sample, or group, in turn: (models, samples), like the densities.
-
-    An average whose weights were fitted to a left-out density is not judged by it fairly. From the weights of
-    all samples, one Newton step leads to those without sample m: with q_c = w_c p_c(m) / Σ w p(m), the loss
-    has there, in units of w, the slope and the curvature
-
-        lost_m (q - w),    diag α + Σ weight q qᵀ - lost_m q qᵀ,
-
-    and a step of u is taken as a factor exp(u), so that weights stay positive. Groups are few, and weights
-    are found again without each.
-
-    What is lost is more than the sample's own density: it was among the others when each of them was left
-    out, and to predict m from k is to predict k from m. Where nothing is learnt, with slopes 1 - p of log
-    densities like those of class frequencies, the `guess`, that is as much again. Both ends of a pair have
-    such a slope, so that it is the square of their mean share otherwise.
-    """
-    weight, group = left_out.weight, left_out.group
-    slopes = weight @ (1.0 - weights @ np.exp(log_density)), weight @ (1.0 - guess)
-    times = 1.0 + min(float(slopes[0] / max(slopes[1], LEAST_VARIANCE)), 1.0) ** 2
-    if group is not None:
-        every = np.arange(int(group.max()) + 1)[:, np.newaxis]
-        without = [stacking_weights(log_density[:, rest], weight[rest], prior) for rest in group != every]
-        steps = times * np.log(np.array(without) / weights)
-        return np.asarray(softmax(np.log(weights) + steps, axis=1)[group].T)
-    density = np.exp(log_density - log_density.max(axis=0))
-    share = weights[:, np.newaxis] * density / (weights @ density)
-    curvature = (share * weight) @ share.T
-    curvature[np.diag_indices_from(curvature)] += prior
-    factor, lost = cho_factor(curvature), times * weight
-    step, along_own = (cho_solve(factor, part) for part in (lost * (share - weights[:, np.newaxis]), share))
-    stays = 1.0 - lost * np.einsum("cm,cm->m", share, along_own)
-    along = np.einsum("cm,cm->m", share, step)
-    step += along_own * (lost * along / np.maximum(stays, LEAST_STAYS))
-    return np.asarray(softmax(np.log(weights)[:, np.newaxis] - step, axis=0))
+    mean, error = mean_and_error(difference, table.sample_weight)
+    return mean / max(error, float(np.finfo(float).tiny))
 
 
 def mixture_moments(weight: Array, mean: Array, var: Array) -> tuple[Array, Array]:

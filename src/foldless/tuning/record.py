@@ -62,69 +62,49 @@ class Flag:
         return self.text
 
 
-NOT_SPARSE = Flag(
-    "not-sparse",
-    "Models with many small weights predict left-out labels clearly better than a sparse one. Inclusion "
-    "probabilities assume that few features matter: read them as a ranking.",
-)
-DIAGONAL_COVARIANCES = Flag(
-    "diagonal-covariances",
-    "Columns are correlated, and the table is too large for exact covariances. Inclusion probabilities of "
-    "features that resemble each other may be wrong: read them as a ranking.",
-)
-FELL_BACK = Flag(
-    "fell-back",
-    "The sparse model did not settle with exact covariances and was fitted by message passing instead. "
-    "Inclusion probabilities of features that resemble each other may be wrong: read them as a ranking.",
-)
-FELL_BACK_ON_BACKGROUND = Flag(
-    "fell-back-on-background",
-    "The sparse model as planned did not settle, and was fitted over a background of very many small weights "
-    "instead. Features are in where they have an effect beyond that background.",
-)
-MAY_BE_CHANCE = Flag(
-    "may-be-chance",
-    "Classes differ by no more than labels in another order would (`p_value_`): probabilities, weights and "
-    "intervals of features may be chance, too, or of effects too many and too small for this table.",
-)
-UNSETTLED = Flag(
-    "unsettled",
-    "The sparse model did not settle, and so nothing is selected. Inclusion probabilities are a ranking at "
-    "best.",
-)
-MISLED = Flag(
-    "misled",
-    "Columns are correlated, the sparse model was fitted without exact covariances, and models with many "
-    "small weights predict left-out labels clearly better: it blames single features for what many have in "
-    "common, and so nothing is selected. Inclusion probabilities are a ranking at best.",
-)
-NARROW_INTERVALS = Flag(
-    "narrow-intervals",
-    "Intervals of weights are those of message passing at one set of parameters, since exact covariances did "
-    "not settle or would cost too much: they are too narrow, and weights may be too large.",
-)
-FEW_COLUMNS = Flag(
-    "few-columns",
-    "The sparse model was solved over few columns, each of which stands for those that resemble it: read "
-    "inclusion probabilities as a ranking.",
-)
-FLAGS = {
-    flag.code: flag
-    for flag in (
-        NOT_SPARSE,
-        DIAGONAL_COVARIANCES,
-        FELL_BACK,
-        FELL_BACK_ON_BACKGROUND,
-        FEW_COLUMNS,
-        MAY_BE_CHANCE,
-        NARROW_INTERVALS,
-        UNSETTLED,
-        MISLED,
-    )
+_TEXTS = {
+    "not-sparse": (
+        "Models with many small weights predict left-out labels clearly better than a sparse one. Inclusion "
+        "probabilities assume that few features matter: read them as a ranking."
+    ),
+    "diagonal-covariances": (
+        "Columns are correlated, and the table is too large for exact covariances. Inclusion probabilities "
+        "of features that resemble each other may be wrong: read them as a ranking."
+    ),
+    "fell-back": (
+        "The sparse model did not settle with exact covariances and was fitted by message passing instead. "
+        "Inclusion probabilities of features that resemble each other may be wrong: read them as a ranking."
+    ),
+    "fell-back-on-background": (
+        "The sparse model as planned did not settle, and was fitted over a background of very many small "
+        "weights instead. Features are in where they have an effect beyond that background."
+    ),
+    "may-be-chance": (
+        "Classes differ by no more than labels in another order would (`p_value_`): probabilities, weights "
+        "and intervals of features may be chance, too, or of effects too many and too small for this table."
+    ),
+    "unsettled": (
+        "The sparse model did not settle, and so nothing is selected. Inclusion probabilities are a ranking "
+        "at best."
+    ),
+    "misled": (
+        "Columns are correlated, the sparse model was fitted without exact covariances, and models with many "
+        "small weights predict left-out labels clearly better: it blames single features for what many have "
+        "in common, and so nothing is selected. Inclusion probabilities are a ranking at best."
+    ),
+    "narrow-intervals": (
+        "Intervals of weights are those of message passing at one set of parameters, since exact covariances "
+        "did not settle or would cost too much: they are too narrow, and weights may be too large."
+    ),
+    "few-columns": (
+        "The sparse model was solved over few columns, each of which stands for those that resemble it: read "
+        "inclusion probabilities as a ranking."
+    ),
 }
+FLAGS = {code: Flag(code, text) for code, text in _TEXTS.items()}
 
 # Of a fit with one of these nothing is selected: its probabilities control no false discovery rate.
-SELECT_NOTHING = frozenset((UNSETTLED.code, MISLED.code))
+SELECT_NOTHING = frozenset(("unsettled", "misled"))
 
 
 @registered("record/record")

@@ -188,6 +188,17 @@ class Table:
         return np.divide(sums, self.class_weight, out=np.zeros(sums.shape), where=self.class_weight > 0)
 
     @cached_property
+    def within_var(self) -> Array:
+        """(features,): variances about the means of classes, where that of all is 1."""
+        between = np.square(self.class_means) @ (self.class_weight / self.class_weight.sum())
+        return np.where(self.standardized.constant, 0.0, np.maximum(1.0 - between, 0.0))
+
+    @cached_property
+    def nonzero_fraction(self) -> Array:
+        """(features,): the share of the weight on rows in which a column is not zero, by one pass."""
+        return self.standardized.nonzero_weight(self.sample_weight) / self.sample_weight.sum()
+
+    @cached_property
     def share(self) -> Array:
         """The share of each sample in all."""
         return self.sample_weight / self.sample_weight.sum()
@@ -264,6 +275,14 @@ def assembled(table: Table, channel: Channel, prior: Prior | None = None) -> Pro
     )
 
 
+def mean_and_error(values: Array, weight: Array) -> tuple[float, float]:
+    """The weighted mean and its standard error; a sample of weight 2 counts as two."""
+    total = weight.sum()
+    share = weight / total
+    mean = float(share @ values)
+    return mean, float(np.sqrt(share @ (values - mean) ** 2 / total))
+
+
 def with_prior(problem: Problem, prior: Prior) -> Problem:
     """An assembled problem with another prior for the free features."""
     return problem.but(prior=replace(blocks_of(problem), base=prior))
@@ -299,46 +318,30 @@ class Facts:
     excess_beside: float = 0.0
 
 
-@dataclass(frozen=True, eq=False)
-class Survey:
-    """Facts, and what is known of every column, in units of its standard deviation."""
-
-    facts: Facts
-    nonzero_fraction: Array  # (features,): share of the weight on rows in which the column is not zero
-    class_means: Array  # (features, classes), about the mean of all; zero where a class has no weight
-    within_var: Array  # (features,): variance about the means of classes, at most 1
-
-
-def survey(table: Table) -> Survey:
+def survey(table: Table) -> Facts:
     """Look at columns that were standardised under the weights of the samples."""
-    x, free, weight = table.standardized, table.free, table.sample_weight
+    x, weight = table.standardized, table.sample_weight
     n_samples, total = int(np.count_nonzero(weight)), float(weight.sum())
-    nonzero_weight = x.nonzero_weight(weight)
-    nonzero_fraction = nonzero_weight / total
-    means = table.class_means
-    # Of all there is 1, in units of the standard deviation.
-    within = np.maximum(1.0 - np.square(means) @ (table.class_weight / total), 0.0)
-    within_var = np.where(x.constant, 0.0, within)
-    spectrum = _Spectrum(table, means, within_var)
+    fractions = table.nonzero_fraction
+    spectrum = _Spectrum(table)
     excess, tails, gap, beside = spectrum.excess(), 0.0, 0.0, 0.0
     if excess > 1.0 and table.n_classes == 2:
         direction = spectrum.direction()
         tails, gap = spectrum.along(direction)
         beside = spectrum.excess(direction) if tails < 0 else excess
-    facts = Facts(
+    return Facts(
         n_samples=n_samples,
         n_features=x.shape[1],
         n_classes=table.n_classes,
         total_weight=total,
         n_free=table.n_free,
-        nnz=round(float(nonzero_weight.sum()) * n_samples / total),
-        median_nonzero_fraction=float(np.median(nonzero_fraction[free])) if free.any() else 1.0,
+        nnz=round(float(fractions.sum()) * n_samples),
+        median_nonzero_fraction=float(np.median(fractions[table.free])) if table.n_free else 1.0,
         spectral_excess=excess,
         class_tails=tails,
         class_gap=gap,
         excess_beside=beside,
     )
-    return Survey(facts, nonzero_fraction, means, within_var)
 
 
 class _Spectrum:
@@ -348,13 +351,14 @@ class _Spectrum:
     eigenvalues are those of K = √W P X V⁻¹ Xᵀ Pᵀ √W / N.
     """
 
-    def __init__(self, table: Table, means: Array, within_var: Array) -> None:
-        self.x, self.table, self.means, self.weight = table.standardized, table, means, table.sample_weight
-        self.used = table.free & (within_var > LEAST_WITHIN)
+    def __init__(self, table: Table) -> None:
+        self.x, self.table, self.weight = table.standardized, table, table.sample_weight
+        self.means, within = table.class_means, table.within_var
+        self.used = table.free & (within > LEAST_WITHIN)
         self.n_used, self.total = int(self.used.sum()), float(self.weight.sum())
         self.freedom = self.total - np.count_nonzero(table.class_weight)
         self.root = np.sqrt(self.weight)
-        self.precision = np.divide(1.0, within_var, out=np.zeros(self.used.size), where=self.used)
+        self.precision = np.divide(1.0, within, out=np.zeros(self.used.size), where=self.used)
         # Parts of a vector that are smaller than this are rounding.
         self.rounding = float(np.sqrt(np.finfo(self.x.dtype).eps))
 

@@ -174,9 +174,9 @@ class Penalty(Component):
     def excess(self, weights: Array, gradient: Array) -> Array:
         """How far each gradient is from where it would be at the optimum; zero there."""
 
-    @abstractmethod
     def row_size(self, gradient: Array) -> Array:
         """Per feature: the size of the gradient, in the norm that the rate bounds at the optimum."""
+        return np.abs(gradient).max(axis=1, initial=0.0)
 
     def root_scale(self, weights: Array) -> Array:
         """G of the block update: the penalty is below rate/2 Σ (w/G)² + const, with equality here."""
@@ -205,9 +205,6 @@ class L1(Penalty):
     def excess(self, weights: Array, gradient: Array) -> Array:
         inside = np.maximum(np.abs(gradient) - self.rate, 0.0)
         return np.where(weights != 0, np.abs(gradient - self.rate * np.sign(weights)), inside)
-
-    def row_size(self, gradient: Array) -> Array:
-        return np.abs(gradient).max(axis=1, initial=0.0)
 
     def root_scale(self, weights: Array) -> Array:
         return np.sqrt(np.abs(weights))
@@ -276,9 +273,6 @@ class NoPenalty(Penalty):
 
     def excess(self, weights: Array, gradient: Array) -> Array:
         return np.abs(gradient)
-
-    def row_size(self, gradient: Array) -> Array:
-        return np.abs(gradient).max(axis=1, initial=0.0)
 
 
 PENALTIES: dict[str, type[Penalty]] = {"l1": L1, "group": RowGroups, "l2": Ridge, "none": NoPenalty}

@@ -28,11 +28,11 @@ from foldless.problem import History, Outcome, Solution
 from foldless.solvers import EP, GAMP, BackgroundEP, Stopping
 from foldless.solvers.base import Solver
 from foldless.solvers.few_columns import solve_few
+from foldless.solvers.left_out import answered
 from foldless.tuning.class_means import unblended
 from foldless.tuning.em import EM, tunable_names
 from foldless.tuning.fit import SPARSE, Choices, Fit, fit_some_rows, fit_tuned
 from foldless.tuning.integration import integrated
-from foldless.tuning.left_out import answered
 from foldless.tuning.plan import (
     EXPECTED_ACTIVE,
     HONEST_STANDARD_ERRORS,
@@ -45,7 +45,7 @@ from foldless.tuning.plan import (
 )
 from foldless.tuning.portfolio import Model, channel_of, mixture_moments, of_solution, weights_of
 from foldless.tuning.record import Recorder
-from foldless.tuning.table import Parts, Table, assembled, blocks_of, with_prior
+from foldless.tuning.table import Parts, Table, assembled, blocks_of, mean_and_error, with_prior
 
 # EM moves every so many iterations of exact covariances.
 EM_PERIOD = 2
@@ -349,6 +349,7 @@ def _beside_unblended(fit: Fit, choices: Choices, recorder: Recorder, most: floa
         fit,
         inclusion=in_or_out @ np.array([fit.inclusion_probability(), other.inclusion_probability()]),
         moments=mixture_moments(in_moments[:, np.newaxis], mean, var),
+        share=share,
     )
 
 
@@ -378,15 +379,7 @@ def loo_holds(found: Fit, others: Table) -> bool:
     log_proba = channel.log_proba(
         weights.scores(others.standardized), weights.score_variances(others.standardized)
     )
-    expected, expected_error = _mean_loss(
-        found.solution.loo_log_densities(), found.solution.problem.label_weight
-    )
-    loss, error = _mean_loss(others.log_density(log_proba), others.sample_weight)
-    return bool(loss - expected <= HONEST_STANDARD_ERRORS * np.hypot(error, expected_error))
-
-
-def _mean_loss(log_density: Any, weight: Any) -> tuple[float, float]:
-    """And its standard error; a sample of weight 2 counts as two."""
-    share = weight / weight.sum()
-    mean = float(share @ log_density)
-    return -mean, float(np.sqrt(share @ (log_density - mean) ** 2 / weight.sum()))
+    left_out, weight = found.solution.loo_log_densities(), found.solution.problem.label_weight
+    expected, expected_error = mean_and_error(left_out, weight)
+    reached, error = mean_and_error(others.log_density(log_proba), others.sample_weight)
+    return expected - reached <= HONEST_STANDARD_ERRORS * float(np.hypot(error, expected_error))

@@ -4,7 +4,7 @@ Sparse models lose to ridge regression where many correlated features share the 
 do, and ridge regression loses where few features matter. Between them lie Gaussian priors whose variances
 follow how far apart its class means are (`Contrasts`):  variance ∝ relevance^a,  where a = 0 is ridge,
 and a = 1 and 2 concentrate on fewer and fewer features. Which of them, with or without wrong labels, is left
-to the left-out labels (`portfolio`), since all are cheap: EP in kernels of samples.
+to the left-out labels (`solvers.stacking`), since all are cheap: EP in kernels of samples.
 
 t² of a feature is the squared difference of its class means over the variance of that difference; without
 any difference between the classes its mean is 1. The relevance max(t² - 1, 0) is therefore the part that
@@ -24,34 +24,30 @@ are, the prediction from all other samples, variances and centres included, is
     k'ᵀ (I + W' ΔK)⁻¹ r',   k' = X' D' x',   ΔK = X' D' X'ᵀ - X D Xᵀ,
 
 solved for by a few steps of O(M²N) for all samples: no refit, and no M x M matrix for each. Against true
-refits it is off by a few per cent (tests/tuning/test_informed.py). Ignoring D' is off by tenths, and so is
-the first order in ΔK where columns are few: of 57 samples of 66 columns of noise it found labels with an
-error of .16, where refits have .46. Groups are few: the fit is repeated without each, from where it ended.
+refits it is off by a few per cent (tests/solvers/test_informed_ridges.py). Ignoring D' is off by tenths, and
+so is the first order in ΔK where columns are few: of 57 samples of 66 columns of noise it found labels with
+an error of .16, where refits have .46. Groups are few: the fit is repeated without each, from where it ended.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from foldless.beliefs import Array
-from foldless.problem import Outcome
+from foldless.channels.base import Channel
 from foldless.solvers.background_ep import FACTOR_DTYPE
 from foldless.solvers.gaussian_layer import Tiles
 from foldless.solvers.label_ep import KernelFits, kernel_ep
-from foldless.tuning.plan import DensePlan, Recipe
-from foldless.tuning.portfolio import Model, Scores, Weights, channel_of
-from foldless.tuning.record import Recorder, Run
-from foldless.tuning.table import COVARIATE_VARIANCE, Table
 
 # The intercept, between the classes, strays from their log-odds by about this variance; that of a ridge, at
 # the mean of all samples, by the other.
-INTERCEPT_VARIANCE = 1.0
+CENTRED_INTERCEPT_VARIANCE = 1.0
 RIDGE_INTERCEPT_VARIANCE = 100.0
 # Less weight than this is no sample.
 LEAST_CLASS = 1e-6
@@ -65,46 +61,12 @@ LEAST = float(np.finfo(np.float32).tiny)
 PIECE_BYTES = 1 << 18
 
 
-def informed_ridges(table: Table, dense: DensePlan, recorder: Recorder) -> list[Model]:
-    """Models of two classes, for more features than samples."""
-    n_samples, weight, recipes = table.shape[0], table.sample_weight, dense.recipes
-    rows, kept = weight > 0, table.kept
-    log_odds = float(np.diff(np.log(table.class_weight))[0])
-    base = Base(
-        np.column_stack([table.standardized.columns(kept), np.ones(n_samples)])[rows],
-        np.append(np.zeros(kept.size), log_odds),
-        np.append(np.full(kept.size, COVARIATE_VARIANCE), INTERCEPT_VARIANCE),
-    )
-    group = table.left_out.of_rows(rows).group
-    group = np.arange(int(rows.sum())) if group is None else group
-    contrasts = Contrasts(table.labels[rows], weight[rows], group)
-    tiles = Tiles(table.standardized, np.float32 if dense.single else None)
-    columns = Penalised(tiles, table.free, None if rows.all() else rows)
-    fits = fit_informed(columns, base, contrasts, recipes)
-    for recipe in recipes:
-        outcome = Outcome.CONVERGED if recipe in fits.recipes else Outcome.DIVERGED
-        recorder.runs.append(Run(recipe.code, "fit", "kernel EP", outcome, 0, detail=recipe.name))
+class Ridge(NamedTuple):
+    """One model: the prior variance of scores, the power of relevance, and how labels depend on scores."""
 
-    @cache
-    def all_weights() -> InformedWeights:
-        # One pass over X for all of them, and only if any is asked for.
-        return informed_weights(columns, base, contrasts, fits)
-
-    def weights(model: int) -> Weights:
-        found = all_weights()
-        mean, var, score_var = found.mean[model], found.var[model], found.prior_var[model]
-        mean[kept], var[kept] = found.kept_mean[model, :-1], found.kept_var[model, :-1]
-        score_var[kept] = var[kept]
-        intercept, intercept_var = found.kept_mean[model, -1:], found.kept_var[model, -1:]
-        return Weights(mean[:, None], var[:, None], intercept, intercept_var, score_var[:, None])
-
-    def of_recipe(model: int, recipe: Recipe) -> Model:
-        mean, var = np.zeros((n_samples, 1)), np.ones((n_samples, 1))
-        mean[rows, 0], var[rows, 0] = fits.loo_mean[model], fits.loo_var[model]
-        scores = Scores(mean, var)
-        return Model(recipe.code, recipe.name, channel_of(recipe), scores, partial(weights, model))
-
-    return [of_recipe(model, recipe) for model, recipe in enumerate(fits.recipes)]
+    score_variance: float
+    exponent: int
+    channel: Channel
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +122,7 @@ class Penalised:
 class InformedFits:
     """Fitted models, those whose iteration settled, with beliefs about every score from other groups."""
 
-    recipes: tuple[Recipe, ...]
+    ridges: tuple[Ridge, ...]
     fits: KernelFits
     loo_mean: Array  # (models, samples)
     loo_var: Array
@@ -179,20 +141,19 @@ class InformedWeights:
 
 
 def fit_informed(
-    columns: Penalised, base: Base, contrasts: Contrasts, recipes: tuple[Recipe, ...]
+    columns: Penalised, base: Base, contrasts: Contrasts, ridges: tuple[Ridge, ...]
 ) -> InformedFits:
-    """Fit every recipe to standardised columns."""
-    kernels = _Kernels.of(columns, contrasts, tuple(dict.fromkeys(r.exponent for r in recipes)))
+    """Fit every ridge to standardised columns."""
+    kernels = _Kernels.of(columns, contrasts, tuple(dict.fromkeys(r.exponent for r in ridges)))
     # Without any difference between class means there is nothing to be informed by.
-    recipes = tuple(r for r in recipes if kernels.total[r.exponent] > 0)
-    alike: list[Recipe] = []
+    ridges = tuple(r for r in ridges if kernels.total[r.exponent] > 0)
+    alike: list[Ridge] = []
     found: list[KernelFits] = []
-    for flip_prob in dict.fromkeys(r.flip_prob for r in recipes):
-        of_channel = [r for r in recipes if r.flip_prob == flip_prob]
+    for channel in dict.fromkeys(r.channel for r in ridges):
+        of_channel = [r for r in ridges if r.channel == channel]
         stacked = np.array(
             [r.score_variance * kernels.whole[r.exponent] + base.kernel(r.exponent) for r in of_channel]
         )
-        channel = channel_of(of_channel[0])
         found.append(kernel_ep(stacked, base.scores, contrasts.labels, contrasts.sample_weight, channel))
         alike += of_channel
     fits = KernelFits.joined(found)
@@ -211,32 +172,32 @@ def informed_weights(
     columns: Penalised, base: Base, contrasts: Contrasts, found: InformedFits
 ) -> InformedWeights:
     """Posterior moments of all weights under every model; the last of the kept is the intercept."""
-    recipes, fits = found.recipes, found.fits
-    prior_var = np.zeros((len(recipes), columns.free.size))
+    ridges, fits = found.ridges, found.fits
+    prior_var = np.zeros((len(ridges), columns.free.size))
     middle = np.zeros_like(prior_var)
     for which, tile in columns:
         contrast = contrasts.of(tile)
-        for n, recipe in enumerate(recipes):
-            prior_var[n, which], middle[n, which] = contrast.to_the_power(recipe.exponent)
-    for n, recipe in enumerate(recipes):
-        prior_var[n] *= recipe.score_variance / max(float(prior_var[n].sum()), LEAST)
+        for n, ridge in enumerate(ridges):
+            prior_var[n, which], middle[n, which] = contrast.to_the_power(ridge.exponent)
+    for n, ridge in enumerate(ridges):
+        prior_var[n] *= ridge.score_variance / max(float(prior_var[n].sum()), LEAST)
     mean, var = np.zeros_like(prior_var), prior_var.copy()
     for which, tile in columns:
         for n, inverse in enumerate(fits.inverse):
             centred = tile - middle[n, which].astype(tile.dtype)
             mean[n, which] = prior_var[n, which] * (fits.dual[n] @ centred)
-            if recipes[n].exponent == 0:
+            if ridges[n].exponent == 0:
                 continue
             explained = np.einsum("ij,ij->j", centred, inverse.astype(tile.dtype) @ centred)
             var[n, which] *= np.maximum(1.0 - prior_var[n, which] * explained, 0.0)
-    for n, recipe in enumerate(recipes):
-        if recipe.exponent == 0:
+    for n, ridge in enumerate(ridges):
+        if ridge.exponent == 0:
             assert found.ridge_kernel is not None
             # Of equal variances in very many columns labels take about the same share each: W K, over all.
-            total = recipe.score_variance / max(int(np.count_nonzero(columns.free)), 1)
+            total = ridge.score_variance / max(int(np.count_nonzero(columns.free)), 1)
             explained = np.einsum("ij,ij->", fits.inverse[n], found.ridge_kernel)
             var[n] *= max(1.0 - total * explained, 0.0)
-    kept_prior = np.array([base.variances(recipe.exponent) for recipe in recipes])
+    kept_prior = np.array([base.variances(ridge.exponent) for ridge in ridges])
     kept_mean = base.prior_mean + kept_prior * (fits.dual @ base.values)
     kept_mean[:, -1] -= np.einsum("ij,ij->i", mean, middle)
     explained = np.einsum("nik,ik->nk", np.matmul(fits.inverse, base.values), base.values)
@@ -297,7 +258,7 @@ def _one_by_one(
     columns: Penalised,
     contrasts: Contrasts,
     kernels: _Kernels,
-    recipes: tuple[Recipe, ...],
+    ridges: tuple[Ridge, ...],
     fits: KernelFits,
     base: Base,
 ) -> tuple[Array, Array]:
@@ -306,18 +267,18 @@ def _one_by_one(
     factors = 1.0 / np.maximum(np.einsum("nmm->nm", fits.inverse), LEAST)
     rows = np.array(
         [
-            recipe.score_variance * (kernels.left[recipe.exponent] if recipe.exponent else kernels.whole[0])
-            + base.kernel(recipe.exponent)
-            for recipe in recipes
+            ridge.score_variance * (kernels.left[ridge.exponent] if ridge.exponent else kernels.whole[0])
+            + base.kernel(ridge.exponent)
+            for ridge in ridges
         ]
     )
     # Row m is r' without sample m, and W' k'.
     duals = fits.dual[:, np.newaxis, :] - (factors * fits.dual)[:, :, np.newaxis] * fits.inverse
     pairs = np.stack([duals, _through(rows[:, np.newaxis], fits.inverse, factors)[:, 0]], axis=1)
-    informed = np.array([n for n, recipe in enumerate(recipes) if recipe.exponent], dtype=np.intp)
+    informed = np.array([n for n, ridge in enumerate(ridges) if ridge.exponent], dtype=np.intp)
     if informed.size:
         # What is left out changes D and c, and so the kernel of all others.
-        changed = _Changed(columns, contrasts, kernels, [recipes[n] for n in informed])
+        changed = _Changed(columns, contrasts, kernels, [ridges[n] for n in informed])
         pairs[informed] = changed.solved(pairs[informed], fits.inverse[informed], factors[informed])
     mean, known = np.einsum("nmj,nkmj->knm", rows, pairs)
     return base.scores + mean, np.einsum("nmm->nm", rows) - known
@@ -338,7 +299,7 @@ class _Changed:
     columns: Penalised
     contrasts: Contrasts
     kernels: _Kernels
-    recipes: Sequence[Recipe]
+    ridges: Sequence[Ridge]
 
     def solved(self, values: Array, inverse: Array, factors: Array) -> Array:
         """(I + W' ΔK)⁻¹ of rows of values, one for each left-out sample, by generalised conjugate residuals.
@@ -351,7 +312,7 @@ class _Changed:
         def image(rows: Array, models: NDArray[np.intp]) -> Array:
             return rows + _through(self.moved(rows, models), inverse[models], factors[models])
 
-        every = np.arange(len(self.recipes))
+        every = np.arange(len(self.ridges))
         x, residual = values.copy(), values - image(values, every)
         size = np.linalg.norm(values, axis=3) + LEAST
         done: list[tuple[Array, Array]] = []
@@ -376,8 +337,8 @@ class _Changed:
 
     def moved(self, values: Array, models: NDArray[np.intp]) -> Array:
         """ΔK of some models times rows of values, one for each left-out sample."""
-        kernels, recipes = self.kernels, [self.recipes[n] for n in models]
-        out = -np.stack([own @ kernels.whole[r.exponent] for own, r in zip(values, recipes, strict=True)])
+        kernels, ridges = self.kernels, [self.ridges[n] for n in models]
+        out = -np.stack([own @ kernels.whole[r.exponent] for own, r in zip(values, ridges, strict=True)])
         kinds, n_samples = values.shape[1:3]
         for which, tile in self.columns:
             # In the precision of the caller's data.
@@ -385,39 +346,39 @@ class _Changed:
             sums = values.sum(axis=3, keepdims=True).astype(tile.dtype)
             for piece in _pieces(tile[:, kernels.used[which]]):
                 left = self.contrasts.without_groups(piece)
-                for n, recipe in enumerate(recipes):
-                    power, middle = left.to_the_power(recipe.exponent)
-                    variance = power / kernels.left_total[recipe.exponent].astype(tile.dtype)
+                for n, ridge in enumerate(ridges):
+                    power, middle = left.to_the_power(ridge.exponent)
+                    variance = power / kernels.left_total[ridge.exponent].astype(tile.dtype)
                     # D' (Xᵀ v - c' 1ᵀ v), of all kinds at once.
                     slopes = (rows[n] @ piece).reshape(kinds, -1, piece.shape[1])
                     slopes -= middle * sums[n]
                     slopes *= variance
                     out[n] += (slopes.reshape(-1, piece.shape[1]) @ piece.T).reshape(out[n].shape)
                     out[n] -= np.einsum("kij,ij->ki", slopes, middle)[:, :, np.newaxis]
-        for own, recipe in zip(out, recipes, strict=True):
-            own *= recipe.score_variance
+        for own, ridge in zip(out, ridges, strict=True):
+            own *= ridge.score_variance
         return out
 
 
 def _by_groups(
-    columns: Penalised, contrasts: Contrasts, recipes: tuple[Recipe, ...], fits: KernelFits, base: Base
+    columns: Penalised, contrasts: Contrasts, ridges: tuple[Ridge, ...], fits: KernelFits, base: Base
 ) -> tuple[Array, Array]:
     """Means and variances of every score from the samples of other groups (module docstring)."""
-    n_models, n_samples = len(recipes), contrasts.labels.size
+    n_models, n_samples = len(ridges), contrasts.labels.size
     mean, var = np.empty((n_models, n_samples)), np.empty((n_models, n_samples))
-    exponents = tuple(dict.fromkeys(r.exponent for r in recipes))
+    exponents = tuple(dict.fromkeys(r.exponent for r in ridges))
     for group in range(contrasts.n_groups):
         inside = contrasts.group == group
         others = ~inside
         kernels = _Kernels.of(columns, contrasts.without(group), exponents)
-        for n, recipe in enumerate(recipes):
-            kernel = recipe.score_variance * kernels.whole[recipe.exponent] + base.kernel(recipe.exponent)
+        for n, ridge in enumerate(ridges):
+            kernel = ridge.score_variance * kernels.whole[ridge.exponent] + base.kernel(ridge.exponent)
             refit = kernel_ep(
                 kernel[np.newaxis, others][:, :, others],
                 base.scores[others],
                 contrasts.labels[others],
                 contrasts.sample_weight[others],
-                channel_of(recipe),
+                ridge.channel,
                 (fits.label_precision[[n]][:, others], fits.label_shift[[n]][:, others]),
             )
             rows = kernel[np.ix_(inside, others)]

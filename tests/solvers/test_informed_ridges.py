@@ -12,16 +12,15 @@ from foldless.operators import Dense, WithIntercept
 from foldless.priors import Blocks, Gaussian
 from foldless.problem import Problem
 from foldless.solvers import EP, Stopping, solve
-from foldless.solvers.label_ep import kernel_ep
-from foldless.tuning.models.informed import (
+from foldless.solvers.informed_ridges import (
     Base,
     Contrasts,
     Penalised,
-    channel_of,
+    Ridge,
     fit_informed,
     informed_weights,
 )
-from foldless.tuning.plan import Recipe
+from foldless.solvers.label_ep import kernel_ep
 
 
 def factor_data(n_samples=40, n_features=300, seed=0):
@@ -95,24 +94,25 @@ def test_ep_in_kernels_is_ep_with_a_gaussian_prior(channel):
     assert_allclose(fits.dual[0].sum(), exact.posterior.mean[-1], atol=5e-3)
 
 
-RECIPES = tuple(Recipe(v, f, a) for a in (0, 1, 2) for v in (10.0, 100.0) for f in (0.0, 0.1))
+CHANNELS = Logistic(), FlippedLabels(Logistic(), 0.1)
+RIDGES = tuple(Ridge(v, a, channel) for a in (0, 1, 2) for v in (10.0, 100.0) for channel in CHANNELS)
 
 
-def loss_of(recipe, y, mean, var):
-    return -log_expit(y * channel_of(recipe).log_odds(mean, var))
+def loss_of(ridge, y, mean, var):
+    return -log_expit(y * ridge.channel.log_odds(mean, var))
 
 
-def refitted(X, y, recipe, contrasts):
+def refitted(X, y, ridge, contrasts):
     """Scores of left-out groups from models fitted without them, by brute force."""
     mean, var = np.empty(y.size), np.empty(y.size)
     base = base_of(y)
     left = contrasts.without_groups(X)
     for g in range(contrasts.n_groups):
         inside = contrasts.group == g
-        prior = left.relevance[g] ** recipe.exponent if recipe.exponent else np.ones(X.shape[1])
-        centred = X - left.to_the_power(recipe.exponent)[1][g]
-        kernel = recipe.score_variance / prior.sum() * (centred * prior) @ centred.T + base.kernel(
-            recipe.exponent
+        prior = left.relevance[g] ** ridge.exponent if ridge.exponent else np.ones(X.shape[1])
+        centred = X - left.to_the_power(ridge.exponent)[1][g]
+        kernel = ridge.score_variance / prior.sum() * (centred * prior) @ centred.T + base.kernel(
+            ridge.exponent
         )
         others = np.flatnonzero(~inside)
         fits = kernel_ep(
@@ -120,7 +120,7 @@ def refitted(X, y, recipe, contrasts):
             base.scores[others],
             y[others],
             contrasts.sample_weight[others],
-            channel_of(recipe),
+            ridge.channel,
         )
         rows = kernel[np.ix_(inside, others)]
         mean[inside] = base.scores[inside] + rows @ fits.dual[0]
@@ -132,25 +132,25 @@ def refitted(X, y, recipe, contrasts):
 def test_leave_one_out_is_what_refits_would_say(seed):
     X, y = factor_data(seed=seed)
     contrasts = one_by_one(y)
-    found = fit_informed(columns_of(X), base_of(y), contrasts, RECIPES)
-    assert set(found.recipes) == set(RECIPES)
-    for n, recipe in enumerate(found.recipes):
-        mean, var = refitted(X, y, recipe, contrasts)
-        from_fit = loss_of(recipe, y, found.loo_mean[n], found.loo_var[n])
-        from_refits = loss_of(recipe, y, mean, var)
-        assert abs(from_fit.mean() - from_refits.mean()) < 0.05 * from_refits.mean(), recipe
+    found = fit_informed(columns_of(X), base_of(y), contrasts, RIDGES)
+    assert set(found.ridges) == set(RIDGES)
+    for n, ridge in enumerate(found.ridges):
+        mean, var = refitted(X, y, ridge, contrasts)
+        from_fit = loss_of(ridge, y, found.loo_mean[n], found.loo_var[n])
+        from_refits = loss_of(ridge, y, mean, var)
+        assert abs(from_fit.mean() - from_refits.mean()) < 0.05 * from_refits.mean(), ridge
         assert np.mean(np.sign(mean) != np.sign(found.loo_mean[n])) <= 0.06
 
 
 def test_leave_one_group_out_is_what_refits_would_say():
     X, y = factor_data(n_samples=60)
     contrasts = one_by_one(y, group=np.arange(60) // 6)
-    found = fit_informed(columns_of(X), base_of(y), contrasts, RECIPES)
-    for n, recipe in enumerate(found.recipes):
-        mean, var = refitted(X, y, recipe, contrasts)
-        from_fit = loss_of(recipe, y, found.loo_mean[n], found.loo_var[n])
-        from_refits = loss_of(recipe, y, mean, var)
-        assert abs(from_fit.mean() - from_refits.mean()) < 0.03, recipe
+    found = fit_informed(columns_of(X), base_of(y), contrasts, RIDGES)
+    for n, ridge in enumerate(found.ridges):
+        mean, var = refitted(X, y, ridge, contrasts)
+        from_fit = loss_of(ridge, y, found.loo_mean[n], found.loo_var[n])
+        from_refits = loss_of(ridge, y, mean, var)
+        assert abs(from_fit.mean() - from_refits.mean()) < 0.03, ridge
 
 
 def test_informed_variances_of_noise_do_not_look_like_a_signal():
@@ -158,28 +158,28 @@ def test_informed_variances_of_noise_do_not_look_like_a_signal():
     rng = np.random.default_rng(5)
     X = rng.normal(size=(40, 500))
     y = np.where(rng.permutation(40) < 20, 1.0, -1.0)
-    found = fit_informed(columns_of(X), base_of(y), one_by_one(y), RECIPES)
-    for n, recipe in enumerate(found.recipes):
-        assert loss_of(recipe, y, found.loo_mean[n], found.loo_var[n]).mean() > 0.6, recipe
+    found = fit_informed(columns_of(X), base_of(y), one_by_one(y), RIDGES)
+    for n, ridge in enumerate(found.ridges):
+        assert loss_of(ridge, y, found.loo_mean[n], found.loo_var[n]).mean() > 0.6, ridge
 
 
 def test_weights_make_the_scores():
     X, y = factor_data()
     base, contrasts = base_of(y), one_by_one(y)
-    found = fit_informed(columns_of(X), base, contrasts, RECIPES)
+    found = fit_informed(columns_of(X), base, contrasts, RIDGES)
     weights = informed_weights(columns_of(X), base, contrasts, found)
     whole = contrasts.of(X)
-    for n, recipe in enumerate(found.recipes):
-        prior = whole.relevance**recipe.exponent if recipe.exponent else np.ones(X.shape[1])
-        assert_allclose(weights.prior_var[n], recipe.score_variance * prior / prior.sum(), rtol=1e-10)
-        centred = X - whole.to_the_power(recipe.exponent)[1]
-        kernel = (centred * weights.prior_var[n]) @ centred.T + base.kernel(recipe.exponent)
+    for n, ridge in enumerate(found.ridges):
+        prior = whole.relevance**ridge.exponent if ridge.exponent else np.ones(X.shape[1])
+        assert_allclose(weights.prior_var[n], ridge.score_variance * prior / prior.sum(), rtol=1e-10)
+        centred = X - whole.to_the_power(ridge.exponent)[1]
+        kernel = (centred * weights.prior_var[n]) @ centred.T + base.kernel(ridge.exponent)
         scores = base.scores + kernel @ found.fits.dual[n]
         assert_allclose(X @ weights.mean[n] + weights.kept_mean[n, 0], scores, atol=1e-8)
         covariance = np.diag(weights.prior_var[n]) - (weights.prior_var[n][:, None] * centred.T) @ (
             found.fits.inverse[n] @ (centred * weights.prior_var[n])
         )
-        if recipe.exponent:
+        if ridge.exponent:
             assert_allclose(weights.var[n], np.diag(covariance), atol=1e-10)
         else:
             # Of a ridge, labels take the same share of every variance: right in all.
@@ -191,8 +191,8 @@ def test_samples_are_left_out_whatever_their_weight():
     X, y = factor_data()
     for weight in (np.full(y.size, 2.0), np.random.default_rng(1).uniform(0.3, 3.0, y.size)):
         contrasts = one_by_one(y, weight)
-        found = fit_informed(columns_of(X), base_of(y), contrasts, RECIPES)
-        for n, recipe in enumerate(found.recipes):
-            mean, var = refitted(X, y, recipe, contrasts)
-            from_fit = loss_of(recipe, y, found.loo_mean[n], found.loo_var[n])
-            assert abs(from_fit.mean() - loss_of(recipe, y, mean, var).mean()) < 0.04, recipe
+        found = fit_informed(columns_of(X), base_of(y), contrasts, RIDGES)
+        for n, ridge in enumerate(found.ridges):
+            mean, var = refitted(X, y, ridge, contrasts)
+            from_fit = loss_of(ridge, y, found.loo_mean[n], found.loo_var[n])
+            assert abs(from_fit.mean() - loss_of(ridge, y, mean, var).mean()) < 0.04, ridge

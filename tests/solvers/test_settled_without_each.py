@@ -9,8 +9,8 @@ import pytest
 
 from foldless.channels import FlippedLabels, Logistic
 from foldless.solvers import EP, GAMP, Stopping
+from foldless.solvers.left_out import answered
 from foldless.tuning.fit import Choices, fit_tuned
-from foldless.tuning.left_out import answered
 from foldless.tuning.models.sparse import plain_prior
 from foldless.tuning.record import Recorder
 from foldless.tuning.table import assembled

@@ -6,7 +6,7 @@ taken for wrongly labelled or not because of it, and a blend with class means ha
 that are made of all labels. So the fixed point is solved for again without each sample, from where it is, all
 samples at once: a few iterations in matrices of (columns, samples), with class means exactly those of the
 other samples. Parameters stay. Scores then are those of refits within a few hundredths, where cavities are
-off by tenths (tests/tuning/test_settled_without_each.py).
+off by tenths (tests/solvers/test_settled_without_each.py).
 
 Columns that hardly contribute to the variance of scores have their first order, if all would be too many.
 """
@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 from foldless.beliefs import Array
 from foldless.channels import Blended
+from foldless.channels.base import innermost
 from foldless.priors import Blocks, Prior, Ridged
 from foldless.problem import Problem, Solution
 from foldless.solvers.gamp import MIN_CURVATURE, GAMPState
-from foldless.tuning.class_means import innermost
 
 ITERATIONS = 4
 
