@@ -215,6 +215,11 @@ MACHINES = [
 
 # What was found by looking for it, and the test that keeps it mended.
 DEFECTS = [
+    ("One of 100 000 changed model files was loaded: two stretches of the header that change places can move "
+     "the checksum out of it, and a file without one was taken for an older one",
+     "tests/estimators/test_saving.py: a_checksum_that_was_moved_out_of_the_header_is_missed"),
+    ("Samples of weight zero moved `coef_` by 1e-5 of itself: the scale of log-odds was found in their units",
+     "tests/tuning/test_portfolio.py: models_that_need_other_numbers_of_steps"),
     ("A value that is not finite was refused without its row and column",
      "tests/testing: what_is_not_finite_is_named"),
     ("Columns near the largest number of single precision failed inside of the fit (`array must not contain "

@@ -48,15 +48,22 @@ def _pytest(
 
 def properties(share: float, wanted: Wanted) -> Pieces:
     examples = max(int(1000 * share), 5)
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
     listed = subprocess.run(
-        [sys.executable, "-m", "pytest", "tests/trust", "-k", "properties", "--collect-only", "-q"],
+        [*command, "tests/trust", "-k", "properties", "--collect-only", "-q"],
         cwd=ROOT, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    for test in re.findall(r"^tests/\S+::\S+", listed.stdout, flags=re.MULTILINE):
-        name = test.split("::")[1].removeprefix("test_")
-        if wanted(name):
-            found = _pytest(test, environment={"FOLDLESS_EXAMPLES": str(examples)})
-            yield name, {"examples": examples, **found}
+    tests = re.findall(r"^tests/\S+::test_\S+", listed.stdout, flags=re.MULTILINE)
+    tests = [test for test in tests if wanted(test.partition("::test_")[2])]
+    environment = os.environ | {"FOLDLESS_EXAMPLES": str(examples), "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        [*command, "-v", *tests], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
+    ) as running:
+        for line in running.stdout or ():
+            if found := re.match(r"\S+::test_(\S+) (PASSED|FAILED|SKIPPED)", line):
+                name, verdict = found.groups()
+                failed = [name] if verdict == "FAILED" else []
+                yield name, {"examples": examples, "counts": {verdict.lower(): 1}, "failed": failed}
 
 
 def common(share: float, wanted: Wanted) -> Pieces:

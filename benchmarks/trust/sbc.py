@@ -5,8 +5,9 @@
 Weights are drawn from the prior, labels from the channel, and GAMP with that prior and channel is asked for
 its posterior. If it is right, the posterior's distribution function at the true value is uniform; where
 that has a jump, at the point mass at zero, a place within the jump is drawn (randomised ranks, Talts et al.
-2018). Three ranks in each of six settings: of a weight drawn at random, of the score of a new sample, and
-of its label. Uniformity is judged by Kolmogorov and Smirnov's distance at 5 %, divided by the 18
+2018). Three ranks in each of six settings: of a weight drawn at random, of the score of a new sample (among
+scores of weights drawn from their posterior, which is far from Gaussian where two of 2000 are active), and of
+its label. Uniformity is judged by Kolmogorov and Smirnov's distance at 5 %, divided by the 18
 comparisons.
 """
 
@@ -62,7 +63,7 @@ def ranks(
     of_label = uniform * (1 - positive) if label == 0 else 1 - positive * uniform
     found = [
         _rank(weights[j], mean[j], var[j], inclusion_probability[j], rng),
-        float(ndtr((score - new @ mean) / np.sqrt(score_var))),
+        _rank_of_score(score, new, mean, var, inclusion_probability, rng),
         of_label,
     ]
     return found, solution.outcome.trustworthy
@@ -73,11 +74,28 @@ def _labels(channel: Any, scores: np.ndarray, rng: np.random.Generator) -> np.nd
     return np.where(rng.random(scores.size) < positive, 1, -1)
 
 
+def _slab(mean: Any, var: Any, inclusion: Any) -> tuple[Any, Any, Any]:
+    """Inclusion, mean and variance of the Gaussian that with zero makes a mixture with these moments."""
+    inclusion = np.clip(inclusion, 1e-12, 1.0)
+    slab_mean = mean / inclusion
+    return inclusion, slab_mean, np.maximum((var + mean**2) / inclusion - slab_mean**2, 1e-30)
+
+
+def _rank_of_score(
+    true: float, new: np.ndarray, mean: np.ndarray, var: np.ndarray, inclusion: np.ndarray,
+    rng: np.random.Generator, draws: int = 500,
+) -> float:  # fmt: skip
+    inclusion, slab_mean, slab_var = _slab(mean, var, inclusion)
+    # Those that are never drawn are left alone: most of them.
+    draw, at = np.nonzero(rng.random((draws, mean.size)) < inclusion)
+    weights = slab_mean[at] + np.sqrt(slab_var[at]) * rng.standard_normal(at.size)
+    scores = np.bincount(draw, new[at] * weights, draws)
+    return float((np.sum(scores < true) + rng.random() * (1 + np.sum(scores == true))) / (draws + 1))
+
+
 def _rank(true: float, mean: float, var: float, inclusion: float, rng: np.random.Generator) -> float:
     """Of a mixture of zero and a Gaussian with these moments."""
-    inclusion = min(max(inclusion, 1e-12), 1.0)
-    slab_mean = mean / inclusion
-    slab_var = max((var + mean**2) / inclusion - slab_mean**2, 1e-30)
+    inclusion, slab_mean, slab_var = map(float, _slab(mean, var, inclusion))
     below = inclusion * float(ndtr((true - slab_mean) / np.sqrt(slab_var)))
     if true != 0:
         return below + (1 - inclusion if true > 0 else 0.0)

@@ -66,7 +66,8 @@ def allowed(n_classes: int, solver: str, rule: str, prior: str, channel: str, tu
     if solver == "hygamp":
         by_rule = prior in WITH_FULL_COVARIANCES[rule]
     by_solver = solver in ("gamp", "ep") or (solver == "vamp") == (n_classes == 2)
-    by_channel = n_classes == 2 or channel == "logistic"
+    robust = channel == "robust-logistic" and solver in ("gamp", "ep")
+    by_channel = n_classes == 2 or channel == "logistic" or robust
     by_channel &= rule == "sum-product" or channel != "step"
     by_tuning = tuning == "em" or (prior == "laplace" and rule == "max-sum")
     return by_rule and by_solver and by_channel and by_tuning
@@ -180,7 +181,7 @@ def test_solvers_as_objects_are_refused_as_their_names_are(n_classes: int, solve
         (2, {"solver": "newton"}, "solver must be one of"),
         (2, {"tuning": "cv"}, "tuning must be one of"),
         (4, {"channel": "probit"}, "y has 4 classes, for which Probit"),
-        (4, {"channel": "robust-logistic"}, "y has 4 classes, for which FlippedLabels"),
+        (4, {"channel": "robust-probit"}, "y has 4 classes, for which FlippedLabels"),
         (4, {"channel": Multinomial(3)}, "y has 4 classes, for which Multinomial"),
         (2, {"channel": Multinomial(3)}, "y has 2 classes, for which Multinomial"),
         (4, {"fit_intercept": False}, "fit_intercept=False is for two classes"),

@@ -38,7 +38,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln, log_softmax, logsumexp, ndtri, softmax, wrightomega
 
 from foldless.beliefs import Array, Response
-from foldless.channels.base import SMALLEST_VAR, Channel, cast, score_dtype
+from foldless.channels.base import SMALLEST_VAR, Channel, Tempered, cast, score_dtype
 from foldless.channels.softmax_estimators import (
     gaussian_response,
     grid_response,
@@ -240,7 +240,7 @@ class Multinomial(Channel):
 
 @registered("channel/blended-multinomial")
 @dataclass(frozen=True)
-class BlendedMultinomial(Channel):
+class BlendedMultinomial(Tempered, Channel):
     """softmax_y(z)^(1-ω) e^(ω z_y), with ω = generative_weight: the multinomial `Blended`.
 
     It is e^(z_y)/(Σ e^(z_k))^(1-ω), which the Gumbel integral covers as it is. The other part of a Gaussian
@@ -260,16 +260,8 @@ class BlendedMultinomial(Channel):
         require_between(self, "generative_weight", self.generative_weight, 0.0, 1.0, advice=advice)
 
     @property
-    def normalised(self) -> bool:
-        return self.generative_weight == 0.0
-
-    @property
     def score_shape(self) -> tuple[int, ...]:
         return self.base.score_shape
-
-    @property
-    def _power(self) -> float:
-        return 1.0 - float(self.generative_weight)
 
     def respond(self, cavity_mean: Array, cavity_var: Array, labels: Array) -> Response:
         mean, var, classes = self.base._read(cavity_mean, cavity_var, labels)
@@ -294,9 +286,6 @@ class BlendedMultinomial(Channel):
         tempered, plain = gumbel_responses(mean, var, classes, (self._power, 1.0))
         dtype = score_dtype(cavity_mean)
         return cast(tempered, dtype), cast(plain, dtype)
-
-    def untempered(self) -> Channel:
-        return self.base
 
 
 def softmax_proximal(mean: Array, var: Array, classes: NDArray[np.intp], power: float = 1.0) -> Response:

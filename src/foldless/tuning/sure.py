@@ -6,7 +6,7 @@ t = rate q, with q the variance of the cavity. SURE estimates the squared error 
     SURE(t) = Σ_i [ t² if |r_i| > t else r_i² - 2q ] + n q.
 
 At single r it has many minima, and of few active weights erratic ones; the thesis [Byrne 2015, section 3.2]
-takes its expectation under a Gaussian mixture fitted to r, which `mixture_threshold` does.
+takes its expectation under a Gaussian mixture fitted to r, which `priors.laplace.sure_threshold` does.
 
 Scores with squared losses would suffer from errors of all weights alike, in units of their columns' variance.
 The losses of labels grow linearly, so a column counts by its mean absolute value, √p where it is zero in all
@@ -26,10 +26,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtr
 
 from foldless.beliefs import Array
 from foldless.priors import Blocks, Laplace, Prior, Ridged
+from foldless.priors.laplace import sure_threshold
 from foldless.problem import Problem
 from foldless.solvers.base import Tuner
 from foldless.solvers.message_passing import along_scores
@@ -38,47 +38,6 @@ from foldless.solvers.message_passing import along_scores
 STEP = 0.3
 # The rate moves every so many iterations, until it moves by less than this, and then stays.
 EVERY, SETTLED, MOST_UPDATES = 5, 0.001, 60
-# The mixture: how many components, steps of EM, bins that stand for single r, thresholds compared.
-COMPONENTS, EM_STEPS, BINS, THRESHOLDS = 3, 50, 400, 3000
-# The share of weights that the widest component starts with.
-FEW = 0.05
-
-
-def mixture_threshold(r: Array, var: float, noise: float | None = None, weight: Array | None = None) -> float:
-    """The threshold with the smallest expected SURE under a Gaussian mixture fitted to r.
-
-    At most the universal threshold √(2 q log n) [Donoho, Johnstone 1995], above which noise alone hardly ever
-    is. No component is narrower than the `noise` of r, which is `var` unless told otherwise. `weight` is how
-    much each r counts.
-    """
-    weight = np.ones(np.size(r)) if weight is None else np.ravel(weight)
-    share, spread = _fitted_mixture(np.ravel(r), weight, var if noise is None else noise)
-    thresholds = np.linspace(0.0, np.sqrt(2.0 * var * np.log(max(np.size(r), 2))), THRESHOLDS)[:, np.newaxis]
-    scaled = thresholds / np.sqrt(spread)
-    above = 2.0 * ndtr(-scaled)
-    square_below = spread * (1.0 - above - 2.0 * scaled * np.exp(-0.5 * scaled**2) / np.sqrt(2.0 * np.pi))
-    cost = (thresholds**2 * above + square_below - 2.0 * var * (1.0 - above)) @ share
-    return float(thresholds[np.argmin(cost), 0])
-
-
-def _fitted_mixture(r: Array, weight: Array, noise: float) -> tuple[Array, Array]:
-    """Shares and variances of Gaussians of mean zero, by EM from one as wide as the noise to a wide one."""
-    size = np.abs(r) / np.sqrt(noise)
-    largest = max(float(size.max(initial=0.0)), 1.0)
-    bins = np.minimum(BINS * np.arcsinh(size) / np.arcsinh(largest), BINS - 1).astype(np.intp)
-    count = np.bincount(bins, weights=weight, minlength=BINS)
-    square = np.bincount(bins, weights=weight * size**2, minlength=BINS)[count > 0]
-    count = count[count > 0]
-    mean_square = (square / count)[:, np.newaxis]
-    spread = np.geomspace(1.0, max(largest**2 / 4.0, 2.0), COMPONENTS)
-    share = np.append(np.full(COMPONENTS - 1, (1.0 - FEW) / (COMPONENTS - 1)), FEW)
-    for _ in range(EM_STEPS):
-        log_density = np.log(share) - 0.5 * np.log(spread) - 0.5 * mean_square / spread
-        member = np.exp(log_density - log_density.max(axis=1, keepdims=True))
-        member /= member.sum(axis=1, keepdims=True)
-        total = np.maximum(count @ member, np.finfo(float).tiny)
-        share, spread = total / count.sum(), np.maximum((square @ member) / total, 1.0)
-    return share, noise * spread
 
 
 def noise_var(problem: Problem, state: Any) -> Array:
@@ -126,7 +85,7 @@ class SureRate:
         about = float(np.average(noise * scale**2, weights=weight))
         if not (np.isfinite(about) and about > 0.0):  # no label has said anything yet
             return problem
-        threshold = mixture_threshold(mean * scale, size, min(about, size), weight)
+        threshold = sure_threshold(mean * scale, size, min(about, size), weight)
         rate = max(threshold, 1e-3 * np.sqrt(size)) / size
         move = STEP * float(np.log(rate) - np.log(laplace.rate))
         self._last, self._moved, self._updates = iteration, abs(move), self._updates + 1
