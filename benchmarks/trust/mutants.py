@@ -29,7 +29,6 @@ import numpy as np
 import pandas as pd  # noqa: F401
 import pytest
 import sklearn.linear_model  # noqa: F401
-from scipy.stats import binomtest
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "foldless"
@@ -172,15 +171,6 @@ def run(room: str, n_mutants: int = 100, first: int = 0, seed: int = 0) -> dict[
         "timed out": counts["timed out"],  # such a run says nothing
         "survivors": survivors,
     }
-
-
-def together(pieces: list[dict[str, Any]]) -> dict[str, Any]:
-    """Of several stretches of one room, with an interval of 95 % for the score of all its mutants."""
-    total = {name: sum(piece[name] for piece in pieces) for name in ("killed", "survived", "timed out")}
-    judged = max(total["killed"] + total["survived"], 1)
-    interval = binomtest(total["killed"], judged).proportion_ci(method="wilson")
-    survivors = [what for piece in pieces for what in piece["survivors"]]
-    return {**total, "interval": [interval.low, interval.high], "survivors": survivors}
 
 
 if __name__ == "__main__":
