@@ -41,7 +41,7 @@ def study():
 def test_the_demo_as_a_user_runs_it(tmp_path):
     """At full size, piped: the answer, the table, every promise, a picture, and no terminal codes."""
     folder = tmp_path / "new" / "folder"
-    command = [sys.executable, "-m", "foldless.cli", "demo", "--out", str(folder)]
+    command = [sys.executable, "-m", "foldless", "demo", "--out", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, encoding="utf-8")
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.trust import mutants
+from scipy.stats import binomtest
 
 ROOT = Path(__file__).parents[2]
 RESULTS = Path(__file__).parent / "results"
@@ -116,6 +116,7 @@ def _tables(pieces: Pieces) -> tuple[str, str]:
     of_tables = {name: piece for name, piece in pieces.items() if name.startswith(".")}
     text = ", ".join(f"{piece['mutations']} of {name}" for name, piece in of_tables.items())
     wrong = {name: piece["wrong"] for name, piece in of_tables.items() if piece["wrong"]}
+    text += "; NIfTI is read by nilearn"
     return f"mutations: {text}; other errors: {wrong or 'none'}", _verdict(not wrong)
 
 
@@ -126,10 +127,19 @@ def _numerics(pieces: Pieces) -> tuple[str, str]:
     return text, _verdict(worst <= 1e-12 and not result["NaN"], result["points"] >= 10_000)
 
 
+def _together(pieces: list[dict[str, Any]]) -> dict[str, Any]:
+    """Of several stretches of one room, with an interval of 95 % for the score of all its mutants."""
+    total = {name: sum(piece[name] for piece in pieces) for name in ("killed", "survived", "timed out")}
+    judged = max(total["killed"] + total["survived"], 1)
+    interval = binomtest(total["killed"], judged).proportion_ci(method="wilson")
+    survivors = [what for piece in pieces for what in piece["survivors"]]
+    return {**total, "interval": [interval.low, interval.high], "survivors": survivors}
+
+
 def _of_rooms(pieces: Pieces) -> Pieces:
     rooms = sorted({name.split()[0] for name in pieces})
     return {
-        room: mutants.together([piece for name, piece in pieces.items() if name.split()[0] == room])
+        room: _together([piece for name, piece in pieces.items() if name.split()[0] == room])
         for room in rooms
     }
 
@@ -172,7 +182,9 @@ TARGETS = [
     Target("R7", "Inclusion within .02 in ten bins, 90 % intervals cover 88 to 92 %, in domain", None,
            elsewhere(".0011; 89.9 %", "met"), TRUST),
     Target("R8", "Miscalibrated fits of 6 correlated designs carry a flag", None,
-           elsewhere("of 419 fits 29 were miscalibrated, none of them flagged", "missed"), TRUST),
+           elsewhere("of 419 fits 29 were miscalibrated, none of them flagged; 6 of them are in domain, "
+                     "where the model is the truth: the statistic has heavier tails than its bound supposes",
+                     "missed"), TRUST),
     Target("R9", "Reference posteriors by long MCMC of 6 problems", None,
            elsewhere("not made to posteriordb's definition", "not run")),
     Target("R10", "Against enumeration and Gibbs sampling", None,
@@ -202,6 +214,11 @@ TARGETS = [
     Target("R20", "Scalar functions within 1e-12 of long arithmetic over all of double precision", "numerics",
            _numerics),
     Target("R21", "Mutation score 80 % on solvers, tuning, io; branches covered", "mutants", _mutants),
+    Target("", "Branch coverage 95 %", None,
+           elsewhere("with lines: io 89.6 %, solvers 97.0 %, tuning 96.7 %; branches alone 83, 91 and 92 % "
+                     "(commit 2e3e2b3; tests of these rooms, golden files and a third of estimators: all "
+                     "tests can only reach more)", "missed: a lower bound"),
+           "make coverage"),
     Target("R22", "Supply chain", None, elsewhere("see SECURITY.md and the release checklist", "see there")),
     Target("", "The whole suite with the oldest declared dependencies", "rooms", _oldest,
            "make test-oldest"),

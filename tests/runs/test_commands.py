@@ -35,7 +35,7 @@ def run(*arguments):
 
 
 def in_a_process(*arguments, folder=None):
-    command = [sys.executable, "-m", "foldless.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "foldless", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, encoding="utf-8", cwd=folder)
 
 

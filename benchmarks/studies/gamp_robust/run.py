@@ -61,6 +61,7 @@ DISCRIMINATIVE = "robust (discriminative)"
 def main(argv: Sequence[str] | None = None) -> Path:
     parser = common.options(__doc__ or "", trials=3)
     parser.add_argument("--methods", nargs="+", choices=list(methods()), default=list(methods()))
+    parser.add_argument("--classes", nargs="+", type=int, choices=(2, 4), default=[2, 4])
     parser.add_argument("--again", action="store_true", help="measure anew what is there already")
     args = parser.parse_args(argv)
     sizes = QUICK if args.quick else PAPER
@@ -77,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> Path:
     asked = [
         (str(trial), str(classes), f"{flipped:g}", name)
         for trial in range(trials)
-        for classes in (2, 4)
+        for classes in args.classes
         for flipped in sizes.flipped
         for name in args.methods
         if classes == 2 or name != DISCRIMINATIVE

@@ -6,13 +6,13 @@ normalised base, label y has the probability  g + (1 - K g) p_y,  g = f / (K - 1
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 from typing import cast as cast_to
 
 import numpy as np
-from scipy.special import expit, softmax
+from scipy.special import expit, log_expit, softmax
 
 from foldless.beliefs import Array, Response
 from foldless.channels.base import (
@@ -45,6 +45,8 @@ BISECTIONS = 200
 # How far beyond its ends a range is scanned, relative to what is added up there.
 EDGE = 1e-9
 EPS = float(np.finfo(np.float64).eps)
+# Shares of wrong labels that left-out predictions are judged with.
+FLIP_RATES = (0.001, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45)
 
 
 @registered("channel/flipped-labels")
@@ -304,6 +306,54 @@ def flipped_log_proba(log_proba: Array, flip_prob: float) -> Array:
     n_labels = log_proba.shape[-1]
     floor = flip_prob / (n_labels - 1)
     return np.asarray(np.log(floor + (1.0 - n_labels * floor) * np.exp(log_proba)))
+
+
+def log_probabilities(tried: Sequence[tuple[Channel, Array, Array | None]]) -> Array:
+    """(tried, samples, classes), of channels with the moments of their scores, (samples, scores).
+
+    Scores that share a channel, but for how many labels it flips, go through it together, which is faster.
+    """
+    flips, found = np.zeros(len(tried)), np.empty((len(tried), *tried[0][1].shape))
+    alike: dict[tuple[Channel, bool], list[int]] = {}
+    for n, (channel, _, var) in enumerate(tried):
+        base = channel
+        if isinstance(channel, FlippedLabels) and channel.base.normalised and channel.base.exact:
+            base, flips[n] = channel.base, channel.flip_prob
+        alike.setdefault((base, var is None), []).append(n)
+    for (channel, certain), which in alike.items():
+        mean = np.concatenate([tried[n][1] for n in which])
+        var = None if certain else np.concatenate([var for n in which if (var := tried[n][2]) is not None])
+        if channel.score_shape:
+            values = channel.log_proba(mean, var)
+        else:
+            values = channel.log_odds(mean[:, 0], None if var is None else var[:, 0])
+        found[which] = values.reshape(len(which), *found.shape[1:])
+    if found.shape[2] > 1:
+        for flip_prob, of_labels in zip(flips, found, strict=True):
+            of_labels[...] = flipped_log_proba(of_labels, flip_prob)
+        return found
+    log_odds = flipped_log_odds(found, flips[:, np.newaxis, np.newaxis]) if flips.any() else found
+    return log_expit(np.concatenate([-log_odds, log_odds], axis=2))
+
+
+def flips_of(proba: Array, weight: Array, n_classes: int) -> tuple[Array, float]:
+    """The probability of each label being wrong, and the share of labels that are, from left-out predictions.
+
+    `proba` is that of the labels, (models, samples). At every flip rate f a label of K classes has the
+    probability (1 - f) p + f (1 - p) / (K - 1), with p of the model that predicts best with this rate; rates
+    count by that and their prior.
+    """
+    log_posterior, found = [], []
+    for f in FLIP_RATES:
+        wrong = f * (1.0 - proba) / (n_classes - 1)
+        seen = (1.0 - f) * proba + wrong
+        fits = np.log(np.maximum(seen, np.finfo(float).tiny)) @ weight
+        best = int(fits.argmax())
+        prior = (FLIP_PRIOR_FLIPPED - 1.0) * np.log(f) + (FLIP_PRIOR_RIGHT - 1.0) * np.log1p(-f)
+        log_posterior.append(float(fits[best]) + prior)
+        found.append(wrong[best] / np.maximum(seen[best], np.finfo(float).tiny))
+    posterior = softmax(log_posterior)
+    return np.asarray(posterior @ np.array(found)), float(posterior @ np.array(FLIP_RATES))
 
 
 def with_floor(right: Response, floor: float, n_labels: int = 2) -> Response:

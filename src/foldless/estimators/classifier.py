@@ -130,7 +130,7 @@ class SparseClassifier(MessagePassingClassifier):
         The share of labels that are wrong, and the probability of each. Where models are averaged, by the
         one of them that predicts left-out labels best beside a share of wrong ones; of two classes,
         ``channel_.flip_prob`` is what the sparse model alone assumes. Models of more classes take labels
-        for right: what they predict suffers from many wrong ones.
+        for right unless columns are independent and far fewer than samples: elsewhere predictions suffer.
     models_ : list of ModelShare
         Code, name, weight in predictions and left-out log loss of every model tried, the weightiest first.
     groups_ : tuple of Group

@@ -71,8 +71,8 @@ class GAMPClassifier(MessagePassingClassifier):
     channel : str or Channel, default='logistic'
         'logistic', 'probit', 'hinge', 'step', each also as 'robust-...' for labels of which some are wrong
         (but 'step', which has its own noise), or an object such as ``FlippedLabels(Probit(), 0.05)``. Of more
-        than two classes 'logistic' is the softmax; ``Multinomial(4, estimator="taylor")`` has the thesis's
-        approximations.
+        than two classes 'logistic' is the softmax, and so is 'robust-logistic' but for wrong labels;
+        ``Multinomial(4, estimator="taylor")`` has the thesis's approximations.
     solver : {'gamp', 'ep', 'vamp', 'hygamp'} or Solver, default='gamp'
         Diagonal covariances of weights (GAMP; of more classes SHyGAMP); exact ones (EP); one variance for all
         and one eigendecomposition (VAMP, two classes); full covariances between the scores of a sample

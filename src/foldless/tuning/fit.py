@@ -96,7 +96,7 @@ class Fit:
     # Of the features, where it is not that of the solution alone; and means and variances of weights.
     inclusion: Array | None = None
     moments: tuple[Array, Array] | None = None
-    # The same with more labels wrong, and its probability (`integration.with_more_flips`).
+    # The same with more labels wrong, and its probability (`models.sparse.with_more_flips`).
     more_flips: tuple[Fit, float] | None = None
     share: float = 1.0  # of the solution in that inclusion
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
-from scipy.special import betaln, expit, log_softmax, logit, softmax, xlog1py, xlogy
+from scipy.special import betaln, log_softmax, softmax, xlog1py, xlogy
 
 from foldless.beliefs import Array, Posterior
 from foldless.channels import FlippedLabels
@@ -81,39 +81,6 @@ def integrated(found: Fit, hyper: HyperPrior, recorder: Recorder) -> Fit:
             weight @ np.array([replace(found, solution=s).inclusion_probability() for s in solutions])
         ),
     )
-
-
-def with_more_flips(found: Fit, recorder: Recorder, solver: EP) -> Fit:
-    """The fit, and beside it the same with more labels wrong, and how probable that is.
-
-    At plain parameters a share k of labels is wrong; small tables hardly tell it from ten times as many, at
-    which effects are larger. That other share x, and the probability q of it a priori, are those with which
-    the two have the mean m and the mean square s of the hyper-prior:  x + k = (s - k²) / (m - k),
-    q = (m - k) / (x - k).
-    """
-    centre = found.solution
-    if not isinstance(centre.problem.channel, FlippedLabels):
-        return found
-    k, a, b = centre.problem.channel.flip_prob, FLIP_PRIOR_FLIPPED, FLIP_PRIOR_RIGHT
-    mean = a / (a + b)
-    more = (mean * (a + 1.0) / (a + b + 1.0) - k**2) / (mean - k) - k
-    begun = len(recorder.runs)
-    solution = recorder.solve(
-        centre.problem.but(channel=replace(centre.problem.channel, flip_prob=more)),
-        solver,
-        model=SPARSE,
-        purpose="more flips",
-        stopping=STOPPING,
-        state=solver.as_start(centre.state),
-    )
-    if solution.outcome is Outcome.INTERRUPTED:
-        return replace(found, solution=replace(centre, outcome=Outcome.INTERRUPTED))
-    if not solution.outcome.trustworthy:
-        recorder.reject(slice(begun, None))
-        return found
-    gain = solution.posterior.log_evidence - centre.posterior.log_evidence
-    prior = (mean - k) / (more - k)
-    return replace(found, more_flips=(Fit.of(solution, found.table), float(expit(gain + logit(prior)))))
 
 
 def _neighbours(problem: Problem) -> Iterator[Problem]:

@@ -27,16 +27,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
-from scipy.special import log_expit, log_softmax, softmax
+from scipy.special import log_softmax, softmax
 
 from foldless.beliefs import Array
 from foldless.channels import Channel, FlippedLabels, Logistic, Multinomial
-from foldless.channels.flipped_labels import (
-    FLIP_PRIOR_FLIPPED,
-    FLIP_PRIOR_RIGHT,
-    flipped_log_odds,
-    flipped_log_proba,
-)
+from foldless.channels.flipped_labels import flips_of, log_probabilities
 from foldless.channels.logistic import LEAST_ROWS_COMPILED, log_tails
 from foldless.kernels import compiled
 from foldless.operators import Operator
@@ -63,9 +58,7 @@ MAX_ITER = 100
 TOLERANCE = 1e-10
 # No step goes further than this share of the way to where a weight would be zero.
 LARGEST_SHARE = 0.95
-# Shares of wrong labels that are tried beside models; at half of them labels would say nothing.
-FLIP_RATES = (0.001, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45)
-# Beside these, scales of the scores of models that have taken labels for right, and are the smaller for it.
+# Scales of scores, of models that have taken labels for right and are the smaller for it, to judge labels by.
 SHARPER = (0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)
 # Probabilities above this are sums of numbers none of which has left the range of float64.
 SMALLEST_SUM = 1e-290
@@ -479,51 +472,20 @@ def _tempered(tried: Sequence[tuple[Model, float]]) -> Array:
     )
 
 
-def log_probabilities(tried: Sequence[tuple[Channel, Array, Array | None]]) -> Array:
-    """(tried, samples, classes), of channels with the moments of their scores, (samples, scores).
-
-    Scores that share a channel, but for how many labels it flips, go through it together, which is faster.
-    """
-    flips, found = np.zeros(len(tried)), np.empty((len(tried), *tried[0][1].shape))
-    alike: dict[tuple[Channel, bool], list[int]] = {}
-    for n, (channel, _, var) in enumerate(tried):
-        base = channel
-        if isinstance(channel, FlippedLabels) and channel.base.normalised and channel.base.exact:
-            base, flips[n] = channel.base, channel.flip_prob
-        alike.setdefault((base, var is None), []).append(n)
-    for (channel, certain), which in alike.items():
-        mean = np.concatenate([tried[n][1] for n in which])
-        var = None if certain else np.concatenate([var for n in which if (var := tried[n][2]) is not None])
-        if channel.score_shape:
-            values = channel.log_proba(mean, var)
-        else:
-            values = channel.log_odds(mean[:, 0], None if var is None else var[:, 0])
-        found[which] = values.reshape(len(which), *found.shape[1:])
-    if found.shape[2] > 1:
-        for flip_prob, of_labels in zip(flips, found, strict=True):
-            of_labels[...] = flipped_log_proba(of_labels, flip_prob)
-        return found
-    log_odds = flipped_log_odds(found, flips[:, np.newaxis, np.newaxis]) if flips.any() else found
-    return log_expit(np.concatenate([-log_odds, log_odds], axis=2))
-
-
 def _variance(model: Model, certainty: float) -> Array:
     assert model.left_out.var is not None
     return certainty * model.left_out.var
 
 
 def _mislabelled(tried: Sequence[tuple[Model, float]], table: Table) -> tuple[Array | None, float | None]:
-    """The probability of each label being wrong, and the share of labels that are.
+    """The probability of each label being wrong, and the share of labels that are (`flips_of`).
 
     A mixture that is fitted to labels of which some are wrong becomes timid, and then needs no wrong labels.
-    So these are judged apart: at every flip rate f a label of K classes has the probability
-    (1 - f) p + f (1 - p) / (K - 1), with p that of the model and certainty which predicts left-out labels
-    best with it, and rates count by that and their prior. Models of more than two classes have taken labels
-    for right: it is the scale of their scores that is tried in place of certainties. None where, of two
-    classes, no model that was tried allows for wrong labels.
+    So these are judged apart, of all models and certainties. Models of more than two classes have taken
+    labels for right: it is the scale of their scores that is tried in place of certainties. None where, of
+    two classes, no model that was tried allows for wrong labels.
     """
-    others = table.n_classes - 1
-    if others > 1:
+    if table.n_classes > 2:
         models = dict.fromkeys(model for model, _ in tried)
         scores = np.array([k * model.left_out.mean for model in models for k in SHARPER])
         log_proba = log_softmax(scores, axis=2)
@@ -535,18 +497,7 @@ def _mislabelled(tried: Sequence[tuple[Model, float]], table: Table) -> tuple[Ar
         log_proba = _tempered(right)
     else:
         return None, None
-    proba = np.exp(table.log_density(log_proba))
-    weight, log_posterior, found = table.sample_weight, [], []
-    for f in FLIP_RATES:
-        wrong = f * (1.0 - proba) / others
-        seen = (1.0 - f) * proba + wrong
-        fits = np.log(np.maximum(seen, np.finfo(float).tiny)) @ weight
-        best = int(fits.argmax())
-        prior = (FLIP_PRIOR_FLIPPED - 1.0) * np.log(f) + (FLIP_PRIOR_RIGHT - 1.0) * np.log1p(-f)
-        log_posterior.append(float(fits[best]) + prior)
-        found.append(wrong[best] / np.maximum(seen[best], np.finfo(float).tiny))
-    posterior = softmax(log_posterior)
-    return np.asarray(posterior @ np.array(found)), float(posterior @ np.array(FLIP_RATES))
+    return flips_of(np.exp(table.log_density(log_proba)), table.sample_weight, table.n_classes)
 
 
 def _dense_lead(tried: Sequence[tuple[Model, float]], density: Array, table: Table) -> float:

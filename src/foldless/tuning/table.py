@@ -26,20 +26,15 @@ samples the mean fourth power of standardised scores is 3, with a standard error
 
 A sample of weight 2 is two equal rows, and equal rows go together: unequal weights raise what is reported. An
 edge for weights would lower it, but then weights and repeated rows could be fitted by different solvers.
-
-The largest eigenvalue is found by the method of Lanczos [Golub and Van Loan 2013, section 10.1], without
-X Xᵀ. It comes from below: what is reported can be too small, never too large.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import eigvalsh_tridiagonal
 
 from foldless.beliefs import Array
 from foldless.channels import Channel, Pinned
@@ -48,15 +43,12 @@ from foldless.priors import Blocks, Gaussian, Prior
 from foldless.problem import KeptColumns, Problem
 from foldless.registry import registered
 from foldless.solvers.message_passing import along_scores
+from foldless.solvers.solve import largest_eigenvalue
 
 # Wide beside any log-odds of class sizes, and narrow enough to be proper.
 INTERCEPT_VARIANCE = 100.0
 # Always-kept covariates: log-odds of three per standard deviation are common, of ten are not.
 COVARIATE_VARIANCE = 10.0
-# At most so many sweeps for the largest eigenvalue; the last is one that raises it by no more than a share.
-# Independent columns are then at .93 to .98 of the edge; what is far beyond it has converged.
-SWEEPS = 6
-STABLE = 0.01
 # Products with the covariance within classes that a difference of class means is sharpened by. Each makes the
 # noise in it smaller, by the ratio of the eigenvalue of wrong labels to that of independent columns.
 SHARPENED = 2
@@ -375,7 +367,8 @@ class _Spectrum:
             return self._image(weights / self.n_used)
 
         edge = self.total / self.freedom * (1.0 + np.sqrt(self.freedom / self.n_used)) ** 2
-        return self._largest_eigenvalue(image, start) / float(edge)
+        found = largest_eigenvalue(image, start, self.root.size, self.rounding)
+        return found / float(edge)
 
     def _image(self, weights: Array) -> Array:
         """v = √W P X weights, over samples, and then Xᵀ √W v, over columns.
@@ -394,24 +387,6 @@ class _Spectrum:
 
     def _length(self, image: Array) -> float:
         return float(np.linalg.norm(image[: self.root.size]))
-
-    def _largest_eigenvalue(self, image: Callable[[Array], Array], start: Array) -> float:
-        """That of a tridiagonal matrix, K in an orthonormal basis of v, K v, K² v, ... (Lanczos)."""
-        n_samples = self.root.size
-        diagonal: list[float] = []
-        beside: list[float] = []
-        largest, before, after, length = 0.0, np.zeros_like(start), start, self._length(start)
-        while len(diagonal) < SWEEPS and length > self.rounding * largest:
-            here = after / length
-            after = image(here[n_samples:])
-            diagonal.append(float(here[:n_samples] @ after[:n_samples]))
-            found = float(eigvalsh_tridiagonal(diagonal, beside)[-1])
-            if found <= (1.0 + STABLE) * largest:
-                return found
-            after = after - diagonal[-1] * here - length * before
-            largest, before, length = found, here, self._length(after)
-            beside.append(length)
-        return largest
 
     def directions(self) -> Array:
         """Differences of class means, sharpened, orthonormal in the metric V: (features, directions)."""

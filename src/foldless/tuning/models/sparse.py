@@ -20,9 +20,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import expit, logit
 
 from foldless.beliefs import Array
+from foldless.channels import FlippedLabels
+from foldless.channels.flipped_labels import FLIP_PRIOR_FLIPPED, FLIP_PRIOR_RIGHT
 from foldless.priors import PRIORS, Gaussian, OverBackground, Prior, SpikeAndSlab
 from foldless.problem import History, Outcome, Solution
 from foldless.solvers import EP, GAMP, BackgroundEP, Stopping
@@ -32,7 +34,8 @@ from foldless.solvers.left_out import answered
 from foldless.tuning.class_means import unblended
 from foldless.tuning.em import EM, tunable_names
 from foldless.tuning.fit import SPARSE, Choices, Fit, fit_some_rows, fit_tuned
-from foldless.tuning.integration import integrated, with_more_flips
+from foldless.tuning.integration import STOPPING as NEIGHBOUR_STOPPING
+from foldless.tuning.integration import integrated
 from foldless.tuning.plan import (
     EXPECTED_ACTIVE,
     HONEST_STANDARD_ERRORS,
@@ -361,6 +364,39 @@ def _beside_unblended(fit: Fit, choices: Choices, recorder: Recorder, most: floa
 
 
 # ---------------------------------------------------------------------- some of very many rows, beforehand
+
+
+def with_more_flips(found: Fit, recorder: Recorder, solver: EP) -> Fit:
+    """The fit, and beside it the same with more labels wrong, and how probable that is.
+
+    At plain parameters a share k of labels is wrong; small tables hardly tell it from ten times as many, at
+    which effects are larger. That other share x, and the probability q of it a priori, are those with which
+    the two have the mean m and the mean square s of the hyper-prior:  x + k = (s - k²) / (m - k),
+    q = (m - k) / (x - k).
+    """
+    centre = found.solution
+    if not isinstance(centre.problem.channel, FlippedLabels):
+        return found
+    k, a, b = centre.problem.channel.flip_prob, FLIP_PRIOR_FLIPPED, FLIP_PRIOR_RIGHT
+    mean = a / (a + b)
+    more = (mean * (a + 1.0) / (a + b + 1.0) - k**2) / (mean - k) - k
+    begun = len(recorder.runs)
+    solution = recorder.solve(
+        centre.problem.but(channel=replace(centre.problem.channel, flip_prob=more)),
+        solver,
+        model=SPARSE,
+        purpose="more flips",
+        stopping=NEIGHBOUR_STOPPING,
+        state=solver.as_start(centre.state),
+    )
+    if solution.outcome is Outcome.INTERRUPTED:
+        return replace(found, solution=replace(centre, outcome=Outcome.INTERRUPTED))
+    if not solution.outcome.trustworthy:
+        recorder.reject(slice(begun, None))
+        return found
+    gain = solution.posterior.log_evidence - centre.posterior.log_evidence
+    prior = (mean - k) / (more - k)
+    return replace(found, more_flips=(Fit.of(solution, found.table), float(expit(gain + logit(prior)))))
 
 
 def fit_sample(table: Table, sparse: SparsePlan, choices: Choices, recorder: Recorder) -> Fit | None:
