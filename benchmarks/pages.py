@@ -133,7 +133,7 @@ def _from_to(method: str) -> list[str]:
 
 def _robust() -> list[str]:
     robust, plain, default = (
-        _results("gamp_robust", flipped=0.4, method=method)
+        _results("gamp_robust", classes=2, flipped=0.4, method=method)
         for method in ("robust logistic", "plain logistic", "SparseClassifier")
     )
     means = robust.error, plain.error, robust.flip_prob, default.error, default.flip_prob

@@ -19,6 +19,7 @@ from foldless import demo
 from foldless.cli import app
 from foldless.cli.terminal import exit_codes
 from foldless.datasets import make_class_means
+from foldless.runs.printing import Progress
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -40,7 +41,7 @@ def study():
 def test_the_demo_as_a_user_runs_it(tmp_path):
     """At full size, piped: the answer, the table, every promise, a picture, and no terminal codes."""
     folder = tmp_path / "new" / "folder"
-    command = [sys.executable, "-m", "foldless.cli", "demo", "--out", str(folder)]
+    command = [sys.executable, "-m", "foldless", "demo", "--out", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, encoding="utf-8")
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
@@ -231,9 +232,8 @@ def test_progress_is_shown_in_a_terminal_only():
     for terminal in (True, False):
         stream = io.StringIO()
         console = plain_console(stream, force_terminal=terminal)
-        progress = demo.Progress(console)
-        with progress.status:
-            progress(1, SimpleNamespace(change=0.5))
+        with console.status("Fitting") as status:
+            Progress(status)(1, SimpleNamespace(change=0.5))
         assert ("iteration 1, weights change by 5.0e-01" in stream.getvalue()) == terminal
         assert bool(stream.getvalue()) == terminal
 

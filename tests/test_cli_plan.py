@@ -37,7 +37,7 @@ def pilot_table():
 
 
 def test_the_question_of_the_manual_has_its_answer():
-    command = [sys.executable, "-m", "foldless.cli", "plan"]
+    command = [sys.executable, "-m", "foldless", "plan"]
     command += ["--features", "20000", "--markers", "20", "--error", "0.1"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, encoding="utf-8")
     assert done.returncode == 0, done.stderr

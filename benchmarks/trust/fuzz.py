@@ -125,16 +125,16 @@ def fuzzed(
 
 def models(n: int, seed: int = 0) -> dict[str, Any]:
     """Of a fresh model of every estimator."""
-    files = _fresh_models()
-    return {"files": len(files), **fuzzed(files, foldless.load, ValueError, n, seed)}
+    with tempfile.TemporaryDirectory() as folder:
+        files = _fresh_models(Path(folder))
+        return {"files": len(files), **fuzzed(files, foldless.load, ValueError, n, seed)}
 
 
-def _fresh_models() -> list[Path]:
+def _fresh_models(folder: Path) -> list[Path]:
     from benchmarks.trust.estimators import every_estimator
 
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((20, 6)), np.arange(20) % 2
-    folder = Path(tempfile.mkdtemp())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return [

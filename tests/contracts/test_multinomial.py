@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 from scipy.special import logsumexp, softmax
 
 from foldless.beliefs import Response
-from foldless.channels import BlendedMultinomial, Logistic, Multinomial
+from foldless.channels import BlendedMultinomial, FlippedLabels, Logistic, Multinomial
 from foldless.channels.multinomial import ESTIMATORS
 
 N_CLASSES = 4
@@ -115,6 +115,33 @@ def test_both_responses_are_the_tempered_and_the_plain_one(weight):
             assert_allclose(part, expected, atol=1e-4)
     single = channel.respond_both(mean.astype(np.float32), q, labels)
     assert all(part.dtype == np.float32 for response in single for part in response)
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.5, 1.0])
+def test_a_wrong_label_is_any_of_the_other_classes(weight):
+    mean, q, labels = cavities(1.0)
+    base = BlendedMultinomial(Multinomial(N_CLASSES), weight) if weight else Multinomial(N_CLASSES)
+    channel = FlippedLabels(base, 0.3)
+    response = channel.respond(mean, q, labels)
+    every = np.arange(1.0, N_CLASSES + 1)
+    of_class = np.stack([base.respond(mean, q, np.full(30, k)).log_z for k in every], axis=1)
+    joint = np.log(np.where(every == labels[:, None], 0.7, 0.1)) + of_class
+    assert_allclose(response.log_z, logsumexp(joint, axis=1), rtol=1e-3)
+    true = channel.true_class(mean, q, labels)
+    assert_allclose(true, softmax(joint, axis=1), atol=1e-3)
+    own = true[np.arange(30), labels.astype(int) - 1]
+    assert_allclose(channel.mislabel_probability(mean, q, labels), 1 - own)
+    slope = derivative(lambda x: channel.respond(x, q, labels).log_z, mean, 1e-4)
+    assert_allclose(response.slope, slope, atol=1e-5)
+    bend = [
+        (channel.respond(mean + d, q, labels).slope - response.slope) @ d / 1e-8 for d in 1e-4 * np.eye(4)
+    ]
+    assert_allclose(response.curvature, -np.stack(bend, axis=1), atol=2e-3)
+    if weight == 0.0:
+        assert_allclose(channel.flipped_by_evidence(response.log_z), 1 - own, atol=1e-3)
+        proba = np.exp(channel.log_proba(mean, q))
+        assert_allclose(proba.sum(axis=1), 1.0)
+        assert_allclose(np.log(proba[np.arange(30), labels.astype(int) - 1]), response.log_z, rtol=1e-3)
 
 
 def test_two_classes_are_the_logistic_channel():

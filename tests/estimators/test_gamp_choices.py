@@ -13,7 +13,9 @@ from sklearn.utils.estimator_checks import check_estimator
 from foldless import GAMPClassifier
 from foldless.channels import CHANNELS, Multinomial
 from foldless.channels.multinomial import ESTIMATORS
-from foldless.priors import PRIORS, Gaussian, Pruned, RowSparse, SpikeAndSlab
+from foldless.datasets import make_class_means
+from foldless.estimators._account import solver_words
+from foldless.priors import PRIORS, Gaussian, Laplace, Pruned, RowSparse, SpikeAndSlab
 from foldless.solvers import EP, GAMP, VAMP, HyGAMP
 from foldless.solvers.gamp import RULES, VARIANCES
 
@@ -64,7 +66,8 @@ def allowed(n_classes: int, solver: str, rule: str, prior: str, channel: str, tu
     if solver == "hygamp":
         by_rule = prior in WITH_FULL_COVARIANCES[rule]
     by_solver = solver in ("gamp", "ep") or (solver == "vamp") == (n_classes == 2)
-    by_channel = n_classes == 2 or channel == "logistic"
+    robust = channel == "robust-logistic" and solver in ("gamp", "ep")
+    by_channel = n_classes == 2 or channel == "logistic" or robust
     by_channel &= rule == "sum-product" or channel != "step"
     by_tuning = tuning == "em" or (prior == "laplace" and rule == "max-sum")
     return by_rule and by_solver and by_channel and by_tuning
@@ -114,6 +117,15 @@ def test_every_channel_by_max_sum(channel: str) -> None:
     assert isinstance(found, GAMPClassifier) == expected, found
     if isinstance(found, str):
         assert "max-sum" in found
+
+
+def test_variances_that_were_held_are_named() -> None:
+    """Hinge and L1 are both piecewise linear, so that no variance of theirs settles."""
+    data = make_class_means(60, 200, 5, random_state=0)
+    model = GAMPClassifier(Laplace(2.0), channel="hinge", rule="max-sum", generative_weight=0.0, tune=False)
+    model.fit(data.X, data.y)
+    assert model.solver_ == "GAMP (max-sum), variances held"
+    assert "with variances held" in solver_words(model.solver_, 2)
 
 
 @pytest.mark.parametrize("n_classes", [2, 4])
@@ -169,7 +181,7 @@ def test_solvers_as_objects_are_refused_as_their_names_are(n_classes: int, solve
         (2, {"solver": "newton"}, "solver must be one of"),
         (2, {"tuning": "cv"}, "tuning must be one of"),
         (4, {"channel": "probit"}, "y has 4 classes, for which Probit"),
-        (4, {"channel": "robust-logistic"}, "y has 4 classes, for which FlippedLabels"),
+        (4, {"channel": "robust-probit"}, "y has 4 classes, for which FlippedLabels"),
         (4, {"channel": Multinomial(3)}, "y has 4 classes, for which Multinomial"),
         (2, {"channel": Multinomial(3)}, "y has 2 classes, for which Multinomial"),
         (4, {"fit_intercept": False}, "fit_intercept=False is for two classes"),

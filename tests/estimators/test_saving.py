@@ -208,7 +208,7 @@ register_all()
 assert not {"matplotlib", "typer", "jinja2"} & set(sys.modules)
 complete = registry.registered_names()
 for room in pkgutil.walk_packages(foldless.__path__, "foldless."):
-    if not room.name.startswith(("foldless.cli", "foldless.anndata", "foldless.neuro")):
+    if not room.name.startswith(("foldless.__main__", "foldless.cli", "foldless.anndata", "foldless.neuro")):
         import_module(room.name)
 assert registry.registered_names() == complete
 """

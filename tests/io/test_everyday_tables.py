@@ -172,6 +172,8 @@ def test_a_sample_sheet_need_not_have_every_sample(tmp_path):
             Roles(target="state"),
             Reading(sample_sheet=tmp_path / "sheet.csv", id="donor"),
         )
+    with pytest.raises(BadTable, match=r"--id names a column of a sample sheet.*--samples"):
+        read_table(tmp_path / "t.tsv", Roles(target="state"), Reading(id="donor"))
 
 
 def test_columns_of_words_need_a_purpose(tmp_path):

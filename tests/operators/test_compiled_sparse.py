@@ -10,9 +10,10 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
+import foldless.operators.dense as plain
 import foldless.operators.sparse as compiled
 from foldless import kernels
-from foldless.operators import Sparse, Standardized, WithIntercept
+from foldless.operators import Dense, Sparse, Standardized, WithIntercept
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("numba") is None, reason="needs the extra `fast` (numba)"
@@ -168,3 +169,18 @@ def test_nothing_of_the_size_of_x_is_made():
 
 def test_small_matrices_do_not_wait_for_numba():
     assert Sparse(stored("csr"))._compiled is None
+
+
+@pytest.mark.parametrize(("n_means", "n_vars"), [(1, 1), (2, 2), (4, 3), (1, 5), (3, 0)])
+def test_predictions_visit_once_for_several_weights(n_means, n_vars, small_parts, monkeypatch):
+    """Sparse and dense rows, scores and variances of some weights each, about a centre."""
+    monkeypatch.setattr(plain, "LEAST_ROWS_COMPILED", 1)
+    rng = np.random.default_rng(5)
+    weights, variances, center = rng.normal(size=(40, n_means)), rng.random((40, n_vars)), rng.random(40)
+    for dtype, digits in (("f8", 1e-12), ("f4", 3e-5)):
+        X = stored("csr", dtype)
+        A = X.toarray()
+        for operator in (Sparse(X), Dense(A), Dense(np.asfortranarray(A))):
+            found = operator.scores_and_variances(weights, variances, center=center)
+            assert_allclose(found[0], A @ weights, rtol=digits, atol=10 * digits)
+            assert_allclose(found[1], (A - center) ** 2 @ variances, rtol=digits, atol=10 * digits)

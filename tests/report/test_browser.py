@@ -220,7 +220,7 @@ def test_the_report_of_the_command_opens(browser, tmp_path):
     command = [
         sys.executable,
         "-m",
-        "foldless.cli",
+        "foldless",
         "fit",
         str(table),
         "--target",

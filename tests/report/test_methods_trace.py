@@ -73,6 +73,10 @@ class Fitted:
         return [run for run in runs[begun:] if "integrate" in run.steps and run.trustworthy]
 
     @property
+    def more_flips(self) -> list[Ran]:
+        return [run for run in self.of_all_rows if "more flips" in run.steps and run.trustworthy]
+
+    @property
     def answer(self) -> Ran:
         """The last run before exact covariances that ended at the parameters that were published."""
         final = self.final
@@ -141,6 +145,7 @@ def reason(fitted: Fitted, code: str) -> bool:
         "too-large": lambda: fitted.cost() > budget.exact,
         "groups": lambda: fitted.groups is not None and groups_left_out(fitted),
         "groups-in-sets": lambda: fitted.groups is not None and sets_left_out(fitted),
+        "flips": lambda: "channel__flip_prob" in fitted.answer.after,
         "alone": lambda: not fitted.trace.count("stack", "kernel EP", "primal EP", "Newton"),
         "many-rows": lambda: any(run.rows < len(fitted.y) for run in fitted.trace.runs),
         "in-sets": lambda: fitted.trace.count("ridges in sets") > 0,
@@ -373,6 +378,7 @@ CHECKS: dict[str, Any] = {
     "beside correlated": lambda f, v: v == (f.trace.count("beside correlated") > 0),
     "weights instead": lambda f, v: {v} == {r.solver for r in f.polish} and f.answer.blend == 0,
     "integrated": lambda f, v: v == len(f.neighbours) > 0,
+    "more flips": lambda f, v: {v} == {r.solver for r in f.more_flips},
     "dense": lambda f, v: v in dense_codes(f.trace),
     "dense solver": lambda f, v: v == dense_solver(f.trace),
     "dense fits": lambda f, v: v == dense_fits(f.trace)[0],
@@ -458,6 +464,8 @@ def _of_the_sparse_model(fitted: Fitted) -> list[tuple[str, Any]]:
     assert {run.solver for run in fitted.trace.sparse()} <= mentioned
     if fitted.neighbours:
         found.append(("integrated", len(fitted.neighbours)))
+    if fitted.more_flips:
+        found.append(("more flips", "EP"))
     if fitted.answer.blend or len(blends(fitted)) > 1:
         found.append(("generative weight", fitted.answer.blend))
     starts = {

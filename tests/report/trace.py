@@ -104,6 +104,7 @@ def values_of(prior: Prior, channel: Channel) -> dict[str, Any]:
 STEPS = {
     "finish": "foldless.tuning.path.finished",
     "integrate": "foldless.tuning.models.sparse.integrated",
+    "more flips": "foldless.tuning.models.sparse.with_more_flips",
     "sample": "foldless.tuning.models.sparse.fit_some_rows",
     "stack": "foldless.tuning.path.stacked",
     "choose by evidence": "foldless.estimators.ep_bayes_point.fit_by_evidence",
@@ -218,6 +219,7 @@ def _solve(trace: Trace, real: Callable[..., Any], spoilt: tuple[Any, ...] | Non
         # By contract the rule is max-sum only where a solver has rules.
         name += " (max-sum)" if vars(solver).get("rule") == "max-sum" else ""
         solution = real(problem, solver, tuner=tuner, state=state, **more)
+        name += ", variances held" if vars(solution.state).get("frozen") is not None else ""
         prior, (channel, blend) = inner_prior(problem.prior), inner_channel(problem.channel)
         sparse = type(prior).__name__ != "Gaussian"
         run_as = name, tuner is not None, state is None

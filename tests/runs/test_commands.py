@@ -35,7 +35,7 @@ def run(*arguments):
 
 
 def in_a_process(*arguments, folder=None):
-    command = [sys.executable, "-m", "foldless.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "foldless", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, encoding="utf-8", cwd=folder)
 
 
@@ -222,8 +222,18 @@ def test_results_are_not_overwritten_unless_forced(fitted, tmp_path):
     assert refused.exit_code == 2
     assert "--force" in refused.stderr
     assert {p.name: p.read_bytes() for p in out.iterdir()} == before
+    # What the former fit has left goes, what others put there stays.
+    record = json.loads((out / "run.json").read_text())
+    (out / "run.json").write_text(
+        json.dumps(record | {"files": {**record["files"], "panel.tsv": "", "../table.csv": ""}})
+    )
+    for name in ("panel.tsv", "notes.txt"):
+        (out / name).write_text("")
     forced = run("fit", tmp_path / "table.csv", *OPTIONS["table.csv"], "--out", out, "--force")
     assert forced.exit_code == 0
+    assert not (out / "panel.tsv").exists()
+    assert (out / "notes.txt").exists()
+    assert (tmp_path / "table.csv").exists()
     again = {p.name: p.read_bytes() for p in out.iterdir()}
     for name in ("model.safetensors", "features.tsv", "predictions.tsv"):
         assert again[name] == before[name]  # the same data give the same answer
@@ -384,7 +394,7 @@ def test_an_interrupted_fit_keeps_the_old_results(fitted, tmp_path, monkeypatch)
     def interrupt(self, iteration, line):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("foldless.cli.terminal.Progress.__call__", interrupt)
+    monkeypatch.setattr("foldless.runs.printing.Progress.__call__", interrupt)
     done = run("fit", tmp_path / "table.csv", *OPTIONS["table.csv"], "--out", out, "--force")
     assert done.exit_code == 130
     assert done.stderr == "foldless: interrupted.\n"

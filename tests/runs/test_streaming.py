@@ -14,11 +14,12 @@ from typer.testing import CliRunner
 
 import foldless
 from foldless.cli import app
-from foldless.cli.terminal import ExitCode, Progress
+from foldless.cli.terminal import ExitCode
 from foldless.datasets import make_class_means
 from foldless.io.matrix import read_labels
 from foldless.io.table import BadTable, OverBudget
 from foldless.runs import streaming
+from foldless.runs.printing import Progress
 
 
 @pytest.fixture(scope="module")

@@ -217,3 +217,15 @@ def test_symbols_beside_genes_in_rows_are_shown_with_their_names(study: Any, tmp
     assert header[-1] == "description"
     assert all(row[-1] == "'=GENE" + row[0].removeprefix("ENSG") for row in rows)
     assert f"=GENE{rows[0][0].removeprefix('ENSG')}" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_a_table_longer_than_a_sheet_goes_on_in_the_next(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("foldless.io.spreadsheet.MOST_ROWS", 4)
+    write_workbook(tmp_path / "a.xlsx", {"Features": [("n", range(7)), ("few", ["a"])], "Short": [("n", [])]})
+    book = load_workbook(tmp_path / "a.xlsx")
+    assert book.sheetnames == ["Features", "Features 2", "Features 3", "Short"]
+    assert [[cell.value for cell in sheet["A"]] for sheet in book.worksheets[:3]] == [
+        ["n", 0, 1, 2],
+        ["n", 3, 4, 5],
+        ["n", 6],
+    ]

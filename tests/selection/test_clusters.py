@@ -55,7 +55,7 @@ def test_correlations(shape, storage):
     expected = (covariance / np.multiply.outer(std, std))[columns]
     tiles = Tiles(Standardized.fit(operator, weight))
     assert_allclose(correlations(tiles, weight, columns), expected, atol=1e-10)
-    within = correlations_within(tiles.operator, weight, columns)
+    within = correlations_within(tiles.operator.columns(columns), weight)
     expected = expected[:, columns]
     np.fill_diagonal(expected, 1.0)
     assert_allclose(within, expected, atol=1e-10)

@@ -41,6 +41,7 @@ from foldless.tuning.plan import (
     SparsePlan,
     exact_cost,
     kernel_cost,
+    learnt_by,
     plan,
     requested,
 )
@@ -173,10 +174,10 @@ CASES: dict[str, tuple[Facts, tuple[Any, ...], tuple[Any, ...] | None, tuple[str
     ),
     "four classes, more samples than features": (
         facts(2000, 60, 4),
-        ("exact", "EP", PLAIN, False, False),
+        ("independent", "GAMP", MEANS, False, False),
         ("Newton", SEARCHED_RIDGES, False, ONE_BY_ONE),
         (),
-        ("independent",),
+        ("independent", "flips"),
     ),
     "four classes, correlated": (
         facts(60, 2000, 4, **CORRELATED),
@@ -228,11 +229,11 @@ CASES: dict[str, tuple[Facts, tuple[Any, ...], tuple[Any, ...] | None, tuple[str
         ("correlated", "too-large", "few-columns"),
     ),
     "pixels of ten classes": (
-        facts(3000, 256, 10),
+        facts(3000, 256, 10, **CORRELATED),
         ("exact", "EP", PLAIN, False, False),
         ("Newton", SEARCHED_RIDGES, False, IN_SETS),
         ("few-columns",),
-        ("independent", "few-columns", "in-sets"),
+        ("correlated", "few-columns", "in-sets"),
     ),
     "four classes, correlated words, too large": (
         facts(*LARGE, 4, **CORRELATED, **WORDS),
@@ -459,15 +460,20 @@ def test_few_columns_are_for_far_more_samples_than_features(n_classes: int) -> N
     # Groups cannot be left out of few columns.
     assert plan(given, groups=True).left_out == "groups"
     assert plan(given, groups=True).because("few-columns") is None
-    # Of two classes with independent columns messages are enough.
-    independent = plan(replace(given, spectral_excess=0.9))
-    assert (independent.because("few-columns") is not None) == (n_classes > 2)
+    # With independent columns messages are enough.
+    assert plan(replace(given, spectral_excess=0.9)).because("few-columns") is None
 
 
-def test_four_classes_have_exact_covariances_where_samples_outnumber_features() -> None:
-    assert plan(facts(100, 100, 4)).path == "exact"
-    assert plan(facts(100, 101, 4)).path == "independent"
-    assert plan(facts(100, 100, 2)).path == "independent"
+def test_labels_of_four_classes_may_be_wrong_where_samples_far_outnumber_features() -> None:
+    for shape, path, flips in (
+        ((200, 100, 4), "independent", True),
+        ((199, 100, 4), "exact", False),
+        ((100, 101, 4), "independent", False),
+        ((200, 100, 2), "independent", False),
+    ):
+        found = plan(facts(*shape))
+        assert (found.path, found.sparse.flips) == (path, flips)
+    assert not plan(facts(200, 100, 4, **WORDS)).sparse.flips
 
 
 @pytest.mark.parametrize(
@@ -572,3 +578,47 @@ def test_recipes_have_codes_and_names() -> None:
     names = [recipe.name for recipe in (*RIDGES, *INFORMED)]
     assert len(set(names)) == len(names)
     assert Recipe(10.0, 0.1).name == "ridge, score variance 10, labels may be wrong"
+
+
+# How the sparse model of a plan ended, and the flags for that.
+WELL = {"settled": True, "fell_back": False, "exactly": True, "dense_lead": 0.0, "sparse_share": 1.0}
+LOSES = {"dense_lead": 2.1, "sparse_share": 0.4}
+ENDS: list[tuple[Plan, dict[str, Any], tuple[str, ...]]] = [
+    (plan(facts(60, 2000)), {}, ()),
+    (plan(facts(60, 2000)), {"exactly": False}, ("narrow-intervals",)),
+    (plan(facts(100, 1000, 4)), {"exactly": False}, ()),
+    (plan(facts(60, 2000)), {"exactly": False, "settled": False}, ("unsettled",)),
+    (plan(facts(60, 2000)), {"fell_back": True}, ("fell-back-on-background",)),
+    (plan(facts(60, 2000, 4, **CORRELATED)), {"fell_back": True, "exactly": False}, ("fell-back",)),
+    (plan(facts(60, 2000, **CORRELATED)), LOSES, ("not-sparse",)),
+    (plan(facts(60, 2000, **CORRELATED)), LOSES | {"sparse_share": 0.6}, ()),
+    (plan(facts(60, 2000, **CORRELATED)), LOSES | {"dense_lead": 1.9}, ()),
+    (plan(facts(*LARGE, **CORRELATED)), LOSES | {"exactly": False}, ("diagonal-covariances", "misled")),
+    (requested("laplace", "GAMP", (60, 2000), searched=True), {"settled": False, "exactly": False}, ()),
+]
+
+
+@pytest.mark.parametrize(("planned", "ended", "flags"), ENDS)
+def test_flags_are_those_of_the_plan_and_of_how_it_ended(
+    planned: Plan, ended: dict[str, Any], flags: tuple[str, ...]
+) -> None:
+    assert planned.flags_of(**(WELL | ended)) == flags
+    assert set(flags) <= FLAGS.keys()
+
+
+@pytest.mark.parametrize(
+    ("tuning", "laplace", "max_sum", "rate_asked", "kinked", "way"),
+    [
+        ("em", True, True, True, False, "sure"),
+        ("em", False, True, True, False, "em"),
+        ("em", True, False, True, False, "em"),
+        ("em", True, True, False, False, "em"),
+        ("em", True, True, True, True, "em"),
+        ("sure", True, True, False, False, "sure"),
+    ],
+)
+def test_the_rate_of_a_lasso_is_learnt_by_sure(
+    tuning: str, laplace: bool, max_sum: bool, rate_asked: bool, kinked: bool, way: str
+) -> None:
+    found = learnt_by(tuning, laplace=laplace, max_sum=max_sum, rate_asked=rate_asked, kinked=kinked)
+    assert found == way

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+import pytest
 from numpy.testing import assert_allclose
 from scipy.special import expit, log_expit, log_softmax
 
 from foldless.channels import FlippedLabels, Logistic, Multinomial
 from foldless.operators import operator_from
-from foldless.solvers.stacking import scale_of
 from foldless.tuning.portfolio import (
+    Average,
     Model,
+    Part,
     Scores,
     Weights,
     _mislabelled,
     mixed,
+    scale_of,
     stacked,
 )
 from foldless.tuning.table import Layout, Table, survey
@@ -156,3 +161,21 @@ def test_models_that_need_other_numbers_of_steps_have_the_scales_they_have_alone
     more = np.concatenate([scores, 1e3 * scores[:, :5]], axis=1)
     theirs = log_softmax(np.concatenate([log_proba, log_proba[:, :5]], axis=1), axis=2)
     assert_allclose(scale_of(more, theirs, np.append(share, np.zeros(5))), together, rtol=1e-12)
+
+
+def test_many_rows_are_predicted_as_few_are():
+    """By loops over a table of integrals, or by sums: narrow and wide scores, far out, beyond the table."""
+    pytest.importorskip("numba")
+    rng = np.random.default_rng(8)
+    X = np.vstack([rng.normal(size=(4500, 3)), rng.normal(0.0, 60.0, (500, 3))])
+    rows = operator_from(X)
+    for spread in (1e-4, 1.0, 30.0, 3e4):
+        wide = Weights(rng.normal(size=(3, 1)), np.full((3, 1), spread), np.array([0.2]), np.array([spread]))
+        other = Weights(rng.normal(size=(3, 1)), np.full((3, 1), 0.3), np.array([-0.4]), np.zeros(1))
+        robust = FlippedLabels(Logistic(), 0.1)
+        few = Part("a", 0.4, Logistic(), 0.3, wide), Part("b", 0.5, robust, 1.0, other)
+        for parts in ((*few, Part("c", 0.1, Logistic(), 0.0, wide)), (replace(few[0], weight=1.0),)):
+            average = Average(parts)
+            whole = average.log_proba(rows)
+            pieces = [average.log_proba(operator_from(X[at : at + 1000])) for at in range(0, 5000, 1000)]
+            assert_allclose(whole, np.vstack(pieces), rtol=1e-7, atol=1e-9)

@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose
 from scipy.special import log_softmax
 from sklearn.linear_model import LogisticRegression
 
+from foldless import SparseClassifier
 from foldless.channels import Logistic, Multinomial
 from foldless.operators import operator_from
 from foldless.priors import Blocks, Gaussian, Laplace, RowSparse, SpikeAndSlab
@@ -26,6 +27,23 @@ def shifted_classes(n_samples=120, n_features=300, n_active=6, n_classes=3, seed
     means[:, :n_active] = rng.normal(0, 1.0, (n_classes, n_active))
     y = np.arange(n_samples) % n_classes
     return means[y] + rng.standard_normal((n_samples, n_features)), y
+
+
+def test_wrong_labels_of_four_classes_are_seen_through():
+    """Of 1600 labels 40 % are any of the other three."""
+    rng = np.random.default_rng(0)
+    means = 0.5 * np.tile([[1, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]], (1, 8))
+    true, new = np.arange(1600) % 4, np.arange(2000) % 4
+    X, more = (means[y] + rng.standard_normal((y.size, 32)) for y in (true, new))
+    wrong = rng.permutation(1600) < 640
+    model = SparseClassifier().fit(X, np.where(wrong, (true + rng.integers(1, 4, 1600)) % 4, true))
+    facts = model.plan_.facts
+    assert facts.spectral_excess > 1.5 > 1.25 > facts.excess_beside
+    assert facts.class_tails < -3 < 3 < facts.class_gap
+    best = np.mean((more @ means.T).argmax(axis=1) != new)
+    assert np.mean(model.predict(more) != new) < best + 0.01
+    assert abs(model.flip_rate_ - 0.4) < 0.03
+    assert np.mean((model.mislabel_probability_ > 0.5) == wrong) > 0.95
 
 
 def test_two_scores_are_nearly_one_score_of_twice_the_variance():

@@ -7,7 +7,7 @@ from scipy.special import ndtr
 from foldless import GAMPClassifier
 from foldless.datasets import make_class_means
 from foldless.priors import Laplace
-from foldless.tuning.sure import mixture_threshold
+from foldless.priors.laplace import sure_threshold
 
 DENSITIES = np.geomspace(0.01, 0.5, 50)
 
@@ -42,18 +42,18 @@ def test_the_risk_is_within_5_percent_of_its_minimum():
     for i in range(len(DENSITIES)):
         w, r = signal(i)
         least = min(risk(w, t) for t in np.linspace(0, 5, 101))
-        excess.append(risk(w, mixture_threshold(r, 1.0)) / least - 1)
+        excess.append(risk(w, sure_threshold(r, 1.0)) / least - 1)
     assert max(excess) < 0.05
     assert np.mean(excess) < 0.01
 
 
 def test_threshold_has_the_units_of_what_is_seen():
     _, r = signal(20)
-    assert mixture_threshold(7 * r, 49.0) == pytest.approx(7 * mixture_threshold(r, 1.0), rel=1e-6)
+    assert sure_threshold(7 * r, 49.0) == pytest.approx(7 * sure_threshold(r, 1.0), rel=1e-6)
     noise = np.random.default_rng(0).standard_normal(4000)
     universal = np.sqrt(2 * np.log(4000))
-    assert mixture_threshold(noise, 1.0) == pytest.approx(universal, rel=0.1)
-    assert mixture_threshold(np.zeros(1), 1.0) <= universal
+    assert sure_threshold(noise, 1.0) == pytest.approx(universal, rel=0.1)
+    assert sure_threshold(np.zeros(1), 1.0) <= universal
 
 
 @pytest.mark.parametrize("tuning", ["em", "sure"])
@@ -70,3 +70,13 @@ def test_max_sum_errs_as_with_the_best_fixed_rate(tuning, n_active, seed):
     model, error = fit(prior="laplace", tuning=tuning)
     assert model.outcome_.trustworthy
     assert error < best + 0.01
+
+
+def test_what_hardly_counts_hardly_moves_the_threshold():
+    _, r = signal(20)
+    rare = np.random.default_rng(0).standard_normal(20_000)
+    both = np.concatenate([r, rare])
+    weight = np.concatenate([np.ones(r.size), np.full(rare.size, 1e-4)])
+    alone = sure_threshold(r, 1.0)
+    assert sure_threshold(both, 1.0, weight=weight) == pytest.approx(alone, rel=0.02)
+    assert sure_threshold(both, 1.0) > 1.2 * alone

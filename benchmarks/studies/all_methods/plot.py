@@ -5,13 +5,14 @@ python -m benchmarks.studies.all_methods.plot
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from benchmarks.studies import _common as common
-from benchmarks.studies.all_methods.data import NAMES, SPLITS
+from benchmarks.studies.all_methods.data import NAMES, SPLITS, WIDE
 from benchmarks.studies.all_methods.methods import METHODS
 
 # What counts as alike in the mean over tables: half a point of error.
@@ -44,6 +45,7 @@ def standing(results: pd.DataFrame) -> pd.DataFrame:
             "paper": [METHODS[m].paper for m in table.index],
             "tables": table.notna().sum(axis=1),
             "beyond": beyond.mean(axis=1),
+            "beyond_error": beyond.sem(axis=1),
             "loss_beyond": loss_beyond.reindex(table.index).mean(axis=1),
             "rank": table.rank(axis=0).mean(axis=1),
             "seconds": done.groupby("method").cpu_seconds.median().reindex(table.index),
@@ -67,8 +69,9 @@ def reading(results: pd.DataFrame) -> str:
     paragraphs = []
     if table.shape[1] < len(NAMES) or n_splits < SPLITS:
         paragraphs.append(
-            f"**Preliminary**: {table.shape[1]} of {len(NAMES)} tables, from {n_splits} of {SPLITS} splits "
-            "on; read no preference out of it yet."
+            f"**Few splits**: {table.shape[1]} of {len(NAMES)} tables, from {n_splits} of {SPLITS} splits "
+            "on. Means over tables can be read within the standard errors beside them; figures of single "
+            "tables hardly."
         )
     whole = summary[summary.tables == summary.tables.max()]
     ours = whole[whole.paper != "rival"]
@@ -92,6 +95,7 @@ def reading(results: pd.DataFrame) -> str:
                 + "."
             )
         paragraphs.append(text)
+    paragraphs.append("**By the shape of a table.** " + " ".join(_of_shape(table)))
     best = table.idxmin(axis=0)
     own = [m for m in best if METHODS[m].paper != "rival"]
     counts = pd.Series(best).value_counts()
@@ -122,6 +126,24 @@ def reading(results: pd.DataFrame) -> str:
     return "\n\n".join(paragraphs)
 
 
+def _of_shape(table: pd.DataFrame) -> Iterator[str]:
+    """The best of those that finish on all tables of a shape, and of those that have at least half."""
+    for what, wanted in (("No more features than samples", False), ("More features than samples", True)):
+        part = table[[name for name in table if (name in WIDE) == wanted]]
+        if part.empty or "ridge" not in part.index:
+            continue
+        beyond = 100 * part.sub(part.loc["ridge"], axis=1)
+        known = beyond.notna().sum(axis=1)
+        whole = beyond[known == known.max()].drop(index="ridge").mean(axis=1).sort_values()
+        other = beyond[(known < known.max()) & (known >= known.max() / 2)].mean(axis=1).sort_values()
+        text = f"{what} ({part.shape[1]} tables): " + _listed([f"{m} {b:+.1f}" for m, b in whole[:4].items()])
+        text += f" points from ridge, the most {whole.index[-1]} {whole.iloc[-1]:+.1f}"
+        if len(other):
+            own = [f"{m} {b:+.1f} on {known[m]}" for m, b in other[:2].items()]
+            text += f"; of those that have at least half of these tables, {_listed(own)}"
+        yield text + "."
+
+
 def _where(table: pd.DataFrame) -> str:
     """Tables on which one origin's best leads ridge by the most."""
     if "ridge" not in table.index:
@@ -147,7 +169,7 @@ def _summary(results: pd.DataFrame) -> str:
             method,
             one.paper,
             f"{one.tables:.0f}",
-            f"{100 * one.beyond:+.1f}",
+            f"{100 * one.beyond:+.1f} ± {100 * one.beyond_error:.1f}",
             f"{one.loss_beyond:+.3f}" if np.isfinite(one.loss_beyond) else "",
             f"{one['rank']:.1f}",
             f"{100 * one.kept:.0f} %" if np.isfinite(one.kept) else "",

@@ -1,30 +1,40 @@
 """Mislabelled training samples [Ziniel et al. 2015, section VI-C]: test error and estimated flip rate.
 
-python -m benchmarks.studies.gamp_robust.run
+python -m benchmarks.studies.gamp_robust.run                     # rows that results.csv lacks
+python -m benchmarks.studies.gamp_robust.run --methods SparseClassifier --again
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import hadamard
 
 from benchmarks.studies import _common as common
-from benchmarks.studies.gamp_robust.plot import BAYES_ERROR, ROBUST, class_means_error, draw, report
+from benchmarks.studies._resumable import Key, complete
+from benchmarks.studies.gamp_robust.plot import (
+    BAYES_ERROR,
+    ROBUST,
+    class_means_error,
+    distance,
+    draw,
+    report,
+)
 from foldless import GAMPClassifier, SparseClassifier
 from foldless.datasets import make_class_means
 from foldless.datasets.simulated import Simulated
 
 STUDY = Path(__file__).parent
+KEY = ("trial", "classes", "flipped", "method")
 COLUMNS = [
-    "trial",
+    *KEY,
     "n_samples",
     "n_features",
-    "flipped",
-    "method",
     "error",
     "theory",
     "flip_prob",
@@ -45,49 +55,55 @@ class Sizes(NamedTuple):
 
 PAPER = Sizes(8192, 512, (0.0, 0.1, 0.2, 0.3, 0.4))
 QUICK = Sizes(512, 24, (0.0, 0.3))
+DISCRIMINATIVE = "robust (discriminative)"
 
 
 def main(argv: Sequence[str] | None = None) -> Path:
-    args = common.options(__doc__ or "", trials=5).parse_args(argv)
+    parser = common.options(__doc__ or "", trials=3)
+    parser.add_argument("--methods", nargs="+", choices=list(methods()), default=list(methods()))
+    parser.add_argument("--again", action="store_true", help="measure anew what is there already")
+    args = parser.parse_args(argv)
     sizes = QUICK if args.quick else PAPER
     trials = min(args.trials, 1) if args.quick else args.trials
     folder = common.output_folder(args.out, STUDY, args.quick)
-    common.write_machine(folder, **sizes._asdict(), trials=trials)
 
-    with common.Results(folder, COLUMNS) as results:
-        for trial in range(trials):
-            for flipped in sizes.flipped:
-                data = equal_weights(sizes.n_samples, sizes.n_features, flipped, seed=trial)
-                theory = class_means_error(flipped, sizes.n_samples, sizes.n_features, BAYES_ERROR)
-                for name, model in methods().items():
-                    row = measured(model, data)
-                    results.add(
-                        trial=trial,
-                        n_samples=sizes.n_samples,
-                        n_features=sizes.n_features,
-                        flipped=flipped,
-                        method=name,
-                        theory=theory,
-                        **row,
-                    )
-                    print(
-                        f"trial {trial}  flipped {flipped:.1f}  {name:26s} error {row['error']:.4f}  "
-                        f"(theory {theory:.4f})  flip rate {row.get('flip_prob', float('nan')):.3f}  "
-                        f"{row['seconds']:6.2f} s  {row['outcome']}",
-                        flush=True,
-                    )
+    def measure(key: Key, _: dict[Key, dict[str, Any]]) -> dict[str, Any]:
+        found = one(int(key[0]), int(key[1]), float(key[2]), key[3], sizes)
+        print(
+            *key, {name: found.get(name) for name in ("error", "theory", "flip_prob", "seconds")}, flush=True
+        )
+        return found
+
+    asked = [
+        (str(trial), str(classes), f"{flipped:g}", name)
+        for trial in range(trials)
+        for classes in (2, 4)
+        for flipped in sizes.flipped
+        for name in args.methods
+        if classes == 2 or name != DISCRIMINATIVE
+    ]
+    complete(folder, COLUMNS, KEY, asked, measure, again=args.again, trials=trials, **sizes._asdict())
     print("\n" + report(folder))
     draw(folder)
     print(f"\nresults.csv, figure.png and machine.json are in {folder}")
     return folder
 
 
+def one(trial: int, classes: int, flipped: float, method: str, sizes: Sizes) -> dict[str, Any]:
+    """A row but for its key."""
+    draw_from = equal_weights if classes == 2 else four_classes
+    data = draw_from(sizes.n_samples, sizes.n_features, flipped, trial)
+    return {
+        "n_samples": sizes.n_samples,
+        "n_features": sizes.n_features,
+        "theory": class_means_error(flipped, sizes.n_samples, sizes.n_features, BAYES_ERROR, classes),
+    } | measured(methods()[method], data)
+
+
 def methods() -> dict[str, GAMPClassifier | SparseClassifier]:
     return {
         ROBUST: GAMPClassifier(prior="gaussian", channel="robust-logistic"),
-        "robust (discriminative)": GAMPClassifier(
-            prior="gaussian", channel="robust-logistic", generative_weight=0.0
-        ),
+        DISCRIMINATIVE: GAMPClassifier(prior="gaussian", channel="robust-logistic", generative_weight=0.0),
         "plain logistic": GAMPClassifier(prior="gaussian", channel="logistic", generative_weight=0.0),
         "SparseClassifier": SparseClassifier(),
     }
@@ -107,11 +123,44 @@ def equal_weights(n_samples: int, n_features: int, flipped: float, seed: int) ->
     return replace(data, X=data.X * (data.weights / noise_std), weights=weights, noise_var=1.0)
 
 
-def measured(model: GAMPClassifier | SparseClassifier, data: Simulated) -> dict[str, Any]:
+@dataclass(frozen=True, eq=False)
+class FourClasses:
+    """x | y ~ N(mean of y, I), with orthogonal means of one length, and every feature in all of them."""
+
+    X: NDArray[np.float64]
+    y: NDArray[np.int_]
+    means: NDArray[np.float64]
+
+    def test_error(self, coef: NDArray[np.float64], intercept: NDArray[np.float64]) -> float:
+        """Of new samples with right labels: their scores are Gaussian, of which 100 000 a class are drawn."""
+        noise = np.random.default_rng(0).standard_normal((100_000, len(coef)))
+        noise = noise @ np.linalg.qr(coef.T, mode="r")
+        right = [(noise + coef @ mean + intercept).argmax(axis=1) == k for k, mean in enumerate(self.means)]
+        return 1.0 - float(np.mean(right))
+
+
+def four_classes(n_samples: int, n_features: int, flipped: float, seed: int) -> FourClasses:
+    """Classes of equal size; a wrong label is any of the other three."""
+    rng, n_classes = np.random.default_rng(seed), 4
+    signs = np.tile(hadamard(n_classes), (1, n_features // n_classes))
+    means = signs * distance(BAYES_ERROR, n_classes) / np.sqrt(signs.shape[1])
+    true = rng.permutation(np.arange(n_samples) % n_classes)
+    X = means[true] + rng.standard_normal((n_samples, means.shape[1]))
+    wrong = rng.choice(n_samples, round(flipped * n_samples), replace=False)
+    recorded = true.copy()
+    recorded[wrong] = (true[wrong] + rng.integers(1, n_classes, wrong.size)) % n_classes
+    return FourClasses(X, recorded, means)
+
+
+def measured(model: GAMPClassifier | SparseClassifier, data: Simulated | FourClasses) -> dict[str, Any]:
     """One fit on the clock, judged on new samples with right labels, in closed form."""
     model, seconds, warned = common.timed(lambda: model.fit(data.X, data.y))
     row = {
-        "error": data.test_error(model.coef_, model.intercept_[0]),
+        "error": (
+            data.test_error(model.coef_, model.intercept_)
+            if isinstance(data, FourClasses)
+            else data.test_error(model.coef_, model.intercept_[0])
+        ),
         "seconds": seconds,
         "generative_weight": model.generative_weight_,
         "loo_error": model.loo_error_,
@@ -119,8 +168,8 @@ def measured(model: GAMPClassifier | SparseClassifier, data: Simulated) -> dict[
         "outcome": str(model.outcome_),
         "warned": warned,
     }
-    if hasattr(model.channel_, "flip_prob"):
-        row["flip_prob"] = float(model.channel_.flip_prob)
+    if hasattr(model, "flip_rate_"):
+        row["flip_prob"] = model.flip_rate_
     return row
 
 

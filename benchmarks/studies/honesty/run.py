@@ -159,6 +159,11 @@ last and run once: {blind}.
 Over designs, the mean bias of the error is {error_bias} (here {error_here}) and of the log loss {loss_bias}
 (here {loss_here}); the largest of a design {largest_error} ({largest_error_of}) and {largest_loss}
 ({largest_loss_of}). Of {n_null} null runs {n_false} have a p value below .05.
+
+Flags, by what they are about: how often weights of likely features lie in their 90 % intervals, and the error
+of the test sample in its 95 % interval, in runs that have the flag, and in those that have none.
+
+{flags}
 {ends}
 """
 
@@ -216,6 +221,7 @@ def report(folder: Path) -> str:
         begins=common.TABLE_BEGINS,
         ends=common.TABLE_ENDS,
         table=common.markdown(header, rows),
+        flags=flags_table(results),
         error_bias=f"{means.error_bias.mean():+.3f}",
         loss_bias=f"{means.loss_bias.mean():+.3f}",
         error_here=f"{means.error_here.mean():+.3f}",
@@ -227,6 +233,21 @@ def report(folder: Path) -> str:
         n_null=len(nulls),
         n_false=int((nulls.p_value < SIGNIFICANT).sum()),
     )
+
+
+def flags_table(results: pd.DataFrame) -> str:
+    """Which flags are raised where numbers are wrong."""
+    raised = results["flags"].fillna("").str.split()
+    codes = sorted({code for own in raised for code in own})
+    rows = []
+    for name, with_it in [(code, raised.map(lambda own, c=code: c in own)) for code in codes] + [
+        ("none of them", raised.map(len) == 0)
+    ]:
+        own = results[with_it]
+        n_likely = own.n_likely.sum()
+        covered = f"{own.n_covered.sum() / n_likely:.2f} of {int(n_likely)}" if n_likely else ""
+        rows.append([name, len(own), covered, f"{own.error_covered.mean():.2f}"])
+    return common.markdown(["flag", "runs", "intervals", "covers"], rows)
 
 
 if __name__ == "__main__":

@@ -78,6 +78,7 @@ def _sweep(group: pd.DataFrame, varied: str) -> str:
                     f"{common.mean_only(done.kept)} ({common.mean_only(done.kept_false)})"
                     if len(done)
                     else "",
+                    _row_counts(done),
                 ]
             )
     header = [
@@ -90,8 +91,15 @@ def _sweep(group: pd.DataFrame, varied: str) -> str:
         "time / ours",
         "wall seconds",
         "kept (false)",
+        "K̂99 (K̂l0)",
     ]
     return common.markdown(header, rows)
+
+
+def _row_counts(done: pd.DataFrame) -> str:
+    """The thesis's counts of rows; earlier rows of foldless and its rivals have none."""
+    counted = done[done.k99.notna()] if "k99" in done else done[:0]
+    return f"{common.mean_only(counted.k99)} ({common.mean_only(counted.k_l0)})" if len(counted) else ""
 
 
 def _beside_foldless(here: pd.DataFrame, method: str) -> tuple[str, str]:

@@ -38,6 +38,8 @@ COLUMNS = [
     "load",
     "kept",
     "kept_false",
+    "k99",
+    "k_l0",
     "penalty",
     "loo_error",
     "generative_weight",
@@ -168,10 +170,10 @@ def judged(model: Any, data: OrthogonalMeans, n_test: int) -> dict[str, Any]:
     truth = np.zeros(data.X.shape[1], dtype=bool)
     truth[data.active] = True
     if isinstance(model, multinomial.ManyLinear):
-        kept = np.any(model.coef != 0, axis=0)
+        coef, kept = model.coef, np.any(model.coef != 0, axis=0)
         row = {"error": data.linear_error(model.coef, model.intercept), "penalty": model.penalty}
     else:
-        kept = model.inclusion_probability_ > 0.5
+        coef, kept = model.coef_, model.inclusion_probability_ > 0.5
         row = {
             "error": data.test_error(model, n_test),
             "loo_error": model.loo_error_,
@@ -179,7 +181,15 @@ def judged(model: Any, data: OrthogonalMeans, n_test: int) -> dict[str, Any]:
             "n_iter": model.n_iter_,
             "outcome": str(model.outcome_),
         }
-    return row | {"kept": int(kept.sum()), "kept_false": int((kept & ~truth).sum())}
+    # Row-sparse counts of the thesis: rows with 99 % of all squares, and rows that are not zero.
+    squares = np.sort(np.sum(coef**2, axis=0))[::-1]
+    k99 = 1 + int(np.searchsorted(np.cumsum(squares), 0.99 * squares.sum()))
+    return row | {
+        "kept": int(kept.sum()),
+        "kept_false": int((kept & ~truth).sum()),
+        "k99": k99 if squares[0] > 0 else 0,
+        "k_l0": int(np.count_nonzero(squares)),
+    }
 
 
 def tell(key: Key, row: dict[str, Any]) -> None:

@@ -155,9 +155,13 @@ class Wrapper(Learner):
         return self.base.scale_free
 
     @property
+    def score_shape(self) -> tuple[int, ...]:
+        return self.base.score_shape
+
+    @property
     def proximal(self) -> Callable[[Array, Array, Array], Response]:
-        """Max-sum, if the base has it; a property, so that `hasattr` is true of what is inside."""
-        if not hasattr(self.base, "proximal"):
+        """Max-sum of two classes, if the base has it; a property, so that `hasattr` is true of the inside."""
+        if not hasattr(self.base, "proximal") or self.base.score_shape:
             raise AttributeError(
                 f"{type(self).__name__} has `proximal` only if its base does; {type(self.base).__name__} has "
                 "only `respond`. Use rule='sum-product', or a base such as Logistic(), Probit() or Hinge()."
@@ -167,6 +171,24 @@ class Wrapper(Learner):
     @abstractmethod
     def _proximal(self, cavity_mean: Array, cavity_var: Array, labels: Array) -> Response:
         """`proximal`, for a base that has it."""
+
+
+class Tempered:
+    """`base` to the power 1 - ω, ω = `generative_weight`, times what a blend adds; the base predicts."""
+
+    base: Channel
+    generative_weight: float
+
+    @property
+    def normalised(self) -> bool:
+        return self.generative_weight == 0.0
+
+    @property
+    def _power(self) -> float:
+        return 1.0 - float(self.generative_weight)
+
+    def untempered(self) -> Channel:
+        return self.base
 
 
 def innermost(channel: Channel) -> Channel:

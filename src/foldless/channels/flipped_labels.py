@@ -1,13 +1,18 @@
-"""A wrapper for labels of which some are wrong: any channel, with a probability that y was flipped."""
+"""A wrapper for labels of which some are wrong: any channel, with a probability that y was flipped.
+
+Of K classes a wrong label is any of the others, each as probable: with f the share of wrong labels and p a
+normalised base, label y has the probability  g + (1 - K g) p_y,  g = f / (K - 1).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 from typing import cast as cast_to
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import expit, log_expit, softmax
 
 from foldless.beliefs import Array, Response
 from foldless.channels.base import (
@@ -40,12 +45,17 @@ BISECTIONS = 200
 # How far beyond its ends a range is scanned, relative to what is added up there.
 EDGE = 1e-9
 EPS = float(np.finfo(np.float64).eps)
+# Shares of wrong labels that left-out predictions are judged with.
+FLIP_RATES = (0.001, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45)
 
 
 @registered("channel/flipped-labels")
 @dataclass(frozen=True)
 class FlippedLabels(Wrapper):
-    """(1 - flip_prob) p(y | z) + flip_prob p(-y | z), with p the ``base`` channel."""
+    """(1 - flip_prob) p(y | z) + flip_prob p(-y | z), with p the ``base`` channel.
+
+    Over `Multinomial`, p(-y | z) is the mean of all other classes.
+    """
 
     flip_prob: float = 0.01
 
@@ -60,12 +70,20 @@ class FlippedLabels(Wrapper):
         require_flip_prob(self, "flip_prob", self.flip_prob)
 
     def respond(self, cavity_mean: Array, cavity_var: Array, labels: Array) -> Response:
+        if self.score_shape:
+            mean, var = doubles(cavity_mean, cavity_var)
+            found = self._of_classes(lambda label: self.base.respond(mean, var, label), labels)
+            return cast(found, score_dtype(cavity_mean))
         mean, var, y = doubles(cavity_mean, cavity_var, labels)
         as_given = self.base.respond(mean, var, y)
         as_flipped = None if self.base.normalised else self.base.respond(mean, var, -y)
         return cast(self._mixed(as_given, as_flipped), score_dtype(cavity_mean))
 
     def at_score(self, score: Array, labels: Array) -> Response:
+        if self.score_shape:
+            known = np.asarray(score, dtype=np.float64)
+            found = self._of_classes(lambda label: self.base.at_score(known, label), labels)
+            return cast(found, score_dtype(score))
         z, y = doubles(score, labels)
         as_given = self.base.at_score(z, y)
         as_flipped = None if self.base.normalised else self.base.at_score(z, -y)
@@ -76,6 +94,42 @@ class FlippedLabels(Wrapper):
             return super().log_odds(mean, var)
         return flipped_log_odds(self.base.log_odds(mean, var), self.flip_prob)
 
+    def log_proba(self, mean: Array, var: Array | None) -> Array:
+        if not self.score_shape:
+            return super().log_proba(mean, var)
+        return flipped_log_proba(self.base.log_proba(mean, var), self.flip_prob)
+
+    def true_class(self, cavity_mean: Array, cavity_var: Array, labels: Array) -> Array:
+        """Probabilities of the true classes of samples given their labels, (samples, classes)."""
+        mean, var = doubles(cavity_mean, cavity_var)
+        if self.base.normalised:
+            log_z = self.base.log_proba(mean, var)
+        else:
+            every = np.arange(1.0, self.score_shape[0] + 1.0)
+            log_z = np.stack([self.base.respond(mean, var, np.full(len(mean), k)).log_z for k in every], 1)
+        return np.asarray(softmax(log_z + self._log_noise(labels), axis=1))
+
+    def _log_noise(self, labels: Array) -> Array:
+        """log p(label | true class), (samples, classes)."""
+        n_classes = self.score_shape[0]
+        right = np.asarray(labels)[:, np.newaxis] == np.arange(1, n_classes + 1)
+        return np.where(right, np.log1p(-self.flip_prob), _log_or_minus_inf(self.flip_prob / (n_classes - 1)))
+
+    def _of_classes(self, response_of: Callable[[Array], Response], labels: Array) -> Response:
+        """Over a score for each class: the mixture of the responses to all classes a label may stand for."""
+        n_classes = self.score_shape[0]
+        if self.base.normalised:
+            return with_floor(response_of(labels), self.flip_prob / (n_classes - 1), n_classes)
+        every = [response_of(np.full(len(labels), k)) for k in np.arange(1.0, n_classes + 1.0)]
+        joint = np.stack([r.log_z for r in every], axis=1) + self._log_noise(labels)
+        log_z = np.logaddexp.reduce(joint, axis=1)
+        share = np.exp(joint - log_z[:, np.newaxis])[..., np.newaxis]
+        slopes = np.stack([r.slope for r in every], axis=1)
+        slope = np.sum(share * slopes, axis=1)
+        curvature = np.sum(share * np.stack([r.curvature for r in every], axis=1), axis=1)
+        curvature -= np.sum(share * np.square(slopes - slope[:, np.newaxis]), axis=1)
+        return Response(log_z, slope, curvature)
+
     def untempered(self) -> Channel:
         return FlippedLabels(self.base.untempered(), self.flip_prob)
 
@@ -85,6 +139,10 @@ class FlippedLabels(Wrapper):
         flip_prob Z(-y) / [(1 - flip_prob) Z(y) + flip_prob Z(-y)], with Z of the base. The cavity has not
         seen the sample's own label, so that label is counted once.
         """
+        if self.score_shape:
+            true = self.true_class(cavity_mean, cavity_var, labels)
+            true[np.arange(len(true)), np.asarray(labels).astype(np.intp) - 1] = 0.0
+            return true.sum(axis=1).astype(score_dtype(cavity_mean))
         mean, var, y = doubles(cavity_mean, cavity_var, labels)
         if self.base.normalised:
             # One response is enough if it is that of the improbable label, from which the other follows.
@@ -97,6 +155,20 @@ class FlippedLabels(Wrapper):
             as_given = self.base.respond(mean, var, y).log_z
             as_flipped = self.base.respond(mean, var, -y).log_z
         return flip_posterior(as_given, as_flipped, self.flip_prob).astype(score_dtype(cavity_mean))
+
+    def em_update(
+        self,
+        cavity_mean: Array,
+        cavity_var: Array,
+        labels: Array,
+        *,
+        weight: Weight = 1.0,
+        names: Names = None,
+    ) -> Self:
+        if not self.score_shape:
+            return super().em_update(cavity_mean, cavity_var, labels, weight=weight, names=names)
+        flipped = self.mislabel_probability(cavity_mean, cavity_var, labels)
+        return self.em_by_flips(flipped, labels, weight=weight, names=names) or self
 
     def _learned(self, mean: Array, var: Array, y: Array, weight: Weight, names: Names) -> Self:
         """One EM step, the flips being the hidden variables.
@@ -125,14 +197,15 @@ class FlippedLabels(Wrapper):
     def flipped_by_evidence(self, log_z: Array) -> Array | None:
         """`mislabel_probability` from the log normalisers of `respond`, over a normalised base.
 
-        With g + (1 - 2g) Z at hand a label is flipped with probability  g (1 - Z) / [g + (1 - 2g) Z]. Its
+        With g + (1 - K g) Z at hand a label is flipped with probability  g (1 - Z) / [g + (1 - K g) Z]. Its
         error is that of rounding, which sums over samples do not see, but the odds of single ones would.
         """
         if not self.base.normalised:
             return None
-        g, total = float(self.flip_prob), np.exp(np.asarray(log_z, dtype=np.float64))
-        flipped = np.maximum((1.0 - g) - total, 0.0)
-        flipped *= g / (1.0 - 2.0 * g)
+        n_labels, total = (self.score_shape or (2,))[0], np.exp(np.asarray(log_z, dtype=np.float64))
+        g = float(self.flip_prob) / (n_labels - 1)
+        flipped = np.maximum((1.0 - self.flip_prob) - total, 0.0)
+        flipped *= g / (1.0 - n_labels * g)
         flipped /= total
         return flipped
 
@@ -226,26 +299,85 @@ def flipped_log_odds(log_odds: Array, flip_prob: Array | float) -> Array:
     return np.where(np.equal(flip_prob, 0.0), log_odds, found).astype(log_odds.dtype, copy=False)
 
 
-def with_floor(right: Response, flip_prob: float) -> Response:
-    """The response of g + (1 - 2g) p from that of a normalised p, with g = flip_prob.
+def flipped_log_proba(log_proba: Array, flip_prob: float) -> Array:
+    """Of K labels, along the last axis, of which some are wrong: g + (1 - K g) p, g = flip_prob / (K - 1)."""
+    if flip_prob == 0.0:
+        return log_proba
+    n_labels = log_proba.shape[-1]
+    floor = flip_prob / (n_labels - 1)
+    return np.asarray(np.log(floor + (1.0 - n_labels * floor) * np.exp(log_proba)))
 
-    With ρ = (1 - 2g) Z / [g + (1 - 2g) Z] and its complement ω:
+
+def log_probabilities(tried: Sequence[tuple[Channel, Array, Array | None]]) -> Array:
+    """(tried, samples, classes), of channels with the moments of their scores, (samples, scores).
+
+    Scores that share a channel, but for how many labels it flips, go through it together, which is faster.
+    """
+    flips, found = np.zeros(len(tried)), np.empty((len(tried), *tried[0][1].shape))
+    alike: dict[tuple[Channel, bool], list[int]] = {}
+    for n, (channel, _, var) in enumerate(tried):
+        base = channel
+        if isinstance(channel, FlippedLabels) and channel.base.normalised and channel.base.exact:
+            base, flips[n] = channel.base, channel.flip_prob
+        alike.setdefault((base, var is None), []).append(n)
+    for (channel, certain), which in alike.items():
+        mean = np.concatenate([tried[n][1] for n in which])
+        var = None if certain else np.concatenate([var for n in which if (var := tried[n][2]) is not None])
+        if channel.score_shape:
+            values = channel.log_proba(mean, var)
+        else:
+            values = channel.log_odds(mean[:, 0], None if var is None else var[:, 0])
+        found[which] = values.reshape(len(which), *found.shape[1:])
+    if found.shape[2] > 1:
+        for flip_prob, of_labels in zip(flips, found, strict=True):
+            of_labels[...] = flipped_log_proba(of_labels, flip_prob)
+        return found
+    log_odds = flipped_log_odds(found, flips[:, np.newaxis, np.newaxis]) if flips.any() else found
+    return log_expit(np.concatenate([-log_odds, log_odds], axis=2))
+
+
+def flips_of(proba: Array, weight: Array, n_classes: int) -> tuple[Array, float]:
+    """The probability of each label being wrong, and the share of labels that are, from left-out predictions.
+
+    `proba` is that of the labels, (models, samples). At every flip rate f a label of K classes has the
+    probability (1 - f) p + f (1 - p) / (K - 1), with p of the model that predicts best with this rate; rates
+    count by that and their prior.
+    """
+    log_posterior, found = [], []
+    for f in FLIP_RATES:
+        wrong = f * (1.0 - proba) / (n_classes - 1)
+        seen = (1.0 - f) * proba + wrong
+        fits = np.log(np.maximum(seen, np.finfo(float).tiny)) @ weight
+        best = int(fits.argmax())
+        prior = (FLIP_PRIOR_FLIPPED - 1.0) * np.log(f) + (FLIP_PRIOR_RIGHT - 1.0) * np.log1p(-f)
+        log_posterior.append(float(fits[best]) + prior)
+        found.append(wrong[best] / np.maximum(seen[best], np.finfo(float).tiny))
+    posterior = softmax(log_posterior)
+    return np.asarray(posterior @ np.array(found)), float(posterior @ np.array(FLIP_RATES))
+
+
+def with_floor(right: Response, floor: float, n_labels: int = 2) -> Response:
+    """The response of g + (1 - K g) p from that of a normalised p of K labels, with g = floor.
+
+    With ρ = (1 - K g) Z / [g + (1 - K g) Z] and its complement ω:
     slope' = ρ slope,  curvature' = ρ curvature - ρ ω slope².
     """
-    if flip_prob == 0.0:
+    if floor == 0.0:
         return right
     # Where Z underflows, g is all that is left, and ρ = 0 is right: nothing needs a logarithm of Z.
     rho = np.exp(right.log_z)
-    rho *= 1.0 - 2.0 * flip_prob
-    total = rho + flip_prob
+    rho *= 1.0 - n_labels * floor
+    total = rho + floor
     rho /= total
+    log_z = np.log(total)
+    if right.slope.ndim > rho.ndim:  # a score for each class
+        rho, total = rho[..., np.newaxis], total[..., np.newaxis]
     curvature = np.square(right.slope)
-    curvature *= -flip_prob
+    curvature *= -floor
     curvature /= total
     curvature += right.curvature
     curvature *= rho
-    rho *= right.slope
-    return Response(np.log(total), rho, curvature)
+    return Response(log_z, rho * right.slope, curvature)
 
 
 def mixed_labels(as_given: Response, as_flipped: Response, flip_prob: float) -> Response:

@@ -41,9 +41,9 @@ from scipy.special import erfcx, expit, log_expit, log_ndtr
 from foldless.beliefs import Array, Response
 from foldless.channels.base import (
     SMALLEST_VAR,
-    Channel,
     MarginChannel,
     ScaleLearner,
+    Tempered,
     cast,
     doubles,
     score_dtype,
@@ -57,6 +57,7 @@ from foldless.channels.sigmoid_estimators import (
 )
 from foldless.component import require_between, require_positive
 from foldless.kernels import fastest, in_threads
+from foldless.kernels.mixtures import tail_table
 from foldless.kernels.sigmoids import Rule
 from foldless.registry import registered
 from foldless.special import SQRT_HALF
@@ -143,7 +144,7 @@ class Logistic(ScaleLearner, MarginChannel):
 
 @registered("channel/blended")
 @dataclass(frozen=True)
-class Blended(ScaleLearner):
+class Blended(Tempered, ScaleLearner):
     """σ(a y z)^(1-ω) · exp(ω a (y - label_mean) z / 2), with ω = generative_weight and a = base.scale.
 
     ω = 0 is the logistic channel; ω = 1 is the part of a Gaussian model of the features that depends on
@@ -175,14 +176,6 @@ class Blended(ScaleLearner):
         advice = "It is the mean of the labels coded as -1 and +1; 0 for equal classes."
         require_between(self, "label_mean", self.label_mean, -1.0, 1.0, advice=advice)
 
-    @property
-    def normalised(self) -> bool:
-        return self.generative_weight == 0.0
-
-    @property
-    def _power(self) -> float:
-        return 1.0 - float(self.generative_weight)
-
     def respond(self, cavity_mean: Array, cavity_var: Array, labels: Array) -> Response:
         """A linear factor e^(tz) moves a Gaussian: E[f(z) e^(tz)] = e^(t p + t² v/2) E[f] at mean p + t v."""
         of_log_odds = partial(sigmoid_power_response, power=self._power)
@@ -198,9 +191,6 @@ class Blended(ScaleLearner):
         tilt = self._tilt(y)
         log_z, slope, curvature = _power_at_margin(y * z, self.base.scale, self._power)
         return cast(Response(log_z + tilt * z, y * slope + tilt, curvature), score_dtype(score))
-
-    def untempered(self) -> Channel:
-        return self.base
 
     def _log_scale(self) -> float:
         """The blend, too, is a function of scale * z."""
@@ -305,6 +295,12 @@ def log_sigmoid_tail(mean: Array, var: Array) -> Array:
     out[narrow] = np.log(tail)
     out[~narrow] = exponential_sums_response(-np.abs(mean[~narrow]), var[~narrow]).log_z
     return out.reshape(shape)
+
+
+@lru_cache
+def log_tails() -> Array:
+    """The table of `log_sigmoid_tail` for loops over many rows."""
+    return tail_table(log_sigmoid_tail)
 
 
 def _parts_of_threads(n_rows: int) -> list[slice]:

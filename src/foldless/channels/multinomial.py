@@ -38,7 +38,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln, log_softmax, logsumexp, ndtri, softmax, wrightomega
 
 from foldless.beliefs import Array, Response
-from foldless.channels.base import SMALLEST_VAR, Channel, cast, score_dtype
+from foldless.channels.base import SMALLEST_VAR, Channel, Tempered, cast, score_dtype
 from foldless.channels.softmax_estimators import (
     gaussian_response,
     grid_response,
@@ -240,7 +240,7 @@ class Multinomial(Channel):
 
 @registered("channel/blended-multinomial")
 @dataclass(frozen=True)
-class BlendedMultinomial(Channel):
+class BlendedMultinomial(Tempered, Channel):
     """softmax_y(z)^(1-ω) e^(ω z_y), with ω = generative_weight: the multinomial `Blended`.
 
     It is e^(z_y)/(Σ e^(z_k))^(1-ω), which the Gumbel integral covers as it is. The other part of a Gaussian
@@ -260,16 +260,8 @@ class BlendedMultinomial(Channel):
         require_between(self, "generative_weight", self.generative_weight, 0.0, 1.0, advice=advice)
 
     @property
-    def normalised(self) -> bool:
-        return self.generative_weight == 0.0
-
-    @property
     def score_shape(self) -> tuple[int, ...]:
         return self.base.score_shape
-
-    @property
-    def _power(self) -> float:
-        return 1.0 - float(self.generative_weight)
 
     def respond(self, cavity_mean: Array, cavity_var: Array, labels: Array) -> Response:
         mean, var, classes = self.base._read(cavity_mean, cavity_var, labels)
@@ -294,9 +286,6 @@ class BlendedMultinomial(Channel):
         tempered, plain = gumbel_responses(mean, var, classes, (self._power, 1.0))
         dtype = score_dtype(cavity_mean)
         return cast(tempered, dtype), cast(plain, dtype)
-
-    def untempered(self) -> Channel:
-        return self.base
 
 
 def softmax_proximal(mean: Array, var: Array, classes: NDArray[np.intp], power: float = 1.0) -> Response:
@@ -428,16 +417,18 @@ def _integrated(mean: Array, cov: Array, classes: NDArray[np.intp]) -> Response:
     # Where variances between classes vanish, the Cholesky factor needs a breath of width.
     floor = 1e-12 * np.trace(cov, axis1=1, axis2=2) / n_classes + SMALLEST_VAR
     breath = floor[:, np.newaxis, np.newaxis] * np.eye(n_classes)
-    at_mode = cov - cov @ mode.curvature @ cov
-    factor = WIDER * np.linalg.cholesky(0.5 * (at_mode + at_mode.transpose(0, 2, 1)) + breath)
+    root = np.linalg.cholesky(cov + breath)
     points = _normal_points(FULL_POINTS, n_classes)
     indicator = np.eye(n_classes)[classes]
-    cavity_factor = np.linalg.cholesky(cov + breath)
-    log_size = np.sum(np.log(np.einsum("mii->mi", factor) / np.einsum("mii->mi", cavity_factor)), axis=1)
-    # In units of the cavity, the points are A ξ + b.
-    spread = np.linalg.solve(cavity_factor, factor)
+    # With Q = L L' the covariance at the mode is L (I + L'B L)⁻¹ L', where nothing cancels. In units of the
+    # cavity, the points are A ξ + b with A A' the matrix in the middle.
+    share = np.clip(indicator - mode.slope, 0.0, 1.0)
+    bend = share[:, :, np.newaxis] * (np.eye(n_classes) - share[:, np.newaxis, :])
+    narrower = np.linalg.cholesky(np.eye(n_classes) + root.transpose(0, 2, 1) @ bend @ root)
+    spread = WIDER * np.linalg.inv(narrower).transpose(0, 2, 1)
+    log_size = np.sum(np.log(WIDER / np.einsum("mii->mi", narrower)), axis=1)
+    factor, offset = root @ spread, np.einsum("mji,mj->mi", root, mode.slope)
     at_mean = np.einsum("mij,mj->mi", cov, mode.slope)
-    offset = np.linalg.solve(cavity_factor, at_mean[..., np.newaxis])[..., 0]
     log_z, slope = np.empty(n_samples), np.empty_like(mean)
     curvature = np.empty((n_samples, n_classes, n_classes))
     at_once = max(FULL_PIECE // points.size, 1)
@@ -460,7 +451,9 @@ def _integrated(mean: Array, cov: Array, classes: NDArray[np.intp]) -> Response:
         product = (weight[..., np.newaxis] * share).transpose(0, 2, 1) @ share
         curvature[rows] = average[:, :, np.newaxis] * np.eye(n_classes) - 2.0 * product
         curvature[rows] -= average[:, :, np.newaxis] * average[:, np.newaxis, :]
-    return Response(log_z, slope, curvature)
+    # No direction of a log-concave density bends upwards; averages over points may.
+    bends, ways = np.linalg.eigh(curvature)
+    return Response(log_z, slope, (ways * np.maximum(bends, 0.0)[:, np.newaxis]) @ ways.transpose(0, 2, 1))
 
 
 @lru_cache(maxsize=8)

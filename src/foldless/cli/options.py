@@ -30,23 +30,11 @@ def _table(suffixes: str) -> Any:
     return typer.Argument(metavar="TABLE", help=f"A table: {suffixes}.", show_default=False)
 
 
-def _column(help: str) -> Any:
-    return typer.Option(metavar="COLUMN", help=help, show_default=False)
-
-
 TableFile = Annotated[Path, _table(READ)]
 LargeTableFile = Annotated[Path, _table(f"{READ}, .npy, .zarr")]
 ModelFile = Annotated[
     Path, typer.Argument(metavar="MODEL", help="A file or folder made by `foldless fit`.", show_default=False)
 ]
-Target = Annotated[str | None, _column("The column with the class of each sample.")]
-Covariates = Annotated[
-    list[str] | None,
-    _column("A column to keep whatever the data say (age, batch), of numbers or words; may be repeated."),
-]
-Groups = Annotated[str | None, _column("Samples alike here (one patient, one run) are left out together.")]
-Samples = Annotated[str | None, _column("The column with names of samples, if it is not the first.")]
-Ignore = Annotated[list[str] | None, _column("A column to leave out; may be repeated.")]
 
 
 def _number(value: float) -> float:
@@ -114,24 +102,32 @@ def panel_sizes(panel: str | None) -> list[int] | str | None:
     return [int(part) for part in sizes]
 
 
-def _said(help: str, metavar: str = "TEXT") -> Any:
-    return typer.Option(metavar=metavar, help=help, show_default=False)
+def _said(help: str, metavar: str = "COLUMN", kind: Any = str) -> Any:
+    """An option that has no value unless it is given one."""
+    return Annotated[kind | None, typer.Option(metavar=metavar, help=help, show_default=False)]
+
+
+def _flag(help: str, *names: str) -> Any:
+    return Annotated[bool, typer.Option(*names, help=help)]
 
 
 # Options of every command that reads a table, by the names of what they become.
 ROLES: dict[str, Any] = {
-    "target": Target,
-    "covariates": Covariates,
-    "categories": Annotated[list[str] | None, _column("A covariate whose numbers are codes of categories.")],
-    "groups": Groups,
-    "samples": Samples,
-    "ignore": Ignore,
+    "target": _said("The column with the class of each sample."),
+    "covariates": _said(
+        "A column to keep whatever the data say (age, batch), of numbers or words; may be repeated.",
+        kind=list[str],
+    ),
+    "categories": _said("A covariate whose numbers are codes of categories.", kind=list[str]),
+    "groups": _said("Samples alike here (one patient, one run) are left out together."),
+    "samples": _said("The column with names of samples, if it is not the first."),
+    "ignore": _said("A column to leave out; may be repeated.", kind=list[str]),
 }
 READING: dict[str, Any] = {
-    "sample_sheet": Annotated[
-        Path | None, _said("A table with what belongs to samples: classes, groups, covariates.", "FILE")
-    ],
-    "id": Annotated[str | None, _column("The column of the sample sheet with names of samples.")],
+    "sample_sheet": _said(
+        "A table with what belongs to samples: classes, groups, covariates.", "FILE", kind=Path
+    ),
+    "id": _said("The column of the sample sheet with names of samples."),
     "transpose": Annotated[
         bool | None,
         typer.Option(
@@ -140,17 +136,13 @@ READING: dict[str, Any] = {
             show_default=False,
         ),
     ],
-    "sheet": Annotated[str | None, _said("Of a spreadsheet; the first by default.", "NAME")],
-    "layer": Annotated[str | None, _said("Of an .h5ad, instead of X; raw for .raw.", "NAME")],
-    "average": Annotated[
-        bool, typer.Option("--average", help="Average features of one name instead of numbering them.")
-    ],
-    "tidy_labels": Annotated[
-        bool, typer.Option("--tidy-labels", help="Join labels that differ by case or spaces only.")
-    ],
-    "delimiter": Annotated[str | None, _said("Between columns of text; recognised by default.", "SIGN")],
-    "decimal": Annotated[str | None, _said("Of numbers in text; recognised by default.", "SIGN")],
-    "encoding": Annotated[str | None, _said("Of text; recognised by default.", "NAME")],
+    "sheet": _said("Of a spreadsheet; the first by default.", "NAME"),
+    "layer": _said("Of an .h5ad, instead of X; raw for .raw.", "NAME"),
+    "average": _flag("Average features of one name instead of numbering them.", "--average"),
+    "tidy_labels": _flag("Join labels that differ by case or spaces only.", "--tidy-labels"),
+    "delimiter": _said("Between columns of text; recognised by default.", "SIGN"),
+    "decimal": _said("Of numbers in text; recognised by default.", "SIGN"),
+    "encoding": _said("Of text; recognised by default.", "NAME"),
 }
 
 

@@ -56,7 +56,7 @@ def report(
     out: Annotated[Path, typer.Option(help="The file for the page.", dir_okay=False)] = Path("report.html"),
     force: options.Force = False,
 ) -> None:
-    """Write the report of a model again: one page that needs no network and runs no scripts.
+    """Write the report of a model again: one page that needs no network and loads nothing.
 
     \b
     Example:

@@ -32,6 +32,7 @@ SOLVERS = {
 SHYGAMP = "simplified hybrid generalised approximate message passing (Byrne 2015)"
 VARIANTS = {
     " (max-sum)": ", in its max-sum form, which finds the regularised maximum",
+    ", variances held": ", with variances held where they would not settle (Chambolle and Pock 2011)",
     ", screened": ", over the features that may matter, with visits to all of them",
 }
 PRIORS = {
@@ -262,6 +263,12 @@ class Account:
             )
             yield said(text + "weighted by their evidence.", ("integrated", len(around)))
 
+        if self._for("more flips"):
+            text = (
+                "Standard deviations of weights count what more wrong labels would make of them, as far as "
+            )
+            yield said(text + "the evidence allows for these.", ("more flips", "EP"))
+
     def _dense(self) -> Iterator[Sentence]:
         dense, runs = self.plan.dense, [run for run in self.record.all if run.model in DENSE and run.used]
         if dense is None or not runs:
@@ -311,6 +318,7 @@ def planned(plan: Plan) -> tuple[str, ...]:
     line = f"A sparse model is fitted by {solver_words(sparse.solver, n_classes)}, from {starts}"
     line += ", finished with exact covariances" if sparse.polish else ""
     line += " and integrated over its parameters" if sparse.integrate else ""
+    line += "; intervals count what more wrong labels would make of weights" if sparse.more_flips else ""
     said.append(f"{line}.")
     if dense is not None:
         kinds = " and ".join(dict.fromkeys(f"{recipe.code} models" for recipe in dense.recipes))

@@ -302,11 +302,13 @@ def relevance(
     # As in Tipping's own programme: weak enough that smooth kernels, whose weights are large, get a start.
     precision = np.full(kept.size, 1.0 / labels.size**2)
     weights: Array = np.zeros(kept.size)
+    # Functions of samples that are alike may have any weights that cancel: up to rounding of the curvature.
+    least = np.finfo(float).eps * float(np.sum(np.square(columns)))
     for iteration in range(1, max_iter + 1):
         used = columns[:, kept]
         weights, spread = posterior_mode(used, labels, precision, weights)
         determined = np.clip(1.0 - precision * spread, np.finfo(float).tiny, 1.0)
-        updated = determined / np.maximum(np.square(weights), np.finfo(float).tiny)
+        updated = np.maximum(determined / np.maximum(np.square(weights), np.finfo(float).tiny), least)
         stays = updated < PRUNED_PRECISION
         changes = np.log(updated[stays] / precision[stays])
         settled = bool(np.all(np.abs(changes) < tol)) and bool(stays.all())

@@ -130,7 +130,7 @@ class SparseClassifier(MessagePassingClassifier):
         The share of labels that are wrong, and the probability of each. Where models are averaged, by the
         one of them that predicts left-out labels best beside a share of wrong ones; of two classes,
         ``channel_.flip_prob`` is what the sparse model alone assumes. Models of more classes take labels
-        for right: what they predict suffers from many wrong ones.
+        for right unless columns are independent and far fewer than samples: elsewhere predictions suffer.
     models_ : list of ModelShare
         Code, name, weight in predictions and left-out log loss of every model tried, the weightiest first.
     groups_ : tuple of Group
@@ -270,6 +270,12 @@ class SparseClassifier(MessagePassingClassifier):
         own = weights_of(fit.selecting, fit.table)
         if isinstance(fit.prior, OverBackground):
             own = on_average_over_background(fit, own, self.inclusion_probability_)
+            if fit.more_flips is not None:
+                # Weights are those at plain parameters; how far others may be is counted from there.
+                other, share = fit.more_flips
+                more = on_average_over_background(other, own, self.inclusion_probability_)
+                var = (1.0 - share) * own.var + share * (more.var + (more.mean - own.mean) ** 2)
+                own = replace(own, var=var)
         self.sparse_coef_ = (own.mean.T / self._scale).astype(dtype)
         self.sparse_coef_std_ = (np.sqrt(own.var.T) / self._scale).astype(dtype)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from foldless.channels import (
     Blended,
     BlendedMultinomial,
     Channel,
+    FlippedLabels,
     Hinge,
     Logistic,
     Multinomial,
@@ -70,8 +71,8 @@ class GAMPClassifier(MessagePassingClassifier):
     channel : str or Channel, default='logistic'
         'logistic', 'probit', 'hinge', 'step', each also as 'robust-...' for labels of which some are wrong
         (but 'step', which has its own noise), or an object such as ``FlippedLabels(Probit(), 0.05)``. Of more
-        than two classes 'logistic' is the softmax; ``Multinomial(4, estimator="taylor")`` has the thesis's
-        approximations.
+        than two classes 'logistic' is the softmax, and so is 'robust-logistic' but for wrong labels;
+        ``Multinomial(4, estimator="taylor")`` has the thesis's approximations.
     solver : {'gamp', 'ep', 'vamp', 'hygamp'} or Solver, default='gamp'
         Diagonal covariances of weights (GAMP; of more classes SHyGAMP); exact ones (EP); one variance for all
         and one eigendecomposition (VAMP, two classes); full covariances between the scores of a sample
@@ -202,14 +203,15 @@ class GAMPClassifier(MessagePassingClassifier):
         channel = _plain_channel(channel_from(self.channel))
         if n_classes == 2 and not channel.score_shape:
             return channel
-        if n_classes > 2 and channel == Logistic():
-            return Multinomial(n_classes)
-        if isinstance(channel, Multinomial) and channel.n_classes == n_classes > 2:
-            return channel
+        inner = channel.base if isinstance(channel, FlippedLabels) else channel
+        if n_classes > 2 and inner == Logistic():
+            inner = Multinomial(n_classes)
+        if isinstance(inner, Multinomial) and inner.n_classes == n_classes > 2:
+            return replace(channel, base=inner) if isinstance(channel, FlippedLabels) else inner
         raise ValueError(
             f"y has {n_classes} classes, for which {channel!r} is no likelihood. Two classes take "
             "'logistic', 'probit', 'hinge', 'step' and 'robust-...'; more take 'logistic', which is then the "
-            f"softmax, or an object such as Multinomial({max(n_classes, 3)}, estimator='taylor')."
+            f"softmax, 'robust-logistic', or an object: Multinomial({max(n_classes, 3)}, estimator='taylor')."
         )
 
     def _prior(self, n_classes: int) -> str | Prior:

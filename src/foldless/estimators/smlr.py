@@ -168,18 +168,7 @@ class SMLRClassifier(SelectingClassifier):
         return scores[:, 1] - scores[:, 0] if self.classes_.size == 2 else scores
 
     def get_support(self, indices: bool = False) -> NDArray[Any]:
-        """The features that the classifier uses; with a kernel all of them (see `basis_indices_`).
-
-        Parameters
-        ----------
-        indices : bool
-            Positions instead of a mask.
-
-        Returns
-        -------
-        array of shape (n_features,) or (n_kept,)
-            Mask, or positions.
-        """
+        """The features that the classifier uses; with a kernel all of them (see `basis_indices_`)."""
         check_is_fitted(self)
         kernel = self.kernel is not None
         mask = np.ones(self.n_features_in_, dtype=bool) if kernel else np.any(self.coef_ != 0, axis=0)

@@ -157,6 +157,10 @@ class Graph:
 
     def softmax(self, channel: Channel, mean: str, var: str | None) -> str:
         """Probabilities of all classes, for independent scores N(mean, var), (samples, classes)."""
+        if isinstance(channel, FlippedLabels):
+            floor = channel.flip_prob / (channel.score_shape[0] - 1)
+            kept = self.op("Mul", self.softmax(channel.base, mean, var), 1.0 - channel.score_shape[0] * floor)
+            return self.op("Add", kept, float(floor))
         if not isinstance(channel, Multinomial):
             raise ValueError(f"Probabilities of the channel {channel!r} have no ONNX form.")
         if var is None:

@@ -68,7 +68,7 @@ def turned(columns: Columns, as_text: Callable[[], Any], decimal: str, known: se
         steps.append(f"Words about features, shown beside their names: {listed([header[j] for j in words])}.")
     if left_out := [header[j] for j in others if j not in set(words)]:
         steps.append(f"Columns that are not in the sample sheet left out: {listed(left_out)}.")
-    if any(frame[j].dtype == object for j in keep):
+    if any(frame[j].dtype.kind == "O" for j in keep):
         texts = as_text()[keep].to_numpy(dtype=object).T
         laid_out = _frame_of(texts, decimal)
     else:
@@ -103,7 +103,8 @@ def share_of_words(column: Any) -> float:
     """Of values that are there, how many are no numbers."""
     import pandas as pd
 
-    if column.dtype != object:
+    # Of objects, or of the strings that pandas has for texts from version 3 on.
+    if column.dtype.kind != "O":
         return 0.0
     there = column.dropna()
     there = there[there.astype(str).str.strip() != ""]

@@ -62,6 +62,12 @@ def _read(path: Path, roles: Roles, reading: Reading, budget: float | None) -> T
         )
     if reading.sample_sheet is not None and reader != "text":
         raise BadTable(path, "a sample sheet is for text and spreadsheets.", "Do without --sample-sheet.")
+    if reading.id is not None and reading.sample_sheet is None:
+        raise BadTable(
+            path,
+            "--id names a column of a sample sheet, and there is none.",
+            "Give --sample-sheet, or --samples for the column of this table that names its samples.",
+        )
     read = getattr(import_module(f"foldless.io.{reader}"), f"read_{reader}")
     table: Table = read(path, roles, reading, budget=budget)
     return table

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,7 @@ def can_write_workbooks() -> None:
 
 
 def write_workbook(path: Path, sheets: Mapping[str, Sequence[Column]]) -> None:
-    """Write sheets of columns (name, values); rows and columns beyond what a sheet can hold are left out."""
+    """Write sheets of columns (name, values); what has more rows than a sheet goes on in the next."""
     can_write_workbooks()
     import xlsxwriter
 
@@ -68,12 +68,11 @@ def write_workbook(path: Path, sheets: Mapping[str, Sequence[Column]]) -> None:
     book.set_properties({"created": UNDATED})
     heading = book.add_format({"bold": True, "bottom": 1, "text_wrap": True, "valign": "top"})
     wrapped = book.add_format({"text_wrap": True, "valign": "top"})
-    for title, columns in sheets.items():
+    for title, columns in _of_some_rows(sheets):
         sheet = book.add_worksheet(title)
         sheet.freeze_panes(1, 1)
         n_rows = 0
-        for j, (name, given) in enumerate(columns[:MOST_COLUMNS]):
-            values = list(given)[: MOST_ROWS - 1]
+        for j, (name, values) in enumerate(columns[:MOST_COLUMNS]):
             n_rows = max(n_rows, len(values))
             sheet.write_string(0, j, _text(name), heading)
             widest = max([len(name), *(len(value) for value in values if isinstance(value, str))])
@@ -85,6 +84,18 @@ def write_workbook(path: Path, sheets: Mapping[str, Sequence[Column]]) -> None:
         sheet.autofilter(0, 0, n_rows, max(len(columns[:MOST_COLUMNS]) - 1, 0))
     book.close()
     write_whole(path, content.getvalue())
+
+
+def _of_some_rows(
+    sheets: Mapping[str, Sequence[Column]],
+) -> Iterator[tuple[str, list[tuple[str, list[Any]]]]]:
+    """Sheets of no more rows than one can hold below its heading: Features, Features 2, and so on."""
+    for title, columns in sheets.items():
+        listed = [(name, list(values)) for name, values in columns]
+        n_rows = max((len(values) for _, values in listed), default=0)
+        for number, first in enumerate(range(0, max(n_rows, 1), MOST_ROWS - 1), start=1):
+            part = [(name, values[first : first + MOST_ROWS - 1]) for name, values in listed]
+            yield title if number == 1 else f"{title} {number}", part
 
 
 def _write(sheet: Any, i: int, j: int, value: Any) -> None:

@@ -51,6 +51,22 @@ def gather(
         out[line], square_out[line] = total, square_total
 
 
+@kernel(fastmath={"reassoc", "contract"})
+def gather_two(starts: Any, places: Any, data: Any, columns: Array, out: Array) -> None:
+    """Two sums over each row of CSR, and two of squares; `columns` are two vectors for each, and 2c."""
+    for line in range(out.shape[0]):
+        xs, at = data[starts[line] : starts[line + 1]], places[starts[line] : starts[line + 1]]
+        a, b, c, d = 0.0, 0.0, 0.0, 0.0
+        for k in range(xs.size):
+            place, x = np.uint64(at[k]), np.float64(xs[k])
+            square = x * (x - columns[place, 4])
+            a += x * columns[place, 0]
+            b += x * columns[place, 1]
+            c += square * columns[place, 2]
+            d += square * columns[place, 3]
+        out[line, 0], out[line, 1], out[line, 2], out[line, 3] = a, b, c, d
+
+
 @kernel()
 def scatter(
     starts: Any, places: Any, data: Any, first: int, last: int, columns_are_lines: bool, twice_center: Array,

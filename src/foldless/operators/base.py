@@ -145,6 +145,16 @@ class Operator(ABC):
         for columns in _dense_slices(n_columns, n_rows, tile_bytes):
             yield columns, self.dense_tile(slice(0, n_rows), columns)
 
+    def nonzero_weight(self, sample_weight: Array) -> Array:
+        """The weight of all rows in which a column is not zero, for each column.
+
+        Sums are of weights, not of shares, and so exact for whole numbers, whatever the order of rows.
+        """
+        found = np.empty(self.shape[1])
+        for columns, tile in self.dense_columns():
+            found[columns] = sample_weight @ (tile != 0)
+        return found
+
 
 class Gram:
     """Sums of products of matrices with their own transposes, of which one triangle is made."""
@@ -200,16 +210,6 @@ class Storage(Operator):
         self, weights: Array, weight_var: Array, **about: Unpack[About]
     ) -> tuple[Array, Array]:
         return self.scores(weights), self.score_variances(weight_var, **about)
-
-    def nonzero_weight(self, sample_weight: Array) -> Array:
-        """The weight of all rows in which a column is not zero, for each column.
-
-        Sums are of weights, not of shares, and so exact for whole numbers, whatever the order of rows.
-        """
-        found = np.empty(self.shape[1])
-        for columns, tile in self.dense_columns():
-            found[columns] = sample_weight @ (tile != 0)
-        return found
 
     def centred_gram(self, weight_var: Array, center: Array) -> NDArray[np.float64] | None:
         """(X - center) diag(weight_var) (X - center)ᵀ; None if dense tiles are as good a way to it."""

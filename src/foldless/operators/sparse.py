@@ -22,6 +22,8 @@ ROWS_TO_COMPARE = 10
 # Where no squares are formed, blocks are this many times larger: sparse products are too slow for caches to
 # matter, and every block is a round of small array operations in `row_step`. Beyond, these leave the cache.
 LARGER_BLOCKS = 4
+# So many columns of weights are faster two by two, in compiled loops.
+FEW_COMPILED = 6
 # Of compiled sweeps: in how many parts, at most.
 MOST_PARTS = 4
 # Fewer entries than these are done before a thread has begun.
@@ -85,11 +87,10 @@ class Sparse(Tiled):
         """Columns of which every entry is stored."""
         if not self._by_columns:
             # Most often a few rows have no column in common, and then there is none.
-            common = set(range(self.shape[1]))
-            for i in range(min(self.shape[0], ROWS_TO_COMPARE)):
-                common.intersection_update(self.X.indices[self.X.indptr[i] : self.X.indptr[i + 1]].tolist())
-                if not common:
-                    return np.zeros(self.shape[1], dtype=bool)
+            n_rows = min(self.shape[0], ROWS_TO_COMPARE)
+            stored = np.bincount(self.X.indices[: self.X.indptr[n_rows]], minlength=1)
+            if n_rows and stored.max() < n_rows:
+                return np.zeros(self.shape[1], dtype=bool)
         return np.asarray(self._stored_per_column() == self.shape[0])
 
     def identity(self) -> str:
@@ -108,6 +109,19 @@ class Sparse(Tiled):
             weights = self._column_vector(weights)
             return self._compiled.sweep(weights, weight_var, row_step, about.get("center"))
         return super().sweep(weights, weight_var, row_step, **about)
+
+    def scores_and_variances(
+        self,
+        weights: Array,
+        weight_var: Array,
+        *,
+        center: Array | None = None,
+        scale: Array | None = None,
+    ) -> tuple[Array, Array]:
+        few = weights.ndim == 2 and max(weights.shape[1], weight_var.shape[1]) <= FEW_COMPILED
+        if not few or self._by_columns or scale is not None or self._compiled is None or self._complete.any():
+            return super().scores_and_variances(weights, weight_var, center=center, scale=scale)
+        return self._compiled.scores_and_variances(weights, weight_var, center)
 
     @cached_property
     def _compiled(self) -> CompiledSparse | None:
@@ -334,6 +348,30 @@ class CompiledSparse:
         if not with_squares:
             return Sweep(slope_sum, None)
         return Sweep(slope_sum, curvature_sum + background * float(np.sum(answers[1])))
+
+    def scores_and_variances(
+        self, weights: Array, weight_var: Array, center: Array | None
+    ) -> tuple[Array, Array]:
+        """Of CSR, (rows, few) each: two columns of both at a time."""
+        n_means, n_vars = weights.shape[1], weight_var.shape[1]
+        center = np.zeros(self._shape[1]) if center is None else center
+        scores, variances = np.empty((self._shape[0], n_means)), np.empty((self._shape[0], n_vars))
+        if n_means == n_vars == 1:
+            both = _vector(weights[:, 0]), _vector(weight_var[:, 0])
+            out = scores[:, 0], variances[:, 0]
+            self._loops.gather(*self._lines, 0, self._shape[0], False, 2.0 * center, *both, *out)
+        else:
+            columns, found = np.zeros((self._shape[1], 5)), np.empty((self._shape[0], 4))
+            columns[:, 4] = 2.0 * center
+            for first in range(0, max(n_means, n_vars), 2):
+                for at, given in ((0, weights), (2, weight_var)):
+                    two = given[:, first : first + 2]
+                    columns[:, at : at + 2] = 0.0
+                    columns[:, at : at + two.shape[1]] = two
+                self._loops.gather_two(*self._lines, columns, found)
+                scores[:, first : first + 2] = found[:, : min(max(n_means - first, 0), 2)]
+                variances[:, first : first + 2] = found[:, 2 : 2 + min(max(n_vars - first, 0), 2)]
+        return scores, np.maximum(variances + np.square(center) @ weight_var, 0.0)
 
     def _totals(self, size: int, with_squares: bool) -> Both:
         """An accumulator for every part, of products and of products with squares."""

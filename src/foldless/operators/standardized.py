@@ -257,6 +257,9 @@ class WithIntercept(Operator):
         weight_var = np.asarray(weight_var, dtype=np.float64)
         return self.operator.score_variances(weight_var[:-1]) + np.multiply.outer(self._ones, weight_var[-1])
 
+    def nonzero_weight(self, sample_weight: Array) -> Array:
+        return np.append(self.operator.nonzero_weight(sample_weight), sample_weight @ (self._ones != 0))
+
     def column_moments(self, sample_weight: Array) -> tuple[Array, Array]:
         mean, variance = self.operator.column_moments(sample_weight)
         share = float(self._ones @ sample_weight) / float(np.sum(sample_weight))

@@ -14,7 +14,7 @@ from typing import ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
-from scipy.special import erfcx, expit
+from scipy.special import erfcx, expit, ndtr
 
 from foldless.beliefs import Array, Tilted
 from foldless.component import Names, require_positive, wants
@@ -44,6 +44,9 @@ L1_SWEEPS, L1_ROUNDS = 5, 200
 L1_TOLERANCE = 1e-9
 # Of the mean diagonal of Λ: where all weights of a row are in, labels alone do not hold their common shift.
 L1_RIDGE = 1e-8
+# The mixture that SURE is averaged over: how many components, steps of EM, bins that stand for single r,
+# thresholds compared; and the share of weights that the widest component starts with.
+COMPONENTS, EM_STEPS, BINS, THRESHOLDS, FEW = 3, 50, 400, 3000, 0.05
 
 
 @dataclass(frozen=True)
@@ -306,6 +309,43 @@ def soft_threshold(r: Array, tau: Array, rate: float, ridge: float) -> Tilted:
             active, (rate * (0.5 * rate * tau - size) - ridge * r * r) / widening, -0.5 * r * r / tau
         ),
     )
+
+
+def sure_threshold(r: Array, var: float, noise: float | None = None, weight: Array | None = None) -> float:
+    """The threshold with the smallest expected SURE (`tuning.sure`) under a Gaussian mixture fitted to r.
+
+    At most the universal threshold √(2 q log n) [Donoho, Johnstone 1995], above which noise alone hardly ever
+    is. No component is narrower than the `noise` of r, which is `var` unless told otherwise. `weight` is how
+    much each r counts.
+    """
+    weight = np.ones(np.size(r)) if weight is None else np.ravel(weight)
+    share, spread = _fitted_mixture(np.ravel(r), weight, var if noise is None else noise)
+    thresholds = np.linspace(0.0, np.sqrt(2.0 * var * np.log(max(np.size(r), 2))), THRESHOLDS)[:, np.newaxis]
+    scaled = thresholds / np.sqrt(spread)
+    above = 2.0 * ndtr(-scaled)
+    square_below = spread * (1.0 - above - 2.0 * scaled * np.exp(-0.5 * scaled**2) / np.sqrt(2.0 * np.pi))
+    cost = (thresholds**2 * above + square_below - 2.0 * var * (1.0 - above)) @ share
+    return float(thresholds[np.argmin(cost), 0])
+
+
+def _fitted_mixture(r: Array, weight: Array, noise: float) -> tuple[Array, Array]:
+    """Shares and variances of Gaussians of mean zero, by EM from one as wide as the noise to a wide one."""
+    size = np.abs(r) / np.sqrt(noise)
+    largest = max(float(size.max(initial=0.0)), 1.0)
+    bins = np.minimum(BINS * np.arcsinh(size) / np.arcsinh(largest), BINS - 1).astype(np.intp)
+    count = np.bincount(bins, weights=weight, minlength=BINS)
+    square = np.bincount(bins, weights=weight * size**2, minlength=BINS)[count > 0]
+    count = count[count > 0]
+    mean_square = (square / count)[:, np.newaxis]
+    spread = np.geomspace(1.0, max(largest**2 / 4.0, 2.0), COMPONENTS)
+    share = np.append(np.full(COMPONENTS - 1, (1.0 - FEW) / (COMPONENTS - 1)), FEW)
+    for _ in range(EM_STEPS):
+        log_density = np.log(share) - 0.5 * np.log(spread) - 0.5 * mean_square / spread
+        member = np.exp(log_density - log_density.max(axis=1, keepdims=True))
+        member /= member.sum(axis=1, keepdims=True)
+        total = np.maximum(count @ member, np.finfo(float).tiny)
+        share, spread = total / count.sum(), np.maximum((square @ member) / total, 1.0)
+    return share, noise * spread
 
 
 def l1_rows(shift: Array, precision: Array, rate: float) -> TiltedRows:

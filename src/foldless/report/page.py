@@ -94,11 +94,40 @@ def html(model: Any, **about: Any) -> str:
 
 
 def _subject(model: Any, about: dict[str, Any]) -> Subject:
-    from foldless.report.pipelines import last_step
     from foldless.report.subject import Subject
 
     model, about = last_step(model, about)
     return Subject(model, **about)
+
+
+def last_step(model: Any, about: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The classifier, and arguments of `write` as it sees them; a model that is no pipeline stays as it is.
+
+    Columns are those that reach the last step. Names of as many columns, and steps of one's own, stay.
+    """
+    from sklearn.pipeline import Pipeline
+
+    if not isinstance(model, Pipeline):
+        return model, about
+    before, last, about = model[:-1], model[-1], dict(about)
+    names = about.get("feature_names")
+    n_columns = getattr(last, "n_features_in_", None)
+    if len(before):
+        if about.get("X") is not None:
+            about["X"] = before.transform(about["X"])
+        if names is None or len(names) != n_columns:
+            about["feature_names"] = _names_after(before, names)
+        kinds = ", ".join(type(step).__name__ for _, step in before.steps)
+        about["steps"] = [*about.get("steps", ()), f"Columns are those that {kinds} made of the table"]
+    return last, about
+
+
+def _names_after(steps: Any, names: Any) -> Any:
+    """Of the columns after these steps; None where one of them has no names to give."""
+    try:
+        return steps.get_feature_names_out(names)
+    except (AttributeError, ValueError):
+        return None
 
 
 def rendered(subject: Subject) -> str:

@@ -149,9 +149,6 @@ def write_figures(subject: Subject, folder: Path, width: float = 183.0) -> list[
     for name, drawing in _asked(subject).items():
         if drawing is not None:
             written += drawing.write(folder, name, width)
-        else:  # one of a former fit would be taken for one of this
-            for kind in FILE_KINDS:
-                (folder / f"{name}.{kind}").unlink(missing_ok=True)
     return written
 
 

@@ -61,7 +61,9 @@ def cautions(table: Table, *, log_cpm: bool = False) -> list[str]:
         _labels, _classes, _numeric_target, _columns_in_order, _dates, _leaks, _predictions, _covariates,
         _groups, _copies, _constants, _codes_for_missing, _missing, _totals, _scales, _counts, _mangled_names,
     )  # fmt: skip
-    return [sentence for guard in guards for sentence in guard(look)]
+    of_columns = (_dates, _leaks, _predictions, _codes_for_missing, _missing, _totals, _scales)
+    skipped = () if look.dense.shape[1] else of_columns
+    return [sentence for guard in guards if guard not in skipped for sentence in guard(look)]
 
 
 class _Look:
@@ -97,7 +99,7 @@ class _Look:
         if n_samples < SHORTEST_ORDER:
             return np.array([], dtype=np.intp)
         found = self.rising.copy()
-        named = np.array([bool(NAMED_ID.fullmatch(name)) for name in self.names[: found.size]], dtype=bool)
+        named = self.columns_named(NAMED_ID)
         numbered = self.highest - self.lowest == n_samples - 1
         for j in np.flatnonzero(self.whole & (named | numbered) & ~found):
             found[j] = np.unique(self.dense[:, j]).size == n_samples
@@ -110,6 +112,10 @@ class _Look:
         if self.X.shape[1] < 100 or values.size == 0 or values.min() < 0 or values.max() < 100:
             return False
         return bool(np.all(values == np.floor(values)))
+
+    def columns_named(self, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
+        """Of columns that are looked at one by one, those with such a name."""
+        return np.array([bool(pattern.fullmatch(name)) for name in self.names[: self.whole.size]], dtype=bool)
 
     def called(self, columns: Any) -> str:
         return listed([self.names[j] for j in columns])
@@ -175,16 +181,13 @@ def _columns_in_order(look: _Look) -> Iterator[str]:
 
 
 def _dates(look: _Look) -> Iterator[str]:
-    if not look.dense.shape[1]:
-        return
     low, high = look.lowest, look.highest
     days = (low >= 19000101) & (high <= 20991231)
     for j in np.flatnonzero(days):
         month, day = look.dense[:, j] // 100 % 100, look.dense[:, j] % 100
         days[j] = bool(np.all((month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)))
     seconds = (low >= 9e8) & (high <= 2.2e9) | (low >= 9e11) & (high <= 2.2e12)
-    named = np.array([bool(NAMED_DATE.fullmatch(name)) for name in look.names[: low.size]], dtype=bool)
-    serial = named & (low >= 20000) & (high <= 80000)
+    serial = look.columns_named(NAMED_DATE) & (low >= 20000) & (high <= 80000)
     found = np.flatnonzero(look.whole & (days | seconds | serial) & (low < high))
     if found.size:
         yield (
@@ -194,8 +197,6 @@ def _dates(look: _Look) -> Iterator[str]:
 
 
 def _leaks(look: _Look) -> Iterator[str]:
-    if not look.dense.shape[1]:
-        return
     sizes = np.bincount(look.codes)
     orders = lgamma(sizes.sum() + 1) - sum(lgamma(size + 1) for size in sizes)
     # As many orders of the classes as there are, and as many columns to find one in.
@@ -219,8 +220,6 @@ def _leaks(look: _Look) -> Iterator[str]:
 
 
 def _predictions(look: _Look) -> Iterator[str]:
-    if not look.dense.shape[1]:
-        return
     low, high = look.lowest, look.highest
     shares = np.flatnonzero((low >= 0) & (high <= 1) & ~look.whole)
     named = [j for j in shares if NAMED_PREDICTION.fullmatch(look.names[j])]
@@ -348,7 +347,7 @@ def _digest(lines: Any, i: int) -> bytes:
 
 def _codes_for_missing(look: _Look) -> Iterator[str]:
     # A count of 99 or 999 is no code.
-    for code in CODES_FOR_MISSING if look.dense.shape[1] and not look.holds_counts else ():
+    for code in () if look.holds_counts else CODES_FOR_MISSING:
         extreme = np.flatnonzero((look.lowest if code < 0 else look.highest) == code)
         found = []
         for j in extreme:
@@ -366,7 +365,7 @@ def _codes_for_missing(look: _Look) -> Iterator[str]:
 
 def _missing(look: _Look) -> Iterator[str]:
     share = missing_share(look.X)
-    if not share or not look.dense.shape[1]:
+    if not share:
         return
     gaps = np.isnan(look.dense)
     of_samples = gaps.mean(axis=1)
@@ -383,7 +382,7 @@ def _missing(look: _Look) -> Iterator[str]:
 
 
 def _totals(look: _Look) -> Iterator[str]:
-    if look.dense.shape[0] < 3 or not look.dense.shape[1]:
+    if look.dense.shape[0] < 3:
         return
     above, last = look.dense[:-1], look.dense[-1]
     varied = np.flatnonzero(look.lowest < look.highest)
@@ -396,8 +395,6 @@ def _totals(look: _Look) -> Iterator[str]:
 
 
 def _scales(look: _Look) -> Iterator[str]:
-    if not look.dense.shape[1]:
-        return
     size = np.nanmedian(np.abs(look.dense), axis=1)
     low, high = int(np.argmin(size)), int(np.argmax(size))
     if size[low] > 0 and size[high] > SCALES * size[low]:

@@ -129,7 +129,8 @@ def drift(model: Any, table: Table) -> list[str]:
     center, scale = vars(model).get("_center"), vars(model).get("_scale")
     if center is None or np.shape(center) != (table.shape[1],) or stays_elsewhere(table.X):
         return []
-    varied = scale > 0
+    # Columns that hold one value in the fit have a scale of one there, and no weight.
+    varied = (scale > 0) & ~((scale == 1.0) & np.all(np.atleast_2d(model.coef_) == 0, axis=0))
     scale = np.where(varied, scale, 1.0)
     mean = np.asarray(table.X.mean(axis=0)).ravel()
     # A mean of few samples moves by chance as well.

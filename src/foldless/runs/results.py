@@ -67,6 +67,7 @@ def write_results(
     from foldless.report.subject import Subject
 
     folder.mkdir(parents=True, exist_ok=True)
+    former = _files_of_record(folder)
     written = [run.model.save(folder / MODEL)]
     features = feature_columns(run.summary, run.table.feature_names, feature_table_of(run))
     if described := run.table.about:
@@ -89,9 +90,20 @@ def write_results(
         written += write_lists(folder / LISTS, run.summary, run.table.feature_names)
     if take_along.figures:
         written += write_figures(subject, folder / FIGURES, take_along.figures)
+    for path in former.difference(written):
+        path.unlink(missing_ok=True)
     hashes = {path.relative_to(folder).as_posix(): sha256_of(path) for path in written}
     write_json(folder / RECORD, run_record(run, facts) | {"files": hashes})
     return [*written, folder / RECORD]
+
+
+def _files_of_record(folder: Path) -> set[Path]:
+    """What a former fit has written here: nothing of it stays beside the new results."""
+    try:
+        paths = {folder / name for name in json.loads((folder / RECORD).read_text("utf-8"))["files"]}
+    except (OSError, ValueError, TypeError, KeyError):
+        return set()
+    return {path for path in paths if folder.resolve() in path.resolve().parents}
 
 
 def _sheets(

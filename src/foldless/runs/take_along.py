@@ -56,10 +56,7 @@ def write_lists(folder: Path, summary: Summary, names: list[str]) -> list[Path]:
     classes there is a file for each, against all others. `.txt` has a name in each line.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    written = [_write(folder / name, lines) for name, lines in _lists(summary, names)]
-    for path in {*folder.glob("ranked*.rnk"), *folder.glob("higher_in_*.txt")}.difference(written):
-        path.unlink()  # of the classes of a former fit
-    return written
+    return [_write(folder / name, lines) for name, lines in _lists(summary, names)]
 
 
 def _lists(summary: Summary, names: list[str]) -> Iterator[tuple[str, list[str]]]:

@@ -36,7 +36,6 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
 from foldless.beliefs import Array
-from foldless.operators import Operator
 from foldless.priors import Blocks, OverBackground, Prior, Ridged, RowSparse, SpikeAndSlab
 from foldless.problem import Problem, Solution
 from foldless.solvers.gaussian_layer import JointCavity, Positions, Sites, Tiles
@@ -90,7 +89,7 @@ def joint_candidates(
     tiles, cavities = tiles or Tiles(problem.operator), []
     for of_score in sites.of_scores():
         cavities += joint_cavities(tiles, of_score, problem.sample_weight, [columns])
-    correlation = np.abs(correlations_within(problem.operator, problem.label_weight, columns))
+    correlation = np.abs(correlations_within(problem.operator.columns(columns), problem.label_weight))
     return Candidates(columns, inclusion[columns], priors.at(columns), cavities, correlation)
 
 
@@ -134,7 +133,7 @@ def conditional_inclusion(solution: Solution, inclusion: Array) -> Array:
         return inclusion
     posterior, state, free = solution.posterior, solution.state, total - 2.0
     values = np.asarray(problem.operator.columns(columns), dtype=np.float64)
-    correlation = correlations_within(problem.operator, problem.label_weight, columns, problem.labels)
+    correlation = correlations_within(values, problem.label_weight, problem.labels)
     threshold = min(LEAST_CORRELATION, np.sqrt(2.0 * np.log(n_features) / total))
     _, cluster = connected_components(np.abs(correlation) >= threshold)
     curvature, clusters, cavities = state.curvatures * problem.sample_weight, [], []
@@ -186,7 +185,8 @@ def correlated_clusters(
         own = cluster_of[column]
         return np.array([column]) if own < 0 else np.flatnonzero(cluster_of == own)
 
-    for seed, row in zip(seeds, np.abs(correlations(tiles, row_weight, seeds)), strict=True):
+    for seed, row in zip(seeds, correlations(tiles, row_weight, seeds), strict=True):
+        row = np.abs(row)
         related = np.flatnonzero((row >= LEAST_CORRELATION) & eligible)
         related = related[np.lexsort((-row[related], -inclusion[related]))]
         members = together(seed)
@@ -216,29 +216,31 @@ def correlations(tiles: Tiles, row_weight: Array, columns: Positions) -> Array:
     values -= share @ values
     values *= share[:, np.newaxis]
     n_weights = tiles.shape[1]
-    covariance = np.zeros((columns.size, n_weights))
+    covariance = np.zeros((columns.size, n_weights), tiles.dtype if tiles.by_columns else np.float64)
     _, variance = tiles.operator.column_moments(row_weight)
     for part, tile in tiles:
         if tiles.by_columns:
             covariance[:, part] = values.T @ tile
         else:
             covariance += values[part].T @ tile
-    size = np.sqrt(np.multiply.outer(variance[columns], variance))
-    return np.divide(covariance, size, out=np.zeros_like(covariance), where=size > 0)
+    # Of a column of large offset a variance near zero may be rounded below it.
+    variance = np.maximum(variance, 0.0)
+    size = np.divide(1.0, np.sqrt(variance), out=np.zeros(n_weights), where=variance > 0)
+    covariance *= size
+    covariance *= size[columns, np.newaxis]
+    return covariance
 
 
-def correlations_within(
-    operator: Operator, row_weight: Array, columns: Positions, labels: Array | None = None
-) -> Array:
-    """Correlations of some columns with each other; a column that does not vary is correlated with none.
+def correlations_within(values: Array, row_weight: Array, labels: Array | None = None) -> Array:
+    """Correlations of columns with each other; a column that does not vary is correlated with none.
 
     With `labels`, within the classes.
     """
     share = row_weight / np.sum(row_weight)
-    values = operator.columns(columns)
+    values = np.array(values)
     for rows in [slice(None)] if labels is None else [labels == label for label in np.unique(labels)]:
         values[rows] -= share[rows] @ values[rows] / max(share[rows].sum(), np.finfo(float).tiny)
-    values = np.sqrt(share)[:, np.newaxis] * values
+    values *= np.sqrt(share)[:, np.newaxis]
     size = np.linalg.norm(values, axis=0)
     values = np.divide(values, size, out=np.zeros_like(values), where=size > 0)
     found = np.clip(values.T @ values, -1.0, 1.0)

@@ -124,7 +124,7 @@ class AllOverHeld(Tiles):
     """All columns, of which those that are held have made their field already."""
 
     def __init__(self, operator: Operator, state: BackgroundState) -> None:
-        super().__init__(operator, FACTOR_DTYPE)
+        super().__init__(operator, FACTOR_DTYPE, keeps=False)
         self.state = state
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -400,7 +400,8 @@ def said_exactly(problem: Problem, state: BackgroundState) -> tuple[Array, Array
     all_of_them = np.arange(state.active.size)
     opened = state.tiles.opened(state.sites, problem.sample_weight, all_of_them)
     assert isinstance(opened, HeldKernel)
-    slope, said = opened.of_columns(Tiles(problem.operator, FACTOR_DTYPE), opened.block_of(state.sites))
+    tiles = Tiles(problem.operator, FACTOR_DTYPE, keeps=False)
+    slope, said = opened.of_columns(tiles, opened.block_of(state.sites))
     return said, slope
 
 

@@ -69,16 +69,16 @@ class Tiles:
     """A matrix in dense tiles, of columns if it has more columns than rows, else of rows.
 
     Tiles and their products are in the precision of the caller's data, or in the one asked for; sums of
-    products are in double precision.
+    products are in double precision. `keeps` is for who visits all of them again and again.
     """
 
-    def __init__(self, operator: Operator, dtype: DTypeLike | None = None) -> None:
+    def __init__(self, operator: Operator, dtype: DTypeLike | None = None, *, keeps: bool = True) -> None:
         self.operator = operator
         self.dtype = np.dtype(operator.dtype if dtype is None else dtype)
         n_rows, n_columns = self.shape = operator.shape
         self.by_columns = n_columns > n_rows
         self._kept: list[tuple[slice, Array]] | None = None
-        self._keeps = self.dtype.itemsize * n_rows * n_columns <= KEPT_BYTES
+        self._keeps = keeps and self.dtype.itemsize * n_rows * n_columns <= KEPT_BYTES
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Tiles, (self.operator, self.dtype)
@@ -88,12 +88,17 @@ class Tiles:
             return iter(self._kept)
         # As large as the matrices that they are multiplied with, if that is larger than is usual.
         size = max(DENSE_TILE_BYTES, 8 * min(self.shape) ** 2)
-        made = self.operator.dense_columns(size) if self.by_columns else self.operator.dense_rows(size)
-        made = ((where, tile.astype(self.dtype, copy=False)) for where, tile in made)
+        operator = self.operator
+        double = operator.dense_columns(size) if self.by_columns else operator.dense_rows(size)
+        made: Iterator[tuple[slice, Array]] = map(self._in_precision, double)
         if not self._keeps:
             return made
         self._kept = list(made)
         return iter(self._kept)
+
+    def _in_precision(self, made: tuple[slice, Array]) -> tuple[slice, Array]:
+        """A function of its own, which holds nothing of what a tile was made from when the next is."""
+        return made[0], made[1].astype(self.dtype, copy=False)
 
     def opened(self, sites: Sites, sample_weight: Array, free: Positions) -> Opened:
         """All but the prior sites of the free weights, which must include every site that is not positive.
@@ -250,11 +255,10 @@ class Block:
         self._sure: NDArray[np.bool_] = site_precision > FAR_SURER * opened.precision.diagonal()
         self.data_precision = 1.0 / self.var - site_precision
         self.data_slope = site_precision * self.mean - site_shift
-        if self._sure.any():
-            said = np.einsum("ij,ij->i", opened.precision, self.covariance) / self.var
-            self.data_precision = np.where(self._sure, said, self.data_precision)
-            slope = opened.shift - opened.precision @ self.mean
-            self.data_slope = np.where(self._sure, slope, self.data_slope)
+        if (sure := self._sure).any():
+            rows, own = opened.precision[sure], half[:, sure].T @ half
+            self.data_precision[sure] = np.einsum("ij,ij->i", rows, own) / self.var[sure]
+            self.data_slope[sure] = opened.shift[sure] - rows @ self.mean
 
     @cached_property
     def covariance(self) -> Array:

@@ -23,7 +23,7 @@ import numpy as np
 from foldless.beliefs import Array, Posterior
 from foldless.problem import Problem
 from foldless.registry import registered
-from foldless.solvers.gamp import SquaredNorms, Sweeping
+from foldless.solvers.gamp import MIN_CURVATURE, SquaredNorms, Sweeping
 from foldless.solvers.message_passing import Pace, PacedState
 
 
@@ -45,7 +45,8 @@ class HyGAMPState(PacedState):
     @property
     def cavity_var(self) -> Array:
         """Of each weight, were the others of its row not there."""
-        return 1.0 / np.maximum(np.einsum("nii->ni", self.precision), np.finfo(float).tiny)
+        least = MIN_CURVATURE * np.maximum(self.norms.column, 1.0)
+        return 1.0 / np.maximum(np.einsum("nii->ni", self.precision), least[:, np.newaxis])
 
     @property
     def cavity_mean(self) -> Array:

@@ -4,7 +4,7 @@ Sparse models lose to ridge regression where many correlated features share the 
 do, and ridge regression loses where few features matter. Between them lie Gaussian priors whose variances
 follow how far apart its class means are (`Contrasts`):  variance ∝ relevance^a,  where a = 0 is ridge,
 and a = 1 and 2 concentrate on fewer and fewer features. Which of them, with or without wrong labels, is left
-to the left-out labels (`solvers.stacking`), since all are cheap: EP in kernels of samples.
+to the left-out labels (`tuning.portfolio`), since all are cheap: EP in kernels of samples.
 
 t² of a feature is the squared difference of its class means over the variance of that difference; without
 any difference between the classes its mean is 1. The relevance max(t² - 1, 0) is therefore the part that
@@ -149,16 +149,21 @@ def fit_informed(
     ridges = tuple(r for r in ridges if kernels.total[r.exponent] > 0)
     alike: list[Ridge] = []
     found: list[KernelFits] = []
-    for channel in dict.fromkeys(r.channel for r in ridges):
-        of_channel = [r for r in ridges if r.channel == channel]
+    # Together those of a channel, or one by one where samples are so many that there is one kernel only.
+    channels = dict.fromkeys(r.channel for r in ridges)
+    batches = [[r for r in ridges if r.channel == each] for each in channels]
+    for of_channel in batches if any(r.exponent for r in ridges) else [[r] for r in ridges]:
         stacked = np.array(
             [r.score_variance * kernels.whole[r.exponent] + base.kernel(r.exponent) for r in of_channel]
         )
+        channel = of_channel[0].channel
         found.append(kernel_ep(stacked, base.scores, contrasts.labels, contrasts.sample_weight, channel))
         alike += of_channel
+        del stacked
     fits = KernelFits.joined(found)
+    found.clear()
     settled = tuple(r for r, converged in zip(alike, fits.converged, strict=True) if converged)
-    fits = fits.chosen(fits.converged)
+    fits = fits if fits.converged.all() else fits.chosen(fits.converged)
     loo_mean, loo_var = (
         _one_by_one(columns, contrasts, kernels, settled, fits, base)
         if contrasts.one_by_one
@@ -263,25 +268,31 @@ def _one_by_one(
     base: Base,
 ) -> tuple[Array, Array]:
     """Means and variances of every score from all other samples (module docstring)."""
-    # W' = W - W_m W_mᵀ / W_mm.
-    factors = 1.0 / np.maximum(np.einsum("nmm->nm", fits.inverse), LEAST)
-    rows = np.array(
-        [
-            ridge.score_variance * (kernels.left[ridge.exponent] if ridge.exponent else kernels.whole[0])
-            + base.kernel(ridge.exponent)
-            for ridge in ridges
-        ]
-    )
-    # Row m is r' without sample m, and W' k'.
-    duals = fits.dual[:, np.newaxis, :] - (factors * fits.dual)[:, :, np.newaxis] * fits.inverse
-    pairs = np.stack([duals, _through(rows[:, np.newaxis], fits.inverse, factors)[:, 0]], axis=1)
+    mean, var = np.empty_like(fits.dual), np.empty_like(fits.dual)
+    for n, ridge in enumerate(ridges):
+        if ridge.exponent == 0:
+            kernel, inverse = ridge.score_variance * kernels.whole[0] + base.kernel(0), fits.inverse[n]
+            # W' = W - W_m W_mᵀ / W_mm, of which only the diagonals of K W' K and K r' are wanted.
+            product = kernel @ inverse
+            own, factor = product.diagonal(), 1.0 / np.maximum(inverse.diagonal(), LEAST)
+            mean[n] = kernel @ fits.dual[n] - factor * own * fits.dual[n]
+            var[n] = kernel.diagonal() - (np.einsum("mj,mj->m", product, kernel) - factor * own**2)
     informed = np.array([n for n, ridge in enumerate(ridges) if ridge.exponent], dtype=np.intp)
     if informed.size:
+        ridges, fits = tuple(ridges[n] for n in informed), fits.chosen(informed)
+        factors = 1.0 / np.maximum(np.einsum("nmm->nm", fits.inverse), LEAST)
+        rows = np.array(
+            [r.score_variance * kernels.left[r.exponent] + base.kernel(r.exponent) for r in ridges]
+        )
+        # Row m is r' without sample m, and W' k'.
+        duals = fits.dual[:, np.newaxis, :] - (factors * fits.dual)[:, :, np.newaxis] * fits.inverse
+        pairs = np.stack([duals, _through(rows[:, np.newaxis], fits.inverse, factors)[:, 0]], axis=1)
         # What is left out changes D and c, and so the kernel of all others.
-        changed = _Changed(columns, contrasts, kernels, [ridges[n] for n in informed])
-        pairs[informed] = changed.solved(pairs[informed], fits.inverse[informed], factors[informed])
-    mean, known = np.einsum("nmj,nkmj->knm", rows, pairs)
-    return base.scores + mean, np.einsum("nmm->nm", rows) - known
+        changed = _Changed(columns, contrasts, kernels, ridges)
+        pairs = changed.solved(pairs, fits.inverse, factors)
+        mean[informed], known = np.einsum("nmj,nkmj->knm", rows, pairs)
+        var[informed] = np.einsum("nmm->nm", rows) - known
+    return base.scores + mean, var
 
 
 def _through(values: Array, inverse: Array, factors: Array) -> Array:

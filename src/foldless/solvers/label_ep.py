@@ -63,7 +63,7 @@ class KernelFits(NamedTuple):
     @classmethod
     def joined(cls, parts: Sequence[KernelFits]) -> KernelFits:
         """The fits of several calls, in their order."""
-        return cls(*map(np.concatenate, zip(*parts, strict=True)))
+        return parts[0] if len(parts) == 1 else cls(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def kernel_ep(
@@ -92,6 +92,7 @@ def kernel_ep(
     step = np.full((n_kernels, 1), FIRST_STEP)
     mean_before = move_before = None
     for n_iter in range(1, MAX_ITER + 1):
+        half = None  # before another is made
         at = kernels if running.size == n_kernels else kernels[running]
         label_precision = sample_weight * precision
         dual, half, mean, retained = dual_weights(at, prior_scores, label_precision, sample_weight * shift)
@@ -106,7 +107,9 @@ def kernel_ep(
         ended = done | (n_iter == MAX_ITER) | ~np.isfinite(mean).all(axis=1)
         if ended.any():
             which = running[ended]
-            fits.dual[which], fits.inverse[which] = dual[ended], [own.T @ own for own in half[ended]]
+            fits.dual[which] = dual[ended]
+            for place, own in zip(which, np.flatnonzero(ended), strict=True):
+                np.matmul(half[own].T, half[own], out=fits.inverse[place])
             fits.label_precision[which] = label_precision[ended]
             fits.label_shift[which] = (sample_weight * shift)[ended]
             fits.converged[which] = done[ended] & np.isfinite(mean[ended]).all(axis=1)
@@ -151,7 +154,8 @@ def dual_weights(
 ) -> tuple[Array, Array, Array, Array]:
     """Dual weights, P of W = Pᵀ P, score means, and the diagonal of (I + T^½ K T^½)⁻¹, of label sites."""
     root = np.sqrt(label_precision)
-    half = root[:, :, np.newaxis] * kernels * root[:, np.newaxis, :]
+    half = root[:, :, np.newaxis] * kernels
+    half *= root[:, np.newaxis, :]
     diagonal = np.arange(root.shape[1])
     half[:, diagonal, diagonal] += 1.0
     for own in half:

@@ -1,6 +1,7 @@
 """The one loop: step, tune, look, until the weights stand still or something says stop.
 
-Beside it stands the loop for convex functions of few arguments: damped Newton's method.
+Beside it stand the loop for convex functions of few arguments, damped Newton's method, and that of Lanczos
+for the largest eigenvalue.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from scipy.linalg import eigvalsh_tridiagonal
 
 from foldless.beliefs import Array
 from foldless.component import Component
@@ -19,6 +21,9 @@ from foldless.solvers.base import Solver, State, Tuner
 
 Watch = Callable[[int, Iteration], None]
 Point = TypeVar("Point")
+# At most so many products for the largest eigenvalue; the last is one that raises it by no more than a share.
+PRODUCTS = 6
+STABLE = 0.01
 
 
 @dataclass(frozen=True)
@@ -167,3 +172,29 @@ def backtracked(
             return point, trial
         length *= 0.5
     return None
+
+
+def largest_eigenvalue(
+    image: Callable[[Array], Array], start: Array, n_samples: int, rounding: float
+) -> float:
+    """Of K = Z Zᵀ, by the method of Lanczos [Golub and Van Loan 2013, section 10.1], without K.
+
+    A vector v over samples stands on top of its image Zᵀ v, from which `image` makes the next. In an
+    orthonormal basis of v, K v, K² v, ... the matrix is tridiagonal. The eigenvalue comes from below: what is
+    returned can be too small, never too large. Parts of a vector smaller than `rounding` are nothing.
+    """
+    diagonal: list[float] = []
+    beside: list[float] = []
+    largest, before, after = 0.0, np.zeros_like(start), start
+    length = float(np.linalg.norm(start[:n_samples]))
+    while len(diagonal) < PRODUCTS and length > rounding * largest:
+        here = after / length
+        after = image(here[n_samples:])
+        diagonal.append(float(here[:n_samples] @ after[:n_samples]))
+        found = float(eigvalsh_tridiagonal(diagonal, beside)[-1])
+        if found <= (1.0 + STABLE) * largest:
+            return found
+        after = after - diagonal[-1] * here - length * before
+        largest, before, length = found, here, float(np.linalg.norm(after[:n_samples]))
+        beside.append(length)
+    return largest

@@ -18,7 +18,8 @@ which `BlendTuner` keeps up to date; it is  ω v information  when all labels ar
 class could be invented from suspected mistakes at no cost.
 
 Of D classes, with a score and weights mean_k / v for each,  log p(x, y) = z_y - Σ_k n_k v w_k²/2 + const
-per feature, summed over samples: ω makes the softmax `BlendedMultinomial` and adds a ridge  ω n_k v.
+per feature, summed over samples: ω makes the softmax `BlendedMultinomial` and adds a ridge  ω n_k v, with n_k
+the expected number of samples whose true class is k.
 
 Always-kept columns (intercept, covariates) are fitted discriminatively at any ω: see `Problem.kept`.
 """
@@ -224,11 +225,11 @@ def blended(problem: Problem, weight: float, means: ClassMeans) -> Problem:
     if weight == 0:
         return problem
     base = blocks_of(problem).base
-    if isinstance(problem.channel, Multinomial):
-        ridge = weight * np.multiply.outer(means.within_var, means.class_weight)
-        channel: Channel = BlendedMultinomial(problem.channel, weight)
-        return with_prior(problem, Ridged(base, ridge)).but(channel=channel)
     logistic = innermost(problem.channel)
+    if isinstance(logistic, Multinomial):
+        channel = with_innermost(problem.channel, BlendedMultinomial(logistic, weight))
+        problem = with_prior(problem, Ridged(base, 0.0)).but(channel=channel)
+        return _with_class_ridge(problem, means, means.class_weight)
     if not isinstance(logistic, Logistic):
         raise ValueError(
             f"A generative weight above 0 needs a logistic channel, alone or in FlippedLabels; got "
@@ -344,8 +345,16 @@ class BlendTuner:
 
     def update(self, problem: Problem, state: State, iteration: int) -> Problem:
         channel = _without_pins(problem.channel)
-        if not (isinstance(channel, FlippedLabels) and isinstance(channel.base, Blended)):
+        if not (
+            isinstance(channel, FlippedLabels) and isinstance(channel.base, Blended | BlendedMultinomial)
+        ):
             return self.em.update(problem, state, iteration)
+        if isinstance(channel.base, BlendedMultinomial):
+            true = channel.true_class(state.score_cavity_mean, state.score_cavity_var, problem.labels)
+            own = problem.labels.astype(np.intp)[:, np.newaxis] - 1
+            flipped = 1.0 - np.take_along_axis(true, own, axis=1)[:, 0]
+            problem = self.em.update(problem, state, iteration, flipped)
+            return _with_class_ridge(problem, self.means, problem.label_weight @ true)
         if channel.flip_prob == 0:  # none is suspected, whatever the scores
             return _with_ridge(self.em.update(problem, state, iteration), self.means, 0.0)
         # Of a blend these are two integrals, so they are made once for both.
@@ -376,6 +385,15 @@ def _with_ridge(problem: Problem, means: ClassMeans, flipped: Array | float) -> 
     ridged = blocks_of(problem).base
     assert isinstance(ridged, Ridged)
     return with_prior(problem, replace(ridged, precision=ridge)).but(channel=channel)
+
+
+def _with_class_ridge(problem: Problem, means: ClassMeans, class_weight: Array) -> Problem:
+    """A blended problem of several classes with the ridge that goes with the weights of their samples."""
+    blend, ridged = innermost(problem.channel), blocks_of(problem).base
+    assert isinstance(blend, BlendedMultinomial)
+    assert isinstance(ridged, Ridged)
+    ridge = blend.generative_weight * np.multiply.outer(means.within_var, class_weight)
+    return with_prior(problem, replace(ridged, precision=ridge))
 
 
 def _without_pins(channel: Channel) -> Channel:

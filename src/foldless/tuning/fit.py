@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ from foldless.tuning.class_means import (
 )
 from foldless.tuning.em import EM, checked_names, tunable_names, without_base
 from foldless.tuning.plan import CLASS_MEANS_PRIOR, learnt_by
-from foldless.tuning.record import Recorder, solver_name
+from foldless.tuning.record import Recorder
 from foldless.tuning.sure import SureRate
 from foldless.tuning.table import Table, assembled, blocks_of, with_prior
 
@@ -95,6 +96,8 @@ class Fit:
     # Of the features, where it is not that of the solution alone; and means and variances of weights.
     inclusion: Array | None = None
     moments: tuple[Array, Array] | None = None
+    # The same with more labels wrong, and its probability (`models.sparse.with_more_flips`).
+    more_flips: tuple[Fit, float] | None = None
     share: float = 1.0  # of the solution in that inclusion
 
     @classmethod
@@ -117,10 +120,6 @@ class Fit:
             return self.solution
         mean, var = self.moments
         return replace(self.solution, posterior=replace(self.solution.posterior, mean=mean, var=var))
-
-    def problem_with(self, data: Problem) -> Problem:
-        """The problem as tuned, with data from another one."""
-        return data.but(channel=self.solution.problem.channel, prior=self.solution.problem.prior)
 
     def inclusion_probability(self) -> Array:
         """The probability that a feature matters, for any class."""
@@ -158,7 +157,8 @@ def fit_tuned(
     search = _Search(problem, means, table, choices, recorder, purpose, sample)
     if warm is not None:
         weight, candidates = warm.generative_weight, list(warm.candidates)
-        ended = replace(warm.solution, problem=warm.problem_with(problem))
+        tuned = warm.solution.problem
+        ended = replace(warm.solution, problem=problem.but(channel=tuned.channel, prior=tuned.prior))
         solution = search.solve_at(weight, ended, choices.stopping, purpose)
     elif choices.searched:
         weight, solution, candidates = search.run()
@@ -252,33 +252,30 @@ class _Search:
         state = None if previous is None else solver.as_start(previous.state)
         if state is None and self.sample is not None:
             state = solver.for_new_rows(problem, self.sample.solution.state)
-        detail = f"generative weight {weight:g}"
-        screening = choices.screening
-        if screening is None or not screening.applies(problem, solver):
-            return self.recorder.solve(
+        screening, screened = choices.screening, None
+        if screening is not None and screening.applies(problem, solver):
+            screened = partial(
+                solve_screened,
                 problem,
                 solver,
-                model=SPARSE,
-                purpose=purpose,
+                screening,
                 stopping=stopping,
-                tuner=self.tuner_for(problem, delay=1 if state is None else 0),
+                small_stopping=choices.stopping,
+                tuner_for=self.tuner_for,
                 state=state,
-                detail=detail,
+                watch=self.recorder.watch,
             )
-        solution = solve_screened(
+        return self.recorder.solve(
             problem,
             solver,
-            screening,
+            model=SPARSE,
+            purpose=purpose,
             stopping=stopping,
-            small_stopping=choices.stopping,
-            tuner_for=self.tuner_for,
+            tuner=self.tuner_for(problem, delay=1 if state is None else 0),
             state=state,
-            watch=self.recorder.watch,
+            detail=f"generative weight {weight:g}",
+            screened=screened,
         )
-        name = f"{solver_name(solver)}, screened"
-        tuner = self.tuner_for(problem)
-        self.recorder.note(problem, solution, name, tuner, model=SPARSE, purpose=purpose, detail=detail)
-        return solution
 
     def tuner_for(
         self,

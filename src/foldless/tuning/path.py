@@ -8,17 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from foldless.beliefs import Array
+from foldless.channels import FlippedLabels
 from foldless.operators import Standardized
 from foldless.problem import Outcome
+from foldless.solvers.gaussian_layer import Tiles
+from foldless.solvers.informed_ridges import (
+    CENTRED_INTERCEPT_VARIANCE,
+    Base,
+    Contrasts,
+    InformedWeights,
+    Penalised,
+    Ridge,
+    fit_informed,
+    informed_weights,
+)
 from foldless.solvers.screening import Screening
 from foldless.tuning.fit import SPARSE, Choices, Fit, fit_tuned
-from foldless.tuning.models.ridges import States, informed_ridges, newton_ridges, ridges
+from foldless.tuning.models.ridges import States, newton_ridges, ridges
 from foldless.tuning.models.sparse import (
     CLASS_MEANS,
     SparseFits,
@@ -28,18 +40,21 @@ from foldless.tuning.models.sparse import (
     fit_words,
     patient,
 )
-from foldless.tuning.plan import FIRST_RIDGE, GROUP_SETS, NEARLY_ALL, WORTH_IT, Plan, Recipe
+from foldless.tuning.plan import FIRST_RIDGE, GROUP_SETS, NEARLY_ALL, WORTH_IT, DensePlan, Plan, Recipe
 from foldless.tuning.portfolio import (
     Average,
     Model,
     Portfolio,
+    Scores,
+    Weights,
     alone,
+    channel_of,
     class_frequencies,
     of_solution,
     stacked,
 )
-from foldless.tuning.record import FLAGS, Flag, Record, Recorder
-from foldless.tuning.table import LeftOut, Table
+from foldless.tuning.record import FLAGS, Flag, Record, Recorder, Run
+from foldless.tuning.table import COVARIATE_VARIANCE, LeftOut, Table
 
 # Of a sparse model that is fitted to a part of the rows: predictions have settled long before weights have.
 PART_TOLERANCE = 1e-2
@@ -69,6 +84,8 @@ def fit_table(
     """Fit the models of the plan; `warm` is an earlier fit."""
     if plan.path != "requested":
         choices = replace(choices, prior=plan.sparse.prior)
+    if plan.sparse.flips:
+        choices = replace(choices, channel=FlippedLabels(choices.channel))
     if plan.sparse.screened and choices.screening is None:
         choices = replace(choices, screening=Screening(least_weights=0))
     path = _Path(table, plan, choices, recorder, warm)
@@ -199,8 +216,7 @@ class _Path:
     def _from_some_rows(self) -> tuple[SparseFits, list[Model]] | None:
         """The fit of very many rows, from one of some of them; None if that may not be trusted."""
         table, sparse = self.table, self.plan.sparse
-        parts = table.parts(sparse.search_rows)
-        sample = fit_sample(table, parts, sparse, self.choices, self.recorder)
+        sample = fit_sample(table, sparse, self.choices, self.recorder)
         if sample is None:
             return None
         known: States = {}
@@ -265,3 +281,48 @@ def _averaged(fits: SparseFits, dense: list[Model], table: Table, left_out_edges
     if fits.judged.outcome.may_be_judged or not dense:
         models.append(fits.model(table, left_out_edges))
     return stacked(models, table)
+
+
+def informed_ridges(table: Table, dense: DensePlan, recorder: Recorder) -> list[Model]:
+    """Models of two classes, for more features than samples."""
+    n_samples, weight = table.shape[0], table.sample_weight
+    rows, kept = weight > 0, table.kept
+    log_odds = float(np.diff(np.log(table.class_weight))[0])
+    base = Base(
+        np.column_stack([table.standardized.columns(kept), np.ones(n_samples)])[rows],
+        np.append(np.zeros(kept.size), log_odds),
+        np.append(np.full(kept.size, COVARIATE_VARIANCE), CENTRED_INTERCEPT_VARIANCE),
+    )
+    group = table.left_out.of_rows(rows).group
+    group = np.arange(int(rows.sum())) if group is None else group
+    contrasts = Contrasts(table.labels[rows], weight[rows], group)
+    again = any(recipe.exponent for recipe in dense.recipes)
+    tiles = Tiles(table.standardized, np.float32 if dense.single else None, keeps=again)
+    columns = Penalised(tiles, table.free, None if rows.all() else rows)
+    as_ridge = {Ridge(r.score_variance, r.exponent, channel_of(r)): r for r in dense.recipes}
+    fits = fit_informed(columns, base, contrasts, tuple(as_ridge))
+    settled = [as_ridge[ridge] for ridge in fits.ridges]
+    for recipe in dense.recipes:
+        outcome = Outcome.CONVERGED if recipe in settled else Outcome.DIVERGED
+        recorder.runs.append(Run(recipe.code, "fit", "kernel EP", outcome, 0, detail=recipe.name))
+
+    @cache
+    def all_weights() -> InformedWeights:
+        # One pass over X for all of them, and only if any is asked for.
+        return informed_weights(columns, base, contrasts, fits)
+
+    def weights(model: int) -> Weights:
+        found = all_weights()
+        mean, var, score_var = found.mean[model], found.var[model], found.prior_var[model]
+        mean[kept], var[kept] = found.kept_mean[model, :-1], found.kept_var[model, :-1]
+        score_var[kept] = var[kept]
+        intercept, intercept_var = found.kept_mean[model, -1:], found.kept_var[model, -1:]
+        return Weights(mean[:, None], var[:, None], intercept, intercept_var, score_var[:, None])
+
+    def of_recipe(model: int, recipe: Recipe) -> Model:
+        mean, var = np.zeros((n_samples, 1)), np.ones((n_samples, 1))
+        mean[rows, 0], var[rows, 0] = fits.loo_mean[model], fits.loo_var[model]
+        scores = Scores(mean, var)
+        return Model(recipe.code, recipe.name, channel_of(recipe), scores, partial(weights, model))
+
+    return [of_recipe(model, recipe) for model, recipe in enumerate(settled)]

@@ -5,8 +5,9 @@ data: it is kept with the fit, saved with the model, and printed by reports.
 
     columns                     two classes                             more classes
     ------------------------    ------------------------------------    ----------------------------------
-    independent                 sparse by GAMP, polished by EP          sparse by GAMP; EP if samples
-                                                                        outnumber features
+    independent                 sparse by GAMP, polished by EP          sparse by GAMP; if samples outnumber
+                                                                        features EP and ridges, or, if far,
+                                                                        GAMP with wrong labels and ridges
     independent, mostly zeros   sparse by GAMP, ridges if worth it      sparse by GAMP, ridges
     correlated words            sparse over a ridge per occurrence,     as below
                                 if samples are few enough
@@ -45,7 +46,8 @@ BACKGROUND_SCORE_VARIANCE = 20.0
 # Columns that the sparse model is solved over where samples outnumber features and all would cost too much,
 # and of two classes those that resemble each most. Rows of weights of hundreds of such columns do not settle.
 CANDIDATES, NEIGHBOURS, CANDIDATES_OF_MANY = 20, 16, 40
-# They are found by what they explain, for which a feature needs more than a sample or two.
+# They are found by what they explain, for which a feature needs more than a sample or two. So are wrong
+# labels of several classes.
 FAR_MORE_SAMPLES = 2.0
 # An iteration that has not found a smaller change for so long will not settle.
 PATIENCE = 60
@@ -199,6 +201,8 @@ class SparsePlan:
     left_out_edges: int = 0
     polish: bool = False
     integrate: bool = False
+    more_flips: bool = False  # intervals count what more wrong labels would make of weights
+    flips: bool = False  # of several classes: labels may be wrong; of two they always may
     # Where class means have a part, probabilities of features are those beside correlated ones.
     conditional: bool = False
     groups: bool = False  # of features, from the joint posterior: where there are exact covariances of all
@@ -332,6 +336,7 @@ class _Planning:
         self.facts, self.budget = facts, budget
         self.generative_weight = generative_weight
         self.many = facts.n_classes > 2
+        self.far_more = facts.total_weight >= FAR_MORE_SAMPLES * facts.n_features
         self.cost = exact_cost(facts.n_samples, facts.n_features, facts.n_classes if self.many else 1)
         beyond = facts.spectral_excess > TOLERATED_EXCESS
         self.wrong_labels = (
@@ -364,8 +369,9 @@ class _Planning:
     def plan(self) -> Plan:
         facts = self.facts
         self._look()
-        # The blend with class means is for more features than samples; otherwise exact ones are cheap.
-        tall_many = self.many and facts.n_features <= facts.n_samples
+        # The blend with class means is for more features than samples, or so many samples that it tells which
+        # labels are wrong; between these exact covariances are cheap.
+        tall_many = self.many and facts.n_features <= facts.n_samples and not self.far_more
         if self._few_columns():
             self._refuse_blend()
             path, sparse, dense = "exact", self._few_sparse(), self._tall_ridges()
@@ -377,6 +383,8 @@ class _Planning:
             self.flags.append("diagonal-covariances")
         elif self.words:
             path, sparse, dense = "independent words", self._independent_sparse(), self._diagonal_dense()
+        elif self.many and self.far_more:
+            path, sparse, dense = "independent", self._independent_sparse(), self._diagonal_dense()
         else:
             path, sparse, dense = "independent", self._independent_sparse(), None
             self._because("alone", "Independent columns are described by the sparse model alone.")
@@ -496,6 +504,11 @@ class _Planning:
     def _independent_sparse(self) -> SparsePlan:
         polish = not self.many and self.cost <= self.budget.polish
         words_of_many = self.many and self.words
+        flips = self.many and self.far_more and not self.words
+        if flips:
+            self._because(
+                "flips", "Each label may be wrong, and is then any of the others; samples tell how many."
+            )
         return SparsePlan(
             self._prior,
             "GAMP",
@@ -508,6 +521,7 @@ class _Planning:
             polish=polish,
             conditional=not self.many,
             integrate=polish and self.cost <= self.budget.integrate,
+            flips=flips,
             fallback=self._over_background() if self._may_fall_back else None,
         )
 
@@ -519,7 +533,9 @@ class _Planning:
     def _over_background(self) -> SparsePlan:
         """Sparse effects over a dense background, at plain parameters: EM would follow a few cavities."""
         solver = "BackgroundEP" if self.large else "EP"
-        return replace(self._by_ep, solver=solver, background=BACKGROUND_SCORE_VARIANCE)
+        more_flips = not self.many and self.cost <= self.budget.integrate
+        background = BACKGROUND_SCORE_VARIANCE
+        return replace(self._by_ep, solver=solver, background=background, more_flips=more_flips)
 
     @property
     def _by_ep(self) -> SparsePlan:
@@ -559,8 +575,7 @@ class _Planning:
         Words are many and rare, and message passing visits only where they are.
         """
         facts, budget = self.facts, self.budget
-        far = facts.total_weight >= FAR_MORE_SAMPLES * facts.n_features
-        large = far and self.cost > budget.all_columns and (self.correlated or self.many)
+        large = self.far_more and self.cost > budget.all_columns and self.correlated
         return large and not (self.words or self.groups or budget.rows_to_search(facts.n_samples))
 
     def _few_sparse(self) -> SparsePlan:

@@ -26,18 +26,21 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import log_expit, log_softmax, softmax
+from scipy.linalg import cho_factor, cho_solve
+from scipy.special import log_softmax, softmax
 
 from foldless.beliefs import Array
 from foldless.channels import Channel, FlippedLabels, Logistic, Multinomial
-from foldless.channels.flipped_labels import FLIP_PRIOR_FLIPPED, FLIP_PRIOR_RIGHT, flipped_log_odds
+from foldless.channels.flipped_labels import flips_of, log_probabilities
+from foldless.channels.logistic import LEAST_ROWS_COMPILED, log_tails
+from foldless.kernels import compiled
 from foldless.operators import Operator
 from foldless.problem import Solution
 from foldless.registry import registered
 from foldless.solvers.ep import left_out_groups
-from foldless.solvers.stacking import jackknifed, scale_of, stacking_weights
+from foldless.solvers.solve import damped_newton
 from foldless.tuning.plan import Recipe
-from foldless.tuning.table import Table, mean_and_error
+from foldless.tuning.table import LeftOut, Table, mean_and_error
 
 # Shares of a model's score variance that predictions are tried with.
 CERTAINTIES = (0.0, 0.3, 1.0)
@@ -48,9 +51,14 @@ LEAST_WEIGHT = 0.01
 # samples, the best of many models is best by chance. Models have equal shares of them, certainties of a model
 # equal shares of its own.
 PSEUDO_SAMPLES = 3.0
-# Shares of wrong labels that are tried beside models; at half of them labels would say nothing.
-FLIP_RATES = (0.001, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45)
-# Beside these, scales of the scores of models that have taken labels for right, and are the smaller for it.
+# Without a sample stacking is not left with less than this share of its curvature along what it predicts.
+LEAST_STAYS = 0.25
+# Newton's method takes a dozen steps, until nothing is left to gain in log likelihood.
+MAX_ITER = 100
+TOLERANCE = 1e-10
+# No step goes further than this share of the way to where a weight would be zero.
+LARGEST_SHARE = 0.95
+# Scales of scores, of models that have taken labels for right and are the smaller for it, to judge labels by.
 SHARPER = (0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)
 # Probabilities above this are sums of numbers none of which has left the range of float64.
 SMALLEST_SUM = 1e-290
@@ -207,8 +215,8 @@ class Gathered:
         self._var_at = [variances.place(p.weights.of_scores) if p.certainty > 0 else None for p in parts]
         self._mean, self._var = means.whole(), variances.whole()
 
-    def scores(self, operator: Operator) -> list[tuple[Array, Array | None]]:
-        """Of every part: means, and variances as far as it is unsure."""
+    def products(self, operator: Operator) -> tuple[Array, Array]:
+        """Of the samples with all means, and of their squares with all variances."""
         means: Array
         variances: Array
         means = variances = np.empty((operator.shape[0], 0))
@@ -218,6 +226,36 @@ class Gathered:
             means = operator.scores(self._mean)
         elif self._var.size:
             variances = operator.score_variances(self._var)
+        return means, variances
+
+    def proba(self, means: Array, variances: Array) -> Array | None:
+        """Of two classes by loops where these serve, NaN where a row is not for them; else None."""
+        if self._as_arguments is None or len(means) < LEAST_ROWS_COMPILED:
+            return None
+        if (loops := compiled("mixtures")) is None:
+            return None
+        found = np.empty((len(means), 2))
+        loops.mixture_rows(means, variances, *self._as_arguments, log_tails(), found)
+        return found
+
+    @cached_property
+    def _as_arguments(self) -> tuple[Array, ...] | None:
+        """What `kernels.mixtures` takes of every part, in log-odds, if all have logistic channels."""
+        rows = []
+        for part, *at in zip(self._parts, self.mean_at, self._var_at, strict=True):
+            channel, flip, own = part.channel, 0.0, part.weights
+            if isinstance(channel, FlippedLabels):
+                flip, channel = channel.flip_prob, channel.base
+            if not (isinstance(channel, Logistic) and channel.exact and channel.scale == 1.0):
+                return None
+            first = [-1 if columns is None else columns.start for columns in at]
+            moments = float(own.intercept[0]), float(own.intercept_var[0])
+            rows.append((*first, *moments, part.certainty * part.spread, flip, part.weight))
+        columns = np.array(rows).T
+        return (*columns[:2].astype(np.intp), *np.ascontiguousarray(columns[2:]))
+
+    def scores(self, means: Array, variances: Array) -> list[tuple[Array, Array | None]]:
+        """Of every part, from its columns of products: means, and variances as far as it is unsure."""
         found: list[tuple[Array, Array | None]] = []
         for part, at, var_at in zip(self._parts, self.mean_at, self._var_at, strict=True):
             own, mean, var = part.weights, part.weights.intercept, None
@@ -244,7 +282,17 @@ class Average:
 
     def log_proba(self, operator: Operator) -> Array:
         """Of standardised samples, (samples, classes)."""
-        scores = self.gathered.scores(operator)
+        means, variances = self.gathered.products(operator)
+        proba = self.gathered.proba(means, variances)
+        if proba is None:
+            return self._mixed(means, variances)
+        found = np.log(proba)
+        if (left := np.isnan(proba[:, 0])).any():
+            found[left] = self._mixed(means[left], variances[left])
+        return found
+
+    def _mixed(self, means: Array, variances: Array) -> Array:
+        scores = self.gathered.scores(means, variances)
         tried = [(part.channel, *each) for part, each in zip(self.parts, scores, strict=True)]
         return mixed(np.array([part.weight for part in self.parts]), log_probabilities(tried))
 
@@ -320,7 +368,9 @@ def alone(model: Model, table: Table, *, as_log_odds: bool = False) -> Portfolio
     share = ModelShare(model.code, model.name, 1.0, loss)
     wrong, rate, channel = None, None, model.channel
     if isinstance(channel, FlippedLabels):
-        mean, var = model.left_out.mean[:, 0], np.maximum(_variance(model, 1.0)[:, 0], LEAST_VARIANCE)
+        mean, var = model.left_out.mean, np.maximum(_variance(model, 1.0), LEAST_VARIANCE)
+        if table.n_classes == 2:
+            mean, var = mean[:, 0], var[:, 0]
         wrong, rate = channel.mislabel_probability(mean, var, table.labels), float(channel.flip_prob)
     elif as_log_odds and table.n_classes > 2:
         wrong, rate = _mislabelled([(model, 1.0)], table)
@@ -337,7 +387,7 @@ def stacked(models: Sequence[Model], table: Table) -> Portfolio:
     prior = np.array([PSEUDO_SAMPLES / (len(models) * len(of_model[m.name])) for m, _ in tried])
     weights = stacking_weights(density, table.sample_weight, prior)
     guess = (table.class_weight / table.class_weight.sum())[table.codes]
-    without = jackknifed(weights, density, prior, guess, table.left_out.weight, table.left_out.group)
+    without = jackknifed(weights, density, table.left_out, prior, guess)
     weights, without = _of_some_account(weights), _of_some_account(without)
     kept = np.flatnonzero(weights)
     kept_weights = weights[kept]
@@ -384,37 +434,42 @@ def _doubt(log_proba: Array) -> Array:
     return np.asarray(1.0 - np.sum(np.exp(2.0 * log_proba), axis=-1))
 
 
+def scale_of(scores: Array, log_proba: Array, share: Array) -> Any:
+    """The k for which the plain logistic of k · scores is nearest to these probabilities of samples.
+
+    It maximises  Σ share Σ_c p_c log softmax_c(k · scores), less a very small ridge: a score that is the same
+    for all samples has no scale. Of several models, which are the first axis, each has its own: Newton's
+    method, or half of the way to where the slope is known to have the other sign.
+    """
+    if scores.shape[-1] == 1:
+        scores = np.concatenate([np.zeros_like(scores), scores], axis=-1)
+    # Of samples that count: the ridge is in these units, and others must not move it.
+    unit = np.maximum(np.max(np.abs(scores[..., share > 0, :]), axis=(-2, -1)), LEAST_VARIANCE)
+    scores, proba = scores / unit[..., np.newaxis, np.newaxis], np.exp(log_proba)
+    wanted = np.sum(proba * scores, axis=-1) @ share
+    k = np.zeros(unit.shape)
+    low, high = np.full(k.shape, -np.inf), np.full(k.shape, np.inf)
+    for _ in range(MAX_ITER):
+        own = softmax(k[..., np.newaxis, np.newaxis] * scores, axis=-1)
+        mean = np.sum(own * scores, axis=-1)
+        slope = LEAST_VARIANCE * k + mean @ share - wanted
+        curvature = LEAST_VARIANCE + (np.sum(own * scores**2, axis=-1) - mean**2) @ share
+        on = slope**2 > TOLERANCE * curvature
+        if not on.any():
+            break
+        low, high = np.where(slope < 0, k, low), np.where(slope > 0, k, high)
+        there = k - slope / curvature
+        with np.errstate(invalid="ignore"):  # between infinities, where Newton's step is inside
+            there = np.where((low < there) & (there < high), there, 0.5 * (low + high))
+        k = np.where(on, there, k)
+    return np.maximum(k, LEAST_VARIANCE) / unit
+
+
 def _tempered(tried: Sequence[tuple[Model, float]]) -> Array:
     """Log probabilities of left-out samples, (tried, samples, classes)."""
     return log_probabilities(
         [(m.channel, m.left_out.mean, None if k == 0 else _variance(m, k)) for m, k in tried]
     )
-
-
-def log_probabilities(tried: Sequence[tuple[Channel, Array, Array | None]]) -> Array:
-    """(tried, samples, classes), of channels with the moments of their scores, (samples, scores).
-
-    Scores that share a channel, but for how many labels it flips, go through it together, which is faster.
-    """
-    flips, found = np.zeros(len(tried)), np.empty((len(tried), *tried[0][1].shape))
-    alike: dict[tuple[Channel, bool], list[int]] = {}
-    for n, (channel, _, var) in enumerate(tried):
-        base = channel
-        if isinstance(channel, FlippedLabels) and channel.base.normalised and channel.base.exact:
-            base, flips[n] = channel.base, channel.flip_prob
-        alike.setdefault((base, var is None), []).append(n)
-    for (channel, certain), which in alike.items():
-        mean = np.concatenate([tried[n][1] for n in which])
-        var = None if certain else np.concatenate([var for n in which if (var := tried[n][2]) is not None])
-        if channel.score_shape:
-            values = channel.log_proba(mean, var)
-        else:
-            values = channel.log_odds(mean[:, 0], None if var is None else var[:, 0])
-        found[which] = values.reshape(len(which), *found.shape[1:])
-    if found.shape[2] > 1:
-        return found
-    log_odds = flipped_log_odds(found, flips[:, np.newaxis, np.newaxis]) if flips.any() else found
-    return log_expit(np.concatenate([-log_odds, log_odds], axis=2))
 
 
 def _variance(model: Model, certainty: float) -> Array:
@@ -423,17 +478,14 @@ def _variance(model: Model, certainty: float) -> Array:
 
 
 def _mislabelled(tried: Sequence[tuple[Model, float]], table: Table) -> tuple[Array | None, float | None]:
-    """The probability of each label being wrong, and the share of labels that are.
+    """The probability of each label being wrong, and the share of labels that are (`flips_of`).
 
     A mixture that is fitted to labels of which some are wrong becomes timid, and then needs no wrong labels.
-    So these are judged apart: at every flip rate f a label of K classes has the probability
-    (1 - f) p + f (1 - p) / (K - 1), with p that of the model and certainty which predicts left-out labels
-    best with it, and rates count by that and their prior. Models of more than two classes have taken labels
-    for right: it is the scale of their scores that is tried in place of certainties. None where, of two
-    classes, no model that was tried allows for wrong labels.
+    So these are judged apart, of all models and certainties. Models of more than two classes have taken
+    labels for right: it is the scale of their scores that is tried in place of certainties. None where, of
+    two classes, no model that was tried allows for wrong labels.
     """
-    others = table.n_classes - 1
-    if others > 1:
+    if table.n_classes > 2:
         models = dict.fromkeys(model for model, _ in tried)
         scores = np.array([k * model.left_out.mean for model in models for k in SHARPER])
         log_proba = log_softmax(scores, axis=2)
@@ -445,18 +497,7 @@ def _mislabelled(tried: Sequence[tuple[Model, float]], table: Table) -> tuple[Ar
         log_proba = _tempered(right)
     else:
         return None, None
-    proba = np.exp(table.log_density(log_proba))
-    weight, log_posterior, found = table.sample_weight, [], []
-    for f in FLIP_RATES:
-        wrong = f * (1.0 - proba) / others
-        seen = (1.0 - f) * proba + wrong
-        fits = np.log(np.maximum(seen, np.finfo(float).tiny)) @ weight
-        best = int(fits.argmax())
-        prior = (FLIP_PRIOR_FLIPPED - 1.0) * np.log(f) + (FLIP_PRIOR_RIGHT - 1.0) * np.log1p(-f)
-        log_posterior.append(float(fits[best]) + prior)
-        found.append(wrong[best] / np.maximum(seen[best], np.finfo(float).tiny))
-    posterior = softmax(log_posterior)
-    return np.asarray(posterior @ np.array(found)), float(posterior @ np.array(FLIP_RATES))
+    return flips_of(np.exp(table.log_density(log_proba)), table.sample_weight, table.n_classes)
 
 
 def _dense_lead(tried: Sequence[tuple[Model, float]], density: Array, table: Table) -> float:
@@ -475,6 +516,77 @@ def _dense_lead(tried: Sequence[tuple[Model, float]], density: Array, table: Tab
     difference = max(dense, key=lambda of_labels: float(table.share @ of_labels)) - sparse[0]
     mean, error = mean_and_error(difference, table.sample_weight)
     return mean / max(error, float(np.finfo(float).tiny))
+
+
+def stacking_weights(log_density: Array, sample_weight: Array, prior: Array) -> Array:
+    """Mixture weights w that maximise  Σ_m weight_m log Σ_c w_c p_c(m)  and a Dirichlet log prior.
+
+    log_density is (models, samples): log p_c(m), of left-out labels. With α_c log w_c of the prior, and
+    T = Σ weight + Σ α,
+
+        Σ_m weight_m log Σ_c w_c p_c(m) + Σ_c α_c log w_c - T Σ_c w_c
+
+    has its maximum where the weights add up to one, so that there is no constraint but their sign, which the
+    prior keeps. It is concave, and Newton's method climbs it from equal weights, the same every time. EM
+    would crawl: models that predict nearly alike are what there is to weigh.
+    """
+    density = np.exp(log_density - log_density.max(axis=0))
+    total = float(sample_weight.sum() + prior.sum())
+
+    def loss(weights: Array) -> float:
+        likelihood = float(sample_weight @ np.log(weights @ density))
+        return total * float(weights.sum()) - likelihood - float(prior @ np.log(weights))
+
+    def expand(weights: Array) -> tuple[Array, Array]:
+        relative = density / (weights @ density)
+        slope = total - relative @ sample_weight - prior / weights
+        curvature = (relative * sample_weight) @ relative.T + np.diag(prior / weights**2)
+        return slope, cho_solve(cho_factor(curvature), -slope)
+
+    def room(weights: Array, step: Array) -> float:
+        shrinks = step < 0
+        return LARGEST_SHARE * float(np.min(-weights[shrinks] / step[shrinks], initial=np.inf))
+
+    start = np.full(prior.size, 1.0 / prior.size)
+    found = damped_newton(loss, expand, start, tolerance=TOLERANCE, max_iter=MAX_ITER, room=room)
+    return np.asarray(found.at / found.at.sum())
+
+
+def jackknifed(weights: Array, log_density: Array, left_out: LeftOut, prior: Array, guess: Array) -> Array:
+    """Stacking weights without each sample, or group, in turn: (models, samples), like the densities.
+
+    An average whose weights were fitted to a left-out density is not judged by it fairly. From the weights of
+    all samples, one Newton step leads to those without sample m: with q_c = w_c p_c(m) / Σ w p(m), the loss
+    has there, in units of w, the slope and the curvature
+
+        lost_m (q - w),    diag α + Σ weight q qᵀ - lost_m q qᵀ,
+
+    and a step of u is taken as a factor exp(u), so that weights stay positive. Groups are few, and weights
+    are found again without each.
+
+    What is lost is more than the sample's own density: it was among the others when each of them was left
+    out, and to predict m from k is to predict k from m. Where nothing is learnt, with slopes 1 - p of log
+    densities like those of class frequencies, the `guess`, that is as much again. Both ends of a pair have
+    such a slope, so that it is the square of their mean share otherwise.
+    """
+    weight, group = left_out.weight, left_out.group
+    slopes = weight @ (1.0 - weights @ np.exp(log_density)), weight @ (1.0 - guess)
+    times = 1.0 + min(float(slopes[0] / max(slopes[1], LEAST_VARIANCE)), 1.0) ** 2
+    if group is not None:
+        every = np.arange(int(group.max()) + 1)[:, np.newaxis]
+        without = [stacking_weights(log_density[:, rest], weight[rest], prior) for rest in group != every]
+        steps = times * np.log(np.array(without) / weights)
+        return np.asarray(softmax(np.log(weights) + steps, axis=1)[group].T)
+    density = np.exp(log_density - log_density.max(axis=0))
+    share = weights[:, np.newaxis] * density / (weights @ density)
+    curvature = (share * weight) @ share.T
+    curvature[np.diag_indices_from(curvature)] += prior
+    factor, lost = cho_factor(curvature), times * weight
+    step, along_own = (cho_solve(factor, part) for part in (lost * (share - weights[:, np.newaxis]), share))
+    stays = 1.0 - lost * np.einsum("cm,cm->m", share, along_own)
+    along = np.einsum("cm,cm->m", share, step)
+    step += along_own * (lost * along / np.maximum(stays, LEAST_STAYS))
+    return np.asarray(softmax(np.log(weights)[:, np.newaxis] - step, axis=0))
 
 
 def mixture_moments(weight: Array, mean: Array, var: Array) -> tuple[Array, Array]:

@@ -6,6 +6,7 @@ these two, never of attributes or default values.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -43,11 +44,12 @@ PURPOSES = {
     "settle": "settling at tuned parameters",
     "polish": "exact covariances, from where message passing ended",
     "integrate": "a neighbour of the parameters, to integrate over them",
+    "more flips": "the same with more labels wrong, by which intervals of weights are wider",
     "unblended": "the likelihood alone with a plain slab, whose weights are averaged with, or taken",
     "fallback": "another solver, where the planned one did not settle",
 }
 # Of these, what only refines an answer.
-REFINES = ("polish", "integrate", "unblended")
+REFINES = ("polish", "integrate", "more flips", "unblended")
 
 
 @registered("record/flag")
@@ -156,29 +158,24 @@ class Recorder:
         tuner: Tuner | None = None,
         state: Any = None,
         detail: str = "",
+        screened: Callable[[], Solution] | None = None,
     ) -> Solution:
-        """`solvers.solve`, on the record."""
-        watch = self.watch if model == "sparse" else None
-        solution = solve(problem, solver, stopping=stopping, tuner=tuner, state=state, watch=watch)
-        self.note(problem, solution, solver_name(solver), tuner, model=model, purpose=purpose, detail=detail)
-        return solution
+        """`solvers.solve`, or a run over `screened` weights, on the record.
 
-    def note(
-        self,
-        begun: Problem,
-        solution: Solution,
-        solver: str,
-        tuner: Tuner | None,
-        *,
-        model: str,
-        purpose: str,
-        detail: str = "",
-    ) -> None:
-        """A run from one problem to another; what its tuner could have moved and has not is not learnt."""
-        before, after = ({} if tuner is None else tuner.tuned(p) for p in (begun, solution.problem))
-        learnt = tuple(sorted(name for name in after if not np.array_equal(after[name], before[name])))
+        What the tuner could have moved and has not is not learnt.
+        """
+        name, watch = solver_name(solver), self.watch if model == "sparse" else None
+        if screened is None:
+            solution = solve(problem, solver, stopping=stopping, tuner=tuner, state=state, watch=watch)
+        else:
+            name, solution = f"{name}, screened", screened()
+        before, after = ({} if tuner is None else tuner.tuned(p) for p in (problem, solution.problem))
+        learnt = tuple(sorted(key for key in after if not np.array_equal(after[key], before[key])))
         n_iter = len(solution.history.iterations)
-        self.runs.append(Run(model, purpose, solver, solution.outcome, n_iter, learnt, detail))
+        if getattr(solution.state, "frozen", None) is not None:
+            name += ", variances held"
+        self.runs.append(Run(model, purpose, name, solution.outcome, n_iter, learnt, detail))
+        return solution
 
     def reject(self, runs: slice) -> None:
         """The answer does not go back to these runs."""

@@ -6,7 +6,11 @@ t = rate q, with q the variance of the cavity. SURE estimates the squared error 
     SURE(t) = Σ_i [ t² if |r_i| > t else r_i² - 2q ] + n q.
 
 At single r it has many minima, and of few active weights erratic ones; the thesis [Byrne 2015, section 3.2]
-takes its expectation under a Gaussian mixture fitted to r, which `mixture_threshold` does.
+takes its expectation under a Gaussian mixture fitted to r, which `priors.laplace.sure_threshold` does.
+
+Scores with squared losses would suffer from errors of all weights alike, in units of their columns' variance.
+The losses of labels grow linearly, so a column counts by its mean absolute value, √p where it is zero in all
+but a share p of samples: most words are in one or two documents, and would otherwise settle the threshold.
 
 **Why not EM.** The evidence of a Laplace prior is largest at the rate 1 / mean |w|. That is right for a
 posterior that spreads over small weights, and for few active weights among many it is far too large for a
@@ -22,10 +26,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtr
 
 from foldless.beliefs import Array
 from foldless.priors import Blocks, Laplace, Prior, Ridged
+from foldless.priors.laplace import sure_threshold
 from foldless.problem import Problem
 from foldless.solvers.base import Tuner
 from foldless.solvers.message_passing import along_scores
@@ -34,45 +38,6 @@ from foldless.solvers.message_passing import along_scores
 STEP = 0.3
 # The rate moves every so many iterations, until it moves by less than this, and then stays.
 EVERY, SETTLED, MOST_UPDATES = 5, 0.001, 60
-# The mixture: how many components, steps of EM, bins that stand for single r, thresholds compared.
-COMPONENTS, EM_STEPS, BINS, THRESHOLDS = 3, 50, 400, 3000
-# The share of weights that the widest component starts with.
-FEW = 0.05
-
-
-def mixture_threshold(r: Array, var: float, noise: float | None = None) -> float:
-    """The threshold with the smallest expected SURE under a Gaussian mixture fitted to r.
-
-    At most the universal threshold √(2 q log n) [Donoho, Johnstone 1995], above which noise alone hardly ever
-    is. No component is narrower than the `noise` of r, which is `var` unless told otherwise.
-    """
-    share, spread = _fitted_mixture(np.ravel(r), var if noise is None else noise)
-    thresholds = np.linspace(0.0, np.sqrt(2.0 * var * np.log(max(np.size(r), 2))), THRESHOLDS)[:, np.newaxis]
-    scaled = thresholds / np.sqrt(spread)
-    above = 2.0 * ndtr(-scaled)
-    square_below = spread * (1.0 - above - 2.0 * scaled * np.exp(-0.5 * scaled**2) / np.sqrt(2.0 * np.pi))
-    cost = (thresholds**2 * above + square_below - 2.0 * var * (1.0 - above)) @ share
-    return float(thresholds[np.argmin(cost), 0])
-
-
-def _fitted_mixture(r: Array, noise: float) -> tuple[Array, Array]:
-    """Shares and variances of Gaussians of mean zero, by EM from one as wide as the noise to a wide one."""
-    size = np.abs(r) / np.sqrt(noise)
-    largest = max(float(size.max(initial=0.0)), 1.0)
-    bins = np.minimum(BINS * np.arcsinh(size) / np.arcsinh(largest), BINS - 1).astype(np.intp)
-    count = np.bincount(bins, minlength=BINS)
-    square = np.bincount(bins, weights=size**2, minlength=BINS)[count > 0]
-    count = count[count > 0]
-    mean_square = (square / count)[:, np.newaxis]
-    spread = np.geomspace(1.0, max(largest**2 / 4.0, 2.0), COMPONENTS)
-    share = np.append(np.full(COMPONENTS - 1, (1.0 - FEW) / (COMPONENTS - 1)), FEW)
-    for _ in range(EM_STEPS):
-        log_density = np.log(share) - 0.5 * np.log(spread) - 0.5 * mean_square / spread
-        member = np.exp(log_density - log_density.max(axis=1, keepdims=True))
-        member /= member.sum(axis=1, keepdims=True)
-        total = np.maximum(count @ member, np.finfo(float).tiny)
-        share, spread = total / count.sum(), np.maximum((square @ member) / total, 1.0)
-    return share, noise * spread
 
 
 def noise_var(problem: Problem, state: Any) -> Array:
@@ -89,6 +54,7 @@ class SureRate:
     """Tunes the rate of a Laplace prior by SURE: rate = threshold / q. `others` tunes what else is learnt."""
 
     others: Tuner
+    _size: Array | None = None  # of each column: its mean absolute value, if its variance is one
     _last: int = -1
     _moved: float = np.inf
     _updates: int = 0
@@ -108,13 +74,18 @@ class SureRate:
             mean, inner = ridged.inner_cavity(mean, var)
             var, noise = inner, noise * (inner / var) ** 2
         # The threshold is rate q: in units of each weight's own q all have the same one.
+        if self._size is None or self._size.size != free.size:
+            self._size = np.sqrt(problem.operator.nonzero_weight(problem.sample_weight))
+        weight = np.broadcast_to(along_scores(self._size, mean), mean.shape)[free]
+        if not np.any(weight):
+            return problem
         mean, var, noise = mean[free], var[free], noise[free]
-        size = float(np.mean(var))
+        size = float(np.average(var, weights=weight))
         scale = size / var
-        about = float(np.mean(noise * scale**2))
+        about = float(np.average(noise * scale**2, weights=weight))
         if not (np.isfinite(about) and about > 0.0):  # no label has said anything yet
             return problem
-        threshold = mixture_threshold(mean * scale, size, min(about, size))
+        threshold = sure_threshold(mean * scale, size, min(about, size), weight)
         rate = max(threshold, 1e-3 * np.sqrt(size)) / size
         move = STEP * float(np.log(rate) - np.log(laplace.rate))
         self._last, self._moved, self._updates = iteration, abs(move), self._updates + 1

@@ -26,21 +26,15 @@ samples the mean fourth power of standardised scores is 3, with a standard error
 
 A sample of weight 2 is two equal rows, and equal rows go together: unequal weights raise what is reported. An
 edge for weights would lower it, but then weights and repeated rows could be fitted by different solvers.
-
-The largest eigenvalue is found by the method of Lanczos [Golub and Van Loan 2013, section 10.1], without
-X Xᵀ. It comes from below: what is reported can be too small, never too large.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import eigvalsh_tridiagonal
 
 from foldless.beliefs import Array
 from foldless.channels import Channel, Pinned
@@ -48,15 +42,13 @@ from foldless.operators import MeanRemoved, Operator, Standardized, Storage, Wit
 from foldless.priors import Blocks, Gaussian, Prior
 from foldless.problem import KeptColumns, Problem
 from foldless.registry import registered
+from foldless.solvers.message_passing import along_scores
+from foldless.solvers.solve import largest_eigenvalue
 
 # Wide beside any log-odds of class sizes, and narrow enough to be proper.
 INTERCEPT_VARIANCE = 100.0
 # Always-kept covariates: log-odds of three per standard deviation are common, of ten are not.
 COVARIATE_VARIANCE = 10.0
-# At most so many sweeps for the largest eigenvalue; the last is one that raises it by no more than a share.
-# Independent columns are then at .93 to .98 of the edge; what is far beyond it has converged.
-SWEEPS = 6
-STABLE = 0.01
 # Products with the covariance within classes that a difference of class means is sharpened by. Each makes the
 # noise in it smaller, by the ratio of the eigenvalue of wrong labels to that of independent columns.
 SHARPENED = 2
@@ -102,19 +94,6 @@ class LeftOut:
         sums = np.zeros((int(self.group.max()) + 1, *values.shape[1:]))
         np.add.at(sums, self.group, own)
         return sums[self.group]
-
-
-class Parts(NamedTuple):
-    """Some of very many rows to search with before all are fitted, and as many others to check on.
-
-    What a search decides is a handful of numbers: how many features matter, how much, how many labels are
-    wrong, how far class means are to be trusted. Some ten thousand samples determine them far better than
-    needed, and give weights to start all samples from. The others, new to what was fitted to these, show
-    whether its leave-one-out is honest.
-    """
-
-    search: NDArray[np.intp]
-    check: NDArray[np.intp]
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,8 +196,14 @@ class Table:
             left_out=self.left_out.of_rows(rows),
         )
 
-    def parts(self, n_rows: int) -> Parts:
-        """About `n_rows` rows drawn within each class, the same every time, and as many others."""
+    def parts(self, n_rows: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """About `n_rows` rows to search with before all are fitted, and as many others to check on.
+
+        What a search decides is a handful of numbers: how many features matter, how much, how many labels are
+        wrong, how far class means are to be trusted. Some ten thousand samples determine them far better than
+        needed, and give weights to start all samples from. The others, new to what was fitted to these, show
+        whether its leave-one-out is honest. They are drawn within each class, the same every time.
+        """
         in_use = np.flatnonzero(self.sample_weight > 0)
         rng = np.random.default_rng(0)
         search, check = [], []
@@ -227,7 +212,7 @@ class Table:
             share = max(round(n_rows * of_class.size / in_use.size), 1)
             search.append(of_class[:share])
             check.append(of_class[share : 2 * share])
-        return Parts(np.sort(np.concatenate(search)), np.sort(np.concatenate(check)))
+        return np.sort(np.concatenate(search)), np.sort(np.concatenate(check))
 
     def in_units(self, unit: Array | None) -> Table:
         """The same columns counted in units, if any: each value is so many times as large."""
@@ -310,9 +295,10 @@ class Facts:
     nnz: int  # entries that are not zero; an estimate where weights of samples differ
     median_nonzero_fraction: float  # of free columns; 1 if there are none
     spectral_excess: float  # largest eigenvalue within classes over the edge for independent columns
-    # Of two classes, where that is beyond the edge, along what columns have in common with the difference of
-    # class means: the tails of samples, below zero where these form clusters, and how far apart classes are,
-    # both in standard errors; and where there are clusters, the excess beside that.
+    # Where that is beyond the edge, along what columns have in common with differences of class means: the
+    # tails of samples, below zero where these form clusters, and how far apart classes are, both in standard
+    # errors; and where there are clusters, the excess beside that. Of two classes, or more samples than
+    # features.
     class_tails: float = 0.0
     class_gap: float = 0.0
     excess_beside: float = 0.0
@@ -325,10 +311,10 @@ def survey(table: Table) -> Facts:
     fractions = table.nonzero_fraction
     spectrum = _Spectrum(table)
     excess, tails, gap, beside = spectrum.excess(), 0.0, 0.0, 0.0
-    if excess > 1.0 and table.n_classes == 2:
-        direction = spectrum.direction()
-        tails, gap = spectrum.along(direction)
-        beside = spectrum.excess(direction) if tails < 0 else excess
+    if excess > 1.0 and (table.n_classes == 2 or n_samples >= x.shape[1]):
+        directions = spectrum.directions()
+        tails, gap = spectrum.along(directions)
+        beside = spectrum.excess(directions) if tails < 0 else excess
     return Facts(
         n_samples=n_samples,
         n_features=x.shape[1],
@@ -363,88 +349,69 @@ class _Spectrum:
         self.rounding = float(np.sqrt(np.finfo(self.x.dtype).eps))
 
     def excess(self, beside: Array | None = None) -> float:
-        """The largest eigenvalue found over the edge, `beside` a direction."""
+        """The largest eigenvalue found over the edge, `beside` some directions."""
         if self.n_used == 0 or self.freedom <= 0:
             return 0.0
         # The sum of a sample's columns: like a vector at random, it has its share of every direction; unlike
         # that it moves with the samples, and does not mind the order of columns.
         start = self._image(self.used.astype(np.float64))
-        if start.length <= self.rounding * np.sqrt(self.total * self.n_used):
+        if self._length(start) <= self.rounding * np.sqrt(self.total * self.n_used):
             # Samples of one sum. They differ still along the mean that is farthest from that of all.
             farthest = int(np.argmax(np.square(self.means).sum(axis=0)))
             start = self._image(self.means[:, farthest] * self.used)
 
-        def image(back: Array) -> _Pair:
+        def image(back: Array) -> Array:
             weights = self.precision * back
             if beside is not None:
-                weights -= beside * (beside @ back)
+                weights -= beside @ (back @ beside)
             return self._image(weights / self.n_used)
 
         edge = self.total / self.freedom * (1.0 + np.sqrt(self.freedom / self.n_used)) ** 2
-        return _largest_eigenvalue(image, start, self.rounding) / float(edge)
+        found = largest_eigenvalue(image, start, self.root.size, self.rounding)
+        return found / float(edge)
 
-    def _image(self, weights: Array) -> _Pair:
-        """v = √W P X weights, and Xᵀ √W v. Class means of scores are known before: scores of class means."""
-        class_scores = weights @ self.means
-        vector = np.empty_like(self.root)
+    def _image(self, weights: Array) -> Array:
+        """v = √W P X weights, over samples, and then Xᵀ √W v, over columns.
+
+        Class means of scores are known before: scores of class means.
+        """
+        class_scores = self.means.T @ weights
+        vector = np.empty((self.root.size, *weights.shape[1:]))
 
         def row_step(rows: slice, scores: Array, score_var: Array | None) -> tuple[Array, Array | None]:
             within = scores - class_scores[self.table.codes[rows]]
-            vector[rows] = self.root[rows] * within
-            return self.weight[rows] * within, None
+            vector[rows] = along_scores(self.root[rows], within) * within
+            return along_scores(self.weight[rows], within) * within, None
 
-        return _Pair(vector, self.x.sweep(weights, None, row_step).slopes)
+        return np.concatenate([vector, self.x.sweep(weights, None, row_step).slopes])
 
-    def direction(self) -> Array:
-        """The difference of two class means, sharpened, of unit length in the metric V; or zero."""
-        weights = self.precision * (self.means[:, 1] - self.means[:, 0])
+    def _length(self, image: Array) -> float:
+        return float(np.linalg.norm(image[: self.root.size]))
+
+    def directions(self) -> Array:
+        """Differences of class means, sharpened, orthonormal in the metric V: (features, directions)."""
+        weights = self.precision[:, np.newaxis] * (self.means[:, 1:] - self.means[:, :1])
         for _ in range(SHARPENED):
-            weights = self.precision * self._image(weights).back
-            weights /= np.max(np.abs(weights), initial=np.finfo(float).tiny)
-        length = np.sqrt(np.sum(weights[self.used] ** 2 / self.precision[self.used]))
-        return np.asarray(weights / max(float(length), np.finfo(float).tiny))
+            weights = self.precision[:, np.newaxis] * self._image(weights)[self.root.size :]
+            weights /= np.maximum(np.max(np.abs(weights), axis=0, initial=0.0), np.finfo(float).tiny)
+        root = np.sqrt(self.precision)[:, np.newaxis]
+        basis, size, _ = np.linalg.svd(
+            np.divide(weights, root, out=np.zeros_like(weights), where=root > 0), False
+        )
+        return np.asarray(root * basis[:, size > self.rounding * size.max(initial=self.rounding)])
 
-    def along(self, direction: Array) -> tuple[float, float]:
-        """The tails of samples, by their kurtosis, and how far apart classes are, both in standard errors."""
-        scores, share = np.asarray(self.x.scores(direction), dtype=np.float64), self.weight / self.total
-        variance = float(share @ scores**2)
-        if variance <= 0:
+    def along(self, directions: Array) -> tuple[float, float]:
+        """The tails of samples, by their kurtosis [Mardia 1970], and how far apart classes are.
+
+        Both are in standard errors. Equally frequent classes are all equally far from the mean: the lightest
+        of tails, in any number of dimensions d, in which a Gaussian has E|z|⁴ = d (d + 2).
+        """
+        scores, share = np.asarray(self.x.scores(directions), dtype=np.float64), self.weight / self.total
+        d, cov = directions.shape[1], (scores.T * share) @ scores
+        if d == 0 or np.linalg.eigvalsh(cov)[0] <= 0:
             return 0.0, 0.0
-        tails = (share @ scores**4 / variance**2 - 3.0) / np.sqrt(24.0 / self.total)
-        gap = self.table.class_weight @ np.square(direction @ self.means) / variance
-        return float(tails), float(np.sqrt(gap))
-
-
-class _Pair(NamedTuple):
-    """A vector over samples, and Xᵀ√W of it."""
-
-    vector: Array
-    back: Array
-
-    @property
-    def length(self) -> float:
-        return float(np.linalg.norm(self.vector))
-
-    def minus(self, other: _Pair, factor: float) -> _Pair:
-        return _Pair(self.vector - factor * other.vector, self.back - factor * other.back)
-
-    def over(self, number: float) -> _Pair:
-        return _Pair(self.vector / number, self.back / number)
-
-
-def _largest_eigenvalue(image: Callable[[Array], _Pair], start: _Pair, rounding: float) -> float:
-    """That of a tridiagonal matrix, K in an orthonormal basis of v, K v, K² v, ... (Lanczos)."""
-    diagonal: list[float] = []
-    beside: list[float] = []
-    largest, before, after, length = 0.0, start.minus(start, 1.0), start, start.length
-    while len(diagonal) < SWEEPS and length > rounding * largest:
-        here = after.over(length)
-        after = image(here.back)
-        diagonal.append(float(here.vector @ after.vector))
-        found = float(eigvalsh_tridiagonal(diagonal, beside)[-1])
-        if found <= (1.0 + STABLE) * largest:
-            return found
-        after = after.minus(here, diagonal[-1]).minus(before, length)
-        largest, before, length = found, here, after.length
-        beside.append(length)
-    return largest
+        squares = np.einsum("ms,sm->m", scores, np.linalg.solve(cov, scores.T))
+        tails = (share @ squares**2 - d * (d + 2.0)) / np.sqrt(8.0 * d * (d + 2.0) / self.total)
+        centres = directions.T @ self.means
+        gap = self.table.class_weight @ np.einsum("sk,sk->k", centres, np.linalg.solve(cov, centres))
+        return float(tails), float(np.sqrt(gap / (d * (self.table.n_classes - 1))))

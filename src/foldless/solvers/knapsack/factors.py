@@ -174,25 +174,17 @@ def increments(coefficient: Array, points: Array, messages: Array, cost: float) 
 def hull_slopes(share: Array, value: Array, first: NDArray[np.intp]) -> Array:
     """Between neighbouring points, slopes of the upper concave hull of the points from `first` on, by rows.
 
-    A point that is not above the line between its neighbours is no corner: such points go, all at once, until
-    none is left.
+    Beyond point k it is the least, over points up to k, of the steepest way from there to a point beyond k.
     """
-    n_rows, n_points = share.shape
-    corner = np.flatnonzero(np.arange(n_points) >= first[:, np.newaxis])
-    s, u = share.ravel()[corner], value.ravel()[corner]
-    while True:
-        row = corner // n_points
-        same_row = row[1:] == row[:-1]
-        up, along = np.diff(u), np.diff(s)
-        kept = np.ones(corner.size, dtype=np.bool_)
-        kept[1:-1] = ~(same_row[1:] & same_row[:-1]) | (up[:-1] * along[1:] > up[1:] * along[:-1])
-        if kept.all():
-            break
-        corner, s, u = corner[kept], s[kept], u[kept]
-    slopes = np.zeros(n_rows * n_points)
-    lines = np.divide(up, along, out=np.zeros_like(up), where=same_row)
-    slopes[corner[0] : corner[-1]] = np.repeat(lines, np.diff(corner))
-    return slopes.reshape(n_rows, n_points)[:, :-1]
+    s, u = share.T.copy(), value.T.copy()
+    # Infinite before `first`, so that no least value is found there.
+    steepest = np.where(np.arange(len(s))[:, np.newaxis] >= first, -np.inf, np.inf)
+    slopes = np.empty((len(s) - 1, len(first)))
+    for k in reversed(range(len(slopes))):
+        here = steepest[: k + 1]
+        np.maximum(here, (u[k + 1] - u[: k + 1]) / (s[k + 1] - s[: k + 1]), out=here)
+        np.minimum.reduce(here, axis=0, out=slopes[k])
+    return slopes.T
 
 
 class CompiledFactors:

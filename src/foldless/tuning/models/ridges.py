@@ -4,15 +4,14 @@ They are fitted by expectation propagation or by message passing (`ridges`); or 
 dimensions, several classes by Newton's method and two by expectation propagation over their labels
 (`newton_ridges`). The strength is a prior variance of scores: where it is searched for, the decade at which
 left-out labels are predicted best, and the one on either side, between which an average finds its own.
-Nothing in these is made of labels but the fit itself: the prior does not depend on class means, and the
-intercepts are wide, so leave-one-out counts no label twice. Informed ridges (`informed_ridges`) allow for it.
+Nothing here is made of labels but the fit itself: the prior does not depend on class means, and the
+intercepts are wide, so leave-one-out counts no label twice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,17 +23,6 @@ from foldless.problem import Outcome, Solution
 from foldless.solvers import EP, GAMP, Stopping
 from foldless.solvers.base import Solver
 from foldless.solvers.coordinates import Coordinates
-from foldless.solvers.gaussian_layer import Tiles
-from foldless.solvers.informed_ridges import (
-    CENTRED_INTERCEPT_VARIANCE,
-    Base,
-    Contrasts,
-    InformedWeights,
-    Penalised,
-    Ridge,
-    fit_informed,
-    informed_weights,
-)
 from foldless.solvers.label_ep import ridge_ep
 from foldless.solvers.multinomial_ridge import (
     ROUGH_TOLERANCE,
@@ -247,50 +235,3 @@ def _two_classes(
         found.n_iter,
     )
     return ridge, found.sites
-
-
-# ---------------------------------------------------------------------- informed by class means
-
-
-def informed_ridges(table: Table, dense: DensePlan, recorder: Recorder) -> list[Model]:
-    """Models of two classes, for more features than samples."""
-    n_samples, weight = table.shape[0], table.sample_weight
-    rows, kept = weight > 0, table.kept
-    log_odds = float(np.diff(np.log(table.class_weight))[0])
-    base = Base(
-        np.column_stack([table.standardized.columns(kept), np.ones(n_samples)])[rows],
-        np.append(np.zeros(kept.size), log_odds),
-        np.append(np.full(kept.size, COVARIATE_VARIANCE), CENTRED_INTERCEPT_VARIANCE),
-    )
-    group = table.left_out.of_rows(rows).group
-    group = np.arange(int(rows.sum())) if group is None else group
-    contrasts = Contrasts(table.labels[rows], weight[rows], group)
-    tiles = Tiles(table.standardized, np.float32 if dense.single else None)
-    columns = Penalised(tiles, table.free, None if rows.all() else rows)
-    as_ridge = {Ridge(r.score_variance, r.exponent, channel_of(r)): r for r in dense.recipes}
-    fits = fit_informed(columns, base, contrasts, tuple(as_ridge))
-    settled = [as_ridge[ridge] for ridge in fits.ridges]
-    for recipe in dense.recipes:
-        outcome = Outcome.CONVERGED if recipe in settled else Outcome.DIVERGED
-        recorder.runs.append(Run(recipe.code, "fit", "kernel EP", outcome, 0, detail=recipe.name))
-
-    @cache
-    def all_weights() -> InformedWeights:
-        # One pass over X for all of them, and only if any is asked for.
-        return informed_weights(columns, base, contrasts, fits)
-
-    def weights(model: int) -> Weights:
-        found = all_weights()
-        mean, var, score_var = found.mean[model], found.var[model], found.prior_var[model]
-        mean[kept], var[kept] = found.kept_mean[model, :-1], found.kept_var[model, :-1]
-        score_var[kept] = var[kept]
-        intercept, intercept_var = found.kept_mean[model, -1:], found.kept_var[model, -1:]
-        return Weights(mean[:, None], var[:, None], intercept, intercept_var, score_var[:, None])
-
-    def of_recipe(model: int, recipe: Recipe) -> Model:
-        mean, var = np.zeros((n_samples, 1)), np.ones((n_samples, 1))
-        mean[rows, 0], var[rows, 0] = fits.loo_mean[model], fits.loo_var[model]
-        scores = Scores(mean, var)
-        return Model(recipe.code, recipe.name, channel_of(recipe), scores, partial(weights, model))
-
-    return [of_recipe(model, recipe) for model, recipe in enumerate(settled)]

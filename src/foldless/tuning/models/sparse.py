@@ -20,9 +20,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import expit, logit
 
 from foldless.beliefs import Array
+from foldless.channels import FlippedLabels
+from foldless.channels.flipped_labels import FLIP_PRIOR_FLIPPED, FLIP_PRIOR_RIGHT
 from foldless.priors import PRIORS, Gaussian, OverBackground, Prior, SpikeAndSlab
 from foldless.problem import History, Outcome, Solution
 from foldless.solvers import EP, GAMP, BackgroundEP, Stopping
@@ -32,6 +34,7 @@ from foldless.solvers.left_out import answered
 from foldless.tuning.class_means import unblended
 from foldless.tuning.em import EM, tunable_names
 from foldless.tuning.fit import SPARSE, Choices, Fit, fit_some_rows, fit_tuned
+from foldless.tuning.integration import STOPPING as NEIGHBOUR_STOPPING
 from foldless.tuning.integration import integrated
 from foldless.tuning.plan import (
     EXPECTED_ACTIVE,
@@ -45,7 +48,7 @@ from foldless.tuning.plan import (
 )
 from foldless.tuning.portfolio import Model, channel_of, mixture_moments, of_solution, weights_of
 from foldless.tuning.record import Recorder
-from foldless.tuning.table import Parts, Table, assembled, blocks_of, mean_and_error, with_prior
+from foldless.tuning.table import Table, assembled, blocks_of, mean_and_error, with_prior
 
 # EM moves every so many iterations of exact covariances.
 EM_PERIOD = 2
@@ -287,6 +290,10 @@ def finished(fit: Fit, sparse: SparsePlan, choices: Choices, recorder: Recorder)
     out of it as `left_out` does.
     """
     solution = fit.solution
+    if isinstance(fit.prior, OverBackground):
+        own = sparse if sparse.background else sparse.fallback or sparse
+        more = own.more_flips and fit.outcome.trustworthy
+        return with_more_flips(fit, recorder, EP(single=own.single)) if more else fit
     blended = fit.generative_weight > 0
     if blended or not (sparse.polish and fit.outcome.trustworthy):
         if sparse.left_out_edges:
@@ -340,7 +347,10 @@ def _beside_unblended(fit: Fit, choices: Choices, recorder: Recorder, most: floa
         solution = replace(fit.solution, outcome=Outcome.INTERRUPTED) if interrupted else fit.solution
         return replace(fit, solution=solution)
     gain = fit.solution.loo_log_densities() - other.solution.loo_log_densities()
-    share = float(expit(fit.solution.problem.label_weight @ gain)) if most else 0.0
+    weight = fit.solution.problem.label_weight
+    spread = float(weight @ (gain - weight @ gain / weight.sum()) ** 2)
+    # On average over what other samples would have shown [Yao et al. 2018].
+    share = float(expit(weight @ gain / np.sqrt(1.0 + np.pi / 8.0 * spread))) if most else 0.0
     in_or_out, in_moments = (np.array([k, 1.0 - k]) for k in (share, min(share, most)))
     mean, var = (
         np.array([getattr(f.solution.posterior, name) for f in (fit, other)]) for name in ("mean", "var")
@@ -356,18 +366,50 @@ def _beside_unblended(fit: Fit, choices: Choices, recorder: Recorder, most: floa
 # ---------------------------------------------------------------------- some of very many rows, beforehand
 
 
-def fit_sample(
-    table: Table, parts: Parts, sparse: SparsePlan, choices: Choices, recorder: Recorder
-) -> Fit | None:
+def with_more_flips(found: Fit, recorder: Recorder, solver: EP) -> Fit:
+    """The fit, and beside it the same with more labels wrong, and how probable that is.
+
+    At plain parameters a share k of labels is wrong; small tables hardly tell it from ten times as many, at
+    which effects are larger. That other share x, and the probability q of it a priori, are those with which
+    the two have the mean m and the mean square s of the hyper-prior:  x + k = (s - k²) / (m - k),
+    q = (m - k) / (x - k).
+    """
+    centre = found.solution
+    if not isinstance(centre.problem.channel, FlippedLabels):
+        return found
+    k, a, b = centre.problem.channel.flip_prob, FLIP_PRIOR_FLIPPED, FLIP_PRIOR_RIGHT
+    mean = a / (a + b)
+    more = (mean * (a + 1.0) / (a + b + 1.0) - k**2) / (mean - k) - k
+    begun = len(recorder.runs)
+    solution = recorder.solve(
+        centre.problem.but(channel=replace(centre.problem.channel, flip_prob=more)),
+        solver,
+        model=SPARSE,
+        purpose="more flips",
+        stopping=NEIGHBOUR_STOPPING,
+        state=solver.as_start(centre.state),
+    )
+    if solution.outcome is Outcome.INTERRUPTED:
+        return replace(found, solution=replace(centre, outcome=Outcome.INTERRUPTED))
+    if not solution.outcome.trustworthy:
+        recorder.reject(slice(begun, None))
+        return found
+    gain = solution.posterior.log_evidence - centre.posterior.log_evidence
+    prior = (mean - k) / (more - k)
+    return replace(found, more_flips=(Fit.of(solution, found.table), float(expit(gain + logit(prior)))))
+
+
+def fit_sample(table: Table, sparse: SparsePlan, choices: Choices, recorder: Recorder) -> Fit | None:
     """A fit of some rows as though columns were independent; None if it may not be trusted.
 
     Correlations do harm by making cavities wrong. Where leave-one-out of these rows agrees with the loss on
     other rows they have not, and the fit of all rows may start from it.
     """
-    found = fit_some_rows(parts.search, table, patient(choices, sparse, CLASS_MEANS), recorder)
+    search, check = table.parts(sparse.search_rows)
+    found = fit_some_rows(search, table, patient(choices, sparse, CLASS_MEANS), recorder)
     if found is None or found.outcome is Outcome.INTERRUPTED or not sparse.sample_checked:
         return found
-    if not (found.outcome.trustworthy and loo_holds(found, table.some_rows(parts.check))):
+    if not (found.outcome.trustworthy and loo_holds(found, table.some_rows(check))):
         return None
     return found
 

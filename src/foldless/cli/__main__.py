@@ -1,3 +1,0 @@
-from foldless.cli import app
-
-app()
