@@ -151,7 +151,10 @@ def _mutants(pieces: Pieces) -> tuple[str, str]:
         scores.append(of["killed"] / max(judged, 1))
         low, high = of["interval"]
         parts.append(f"{room} {of['killed']} of {judged} noticed ({low:.0%} to {high:.0%})")
-    return "; ".join(parts), _verdict(min(scores) >= 0.8, len(parts) == 3)
+    tests = sorted({piece["tests"] for piece in pieces.values()})
+    most = " or ".join(map(str, tests))
+    text = f"{'; '.join(parts)}; by at most {most} of the tests that reach a line: a lower bound"
+    return text, _verdict(min(scores) >= 0.8, len(parts) == 3)
 
 
 def _oldest(pieces: Pieces) -> tuple[str, str]:
