@@ -88,11 +88,11 @@ from foldless.solvers.sites import (
 NEAR, NEAR_OF_SEVERAL = 0.1, 0.02
 FIRST_SECANTS = 2
 # The longest step of labels of several scores: what a label says of the difference of two scores, sites of
-# both explain in full, twice what it is. Half of the way undoes that, and is slow where they do not.
-LABEL_STEP = 0.7
+# both would explain in full.
+LABEL_STEP = 0.5
 # How often the labels of other samples answer to a group that was left out. Those of several scores go half
-# of their way, and so twice.
-GROUP_ANSWERS, GROUP_ANSWERS_OF_SEVERAL, GROUP_STEP_OF_SEVERAL = 1, 2, 0.5
+# of their way, as in an iteration, and so twice.
+GROUP_ANSWERS, GROUP_ANSWERS_OF_SEVERAL = 1, 2
 # Iterations after a group has been taken out, and for all groups together: those of a few fits.
 GROUP_ITERATIONS, GROUP_ITERATIONS_IN_ALL = 2, 60
 
@@ -348,9 +348,7 @@ def left_out_groups(problem: Problem, state: EPState, group: NDArray[np.intp]) -
 def _without_group(problem: Problem, state: EPState, whole: list[Opened], iterations: int) -> Scores | None:
     """Scores in a problem in which a group has no weight, from the state of one in which it has."""
     several = bool(problem.channel.score_shape)
-    step, answers = 1.0, GROUP_ANSWERS
-    if several:
-        step, answers = GROUP_STEP_OF_SEVERAL, GROUP_ANSWERS_OF_SEVERAL
+    step, answers = (LABEL_STEP, GROUP_ANSWERS_OF_SEVERAL) if several else (1.0, GROUP_ANSWERS)
 
     def answered(sites: Sites) -> FreeWeights:
         pairs = zip(whole, sites.of_scores(), strict=True)
