@@ -505,7 +505,10 @@ class _Planning:
         polish = not self.many and self.cost <= self.budget.polish
         words_of_many = self.many and self.words
         flips = self.many and self.far_more and not self.words
+        fallback = self._over_background() if self._may_fall_back else None
         if flips:
+            # A class of one sample looks like a wrong label, and parameters may run away.
+            fallback = self._by_ep if self.cost <= self.budget.all_columns else None
             self._because(
                 "flips", "Each label may be wrong, and is then any of the others; samples tell how many."
             )
@@ -522,7 +525,7 @@ class _Planning:
             conditional=not self.many,
             integrate=polish and self.cost <= self.budget.integrate,
             flips=flips,
-            fallback=self._over_background() if self._may_fall_back else None,
+            fallback=fallback,
         )
 
     @property
