@@ -322,7 +322,9 @@ def test_what_follows_from_the_path(name: str) -> None:
     else:
         assert (sparse.candidates, sparse.neighbours) == (0, 0)
     if many:
-        assert (sparse.fallback is not None) == (found.path == "exact")
+        # Labels that may be wrong can lead message passing astray: exact covariances stand behind it.
+        assert (sparse.fallback is not None) == (found.path == "exact" or sparse.flips)
+        assert not sparse.flips or sparse.fallback.solver == "EP"
     else:
         # What stands over a background has nothing to fall back on, and what is too large cannot.
         may = not background and given.n_free > 0 and not found.because("too-large")

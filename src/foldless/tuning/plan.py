@@ -254,7 +254,10 @@ class Plan:
         flags, independent = list(self.flags), self.path.startswith("independent")
         if fell_back:
             assert self.sparse.fallback is not None
-            flags.append("fell-back-on-background" if self.sparse.fallback.background else "fell-back")
+            if self.sparse.fallback.background:
+                flags.append("fell-back-on-background")
+            elif self.sparse.fallback.solver == "GAMP":
+                flags.append("fell-back")
         if self.path != "requested" and not settled:
             flags.append("unsettled")
         elif independent and self.facts is not None and self.facts.n_classes == 2 and not exactly:
