@@ -10,6 +10,7 @@ from numpy.testing import assert_allclose
 from scipy.special import expit, log_expit, log_softmax
 
 from foldless.channels import FlippedLabels, Logistic, Multinomial
+from foldless.evaluation import scale_of
 from foldless.operators import operator_from
 from foldless.tuning.portfolio import (
     Average,
@@ -19,7 +20,6 @@ from foldless.tuning.portfolio import (
     Weights,
     _mislabelled,
     mixed,
-    scale_of,
     stacked,
 )
 from foldless.tuning.table import Layout, Table, survey

@@ -7,8 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.special import log_expit
 
-from foldless.tuning.portfolio import jackknifed, stacking_weights
-from foldless.tuning.table import LeftOut
+from foldless.evaluation import jackknifed, stacking_weights
 
 
 def test_stacking_weights_are_stationary():
@@ -58,8 +57,8 @@ def test_weights_without_a_sample_are_those_of_a_fit_without_it(n_samples, n_mod
     prior = np.full(n_models, 3.0 / n_models)
     all_in = stacking_weights(log_density, weight, prior)
     # Of slopes that are nothing beside those of a guess the others do not count.
-    guess, left_out = np.full(n_samples, -1e300), LeftOut(weight, None if n_in_group == 1 else group)
-    found = jackknifed(all_in, log_density, left_out, prior, guess)
+    together, guess = None if n_in_group == 1 else group, np.full(n_samples, -1e300)
+    found = jackknifed(all_in, log_density, weight, together, prior, guess)
     refits = np.array(
         [stacking_weights(log_density[:, group != g], weight[group != g], prior) for g in group]
     ).T
@@ -100,6 +99,6 @@ def test_a_sample_that_is_left_out_was_among_the_others_too():
         truth = loss(np.array(refits).T)
         for guess, found in ((0.5, remaining), (-1e300, once)):
             of_all = np.full(n_samples, guess)
-            found.append(loss(jackknifed(weights, density, LeftOut(everyone), prior, of_all)) - truth)
+            found.append(loss(jackknifed(weights, density, everyone, None, prior, of_all)) - truth)
     assert np.mean(once) < -0.005
     assert abs(np.mean(remaining)) < 0.4 * abs(np.mean(once))

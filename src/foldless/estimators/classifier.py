@@ -15,7 +15,7 @@ from sklearn.base import clone
 from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_is_fitted
 
-from foldless.beliefs import Array
+from foldless.beliefs import Array, mixture_moments
 from foldless.channels import FlippedLabels, Logistic, Multinomial
 from foldless.estimators._base import (
     MessagePassingClassifier,
@@ -47,7 +47,7 @@ from foldless.solvers.label_ep import dual_weights
 from foldless.tuning.fit import Choices, Fit
 from foldless.tuning.path import Result, fit_table, with_groups_left_out
 from foldless.tuning.plan import CHANCE, SETS_OF_GROUPS, Plan, plan
-from foldless.tuning.portfolio import Weights, as_columns, mixture_moments, weights_of
+from foldless.tuning.portfolio import Weights, as_columns, weights_of
 from foldless.tuning.record import FLAGS, Flag, Recorder
 from foldless.tuning.table import Facts, Layout, LeftOut, Table, survey
 

@@ -18,14 +18,13 @@ from dataclasses import replace
 import numpy as np
 from scipy.special import betaln, log_softmax, softmax, xlog1py, xlogy
 
-from foldless.beliefs import Array, Posterior
+from foldless.beliefs import Array, Posterior, mixture_moments
 from foldless.channels import FlippedLabels
 from foldless.channels.flipped_labels import FLIP_PRIOR_FLIPPED, FLIP_PRIOR_RIGHT
 from foldless.priors import Gaussian, HyperPrior, SpikeAndSlab
 from foldless.problem import History, Outcome, Problem, Solution
 from foldless.solvers import EP, Stopping
 from foldless.tuning.fit import SPARSE, Fit
-from foldless.tuning.portfolio import mixture_moments
 from foldless.tuning.record import Recorder
 from foldless.tuning.table import blocks_of, with_prior
 

@@ -26,38 +26,29 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
-from scipy.special import log_softmax, softmax
+from scipy.special import log_softmax
 
 from foldless.beliefs import Array
 from foldless.channels import Channel, FlippedLabels, Logistic, Multinomial
 from foldless.channels.flipped_labels import flips_of, log_probabilities
 from foldless.channels.logistic import LEAST_ROWS_COMPILED, log_tails
+from foldless.evaluation import LEAST_VARIANCE, jackknifed, scale_of, stacking_weights
 from foldless.kernels import compiled
 from foldless.operators import Operator
 from foldless.problem import Solution
 from foldless.registry import registered
 from foldless.solvers.ep import left_out_groups
-from foldless.solvers.solve import damped_newton
 from foldless.tuning.plan import Recipe
-from foldless.tuning.table import LeftOut, Table, mean_and_error
+from foldless.tuning.table import Table, mean_and_error
 
 # Shares of a model's score variance that predictions are tried with.
 CERTAINTIES = (0.0, 0.3, 1.0)
-LEAST_VARIANCE = 1e-6
 # Models of less weight than this add nothing to the others.
 LEAST_WEIGHT = 0.01
 # What the models have in common counts like this many further samples, which all predict alike: with few
 # samples, the best of many models is best by chance. Models have equal shares of them, certainties of a model
 # equal shares of its own.
 PSEUDO_SAMPLES = 3.0
-# Without a sample stacking is not left with less than this share of its curvature along what it predicts.
-LEAST_STAYS = 0.25
-# Newton's method takes a dozen steps, until nothing is left to gain in log likelihood.
-MAX_ITER = 100
-TOLERANCE = 1e-10
-# No step goes further than this share of the way to where a weight would be zero.
-LARGEST_SHARE = 0.95
 # Scales of scores, of models that have taken labels for right and are the smaller for it, to judge labels by.
 SHARPER = (0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)
 # Probabilities above this are sums of numbers none of which has left the range of float64.
@@ -387,7 +378,7 @@ def stacked(models: Sequence[Model], table: Table) -> Portfolio:
     prior = np.array([PSEUDO_SAMPLES / (len(models) * len(of_model[m.name])) for m, _ in tried])
     weights = stacking_weights(density, table.sample_weight, prior)
     guess = (table.class_weight / table.class_weight.sum())[table.codes]
-    without = jackknifed(weights, density, table.left_out, prior, guess)
+    without = jackknifed(weights, density, table.left_out.weight, table.left_out.group, prior, guess)
     weights, without = _of_some_account(weights), _of_some_account(without)
     kept = np.flatnonzero(weights)
     kept_weights = weights[kept]
@@ -432,37 +423,6 @@ def stacked(models: Sequence[Model], table: Table) -> Portfolio:
 def _doubt(log_proba: Array) -> Array:
     """1 - Σ p², of each sample: by how much probabilities move with log-odds, but for a factor."""
     return np.asarray(1.0 - np.sum(np.exp(2.0 * log_proba), axis=-1))
-
-
-def scale_of(scores: Array, log_proba: Array, share: Array) -> Any:
-    """The k for which the plain logistic of k · scores is nearest to these probabilities of samples.
-
-    It maximises  Σ share Σ_c p_c log softmax_c(k · scores), less a very small ridge: a score that is the same
-    for all samples has no scale. Of several models, which are the first axis, each has its own: Newton's
-    method, or half of the way to where the slope is known to have the other sign.
-    """
-    if scores.shape[-1] == 1:
-        scores = np.concatenate([np.zeros_like(scores), scores], axis=-1)
-    # Of samples that count: the ridge is in these units, and others must not move it.
-    unit = np.maximum(np.max(np.abs(scores[..., share > 0, :]), axis=(-2, -1)), LEAST_VARIANCE)
-    scores, proba = scores / unit[..., np.newaxis, np.newaxis], np.exp(log_proba)
-    wanted = np.sum(proba * scores, axis=-1) @ share
-    k = np.zeros(unit.shape)
-    low, high = np.full(k.shape, -np.inf), np.full(k.shape, np.inf)
-    for _ in range(MAX_ITER):
-        own = softmax(k[..., np.newaxis, np.newaxis] * scores, axis=-1)
-        mean = np.sum(own * scores, axis=-1)
-        slope = LEAST_VARIANCE * k + mean @ share - wanted
-        curvature = LEAST_VARIANCE + (np.sum(own * scores**2, axis=-1) - mean**2) @ share
-        on = slope**2 > TOLERANCE * curvature
-        if not on.any():
-            break
-        low, high = np.where(slope < 0, k, low), np.where(slope > 0, k, high)
-        there = k - slope / curvature
-        with np.errstate(invalid="ignore"):  # between infinities, where Newton's step is inside
-            there = np.where((low < there) & (there < high), there, 0.5 * (low + high))
-        k = np.where(on, there, k)
-    return np.maximum(k, LEAST_VARIANCE) / unit
 
 
 def _tempered(tried: Sequence[tuple[Model, float]]) -> Array:
@@ -516,80 +476,3 @@ def _dense_lead(tried: Sequence[tuple[Model, float]], density: Array, table: Tab
     difference = max(dense, key=lambda of_labels: float(table.share @ of_labels)) - sparse[0]
     mean, error = mean_and_error(difference, table.sample_weight)
     return mean / max(error, float(np.finfo(float).tiny))
-
-
-def stacking_weights(log_density: Array, sample_weight: Array, prior: Array) -> Array:
-    """Mixture weights w that maximise  Σ_m weight_m log Σ_c w_c p_c(m)  and a Dirichlet log prior.
-
-    log_density is (models, samples): log p_c(m), of left-out labels. With α_c log w_c of the prior, and
-    T = Σ weight + Σ α,
-
-        Σ_m weight_m log Σ_c w_c p_c(m) + Σ_c α_c log w_c - T Σ_c w_c
-
-    has its maximum where the weights add up to one, so that there is no constraint but their sign, which the
-    prior keeps. It is concave, and Newton's method climbs it from equal weights, the same every time. EM
-    would crawl: models that predict nearly alike are what there is to weigh.
-    """
-    density = np.exp(log_density - log_density.max(axis=0))
-    total = float(sample_weight.sum() + prior.sum())
-
-    def loss(weights: Array) -> float:
-        likelihood = float(sample_weight @ np.log(weights @ density))
-        return total * float(weights.sum()) - likelihood - float(prior @ np.log(weights))
-
-    def expand(weights: Array) -> tuple[Array, Array]:
-        relative = density / (weights @ density)
-        slope = total - relative @ sample_weight - prior / weights
-        curvature = (relative * sample_weight) @ relative.T + np.diag(prior / weights**2)
-        return slope, cho_solve(cho_factor(curvature), -slope)
-
-    def room(weights: Array, step: Array) -> float:
-        shrinks = step < 0
-        return LARGEST_SHARE * float(np.min(-weights[shrinks] / step[shrinks], initial=np.inf))
-
-    start = np.full(prior.size, 1.0 / prior.size)
-    found = damped_newton(loss, expand, start, tolerance=TOLERANCE, max_iter=MAX_ITER, room=room)
-    return np.asarray(found.at / found.at.sum())
-
-
-def jackknifed(weights: Array, log_density: Array, left_out: LeftOut, prior: Array, guess: Array) -> Array:
-    """Stacking weights without each sample, or group, in turn: (models, samples), like the densities.
-
-    An average whose weights were fitted to a left-out density is not judged by it fairly. From the weights of
-    all samples, one Newton step leads to those without sample m: with q_c = w_c p_c(m) / Σ w p(m), the loss
-    has there, in units of w, the slope and the curvature
-
-        lost_m (q - w),    diag α + Σ weight q qᵀ - lost_m q qᵀ,
-
-    and a step of u is taken as a factor exp(u), so that weights stay positive. Groups are few, and weights
-    are found again without each.
-
-    What is lost is more than the sample's own density: it was among the others when each of them was left
-    out, and to predict m from k is to predict k from m. Where nothing is learnt, with slopes 1 - p of log
-    densities like those of class frequencies, the `guess`, that is as much again. Both ends of a pair have
-    such a slope, so that it is the square of their mean share otherwise.
-    """
-    weight, group = left_out.weight, left_out.group
-    slopes = weight @ (1.0 - weights @ np.exp(log_density)), weight @ (1.0 - guess)
-    times = 1.0 + min(float(slopes[0] / max(slopes[1], LEAST_VARIANCE)), 1.0) ** 2
-    if group is not None:
-        every = np.arange(int(group.max()) + 1)[:, np.newaxis]
-        without = [stacking_weights(log_density[:, rest], weight[rest], prior) for rest in group != every]
-        steps = times * np.log(np.array(without) / weights)
-        return np.asarray(softmax(np.log(weights) + steps, axis=1)[group].T)
-    density = np.exp(log_density - log_density.max(axis=0))
-    share = weights[:, np.newaxis] * density / (weights @ density)
-    curvature = (share * weight) @ share.T
-    curvature[np.diag_indices_from(curvature)] += prior
-    factor, lost = cho_factor(curvature), times * weight
-    step, along_own = (cho_solve(factor, part) for part in (lost * (share - weights[:, np.newaxis]), share))
-    stays = 1.0 - lost * np.einsum("cm,cm->m", share, along_own)
-    along = np.einsum("cm,cm->m", share, step)
-    step += along_own * (lost * along / np.maximum(stays, LEAST_STAYS))
-    return np.asarray(softmax(np.log(weights)[:, np.newaxis] - step, axis=0))
-
-
-def mixture_moments(weight: Array, mean: Array, var: Array) -> tuple[Array, Array]:
-    """Mean and variance of a mixture, whose parts are along the first axis."""
-    whole = np.sum(weight * mean, axis=0)
-    return whole, np.sum(weight * (var + (mean - whole) ** 2), axis=0)

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from scipy.special import expit, logit
 
-from foldless.beliefs import Array
+from foldless.beliefs import Array, mixture_moments
 from foldless.channels import FlippedLabels
 from foldless.channels.flipped_labels import FLIP_PRIOR_FLIPPED, FLIP_PRIOR_RIGHT
 from foldless.priors import PRIORS, Gaussian, OverBackground, Prior, SpikeAndSlab
@@ -46,7 +46,7 @@ from foldless.tuning.plan import (
     DensePlan,
     SparsePlan,
 )
-from foldless.tuning.portfolio import Model, channel_of, mixture_moments, of_solution, weights_of
+from foldless.tuning.portfolio import Model, channel_of, of_solution, weights_of
 from foldless.tuning.record import Recorder
 from foldless.tuning.table import Table, assembled, blocks_of, mean_and_error, with_prior
 
