@@ -214,7 +214,7 @@ class _Student:
         )
 
     def _beside_variances(self, seen: Cavities, evidence: Evidence) -> Cavities:
-        """Selection allows for variances within classes that are not known (`clusters.conditional_inclusion`)."""
+        """Variances within classes are not known, and selection allows for it (`conditional_inclusion`)."""
         precision = 1.0 / seen.var
         square = np.maximum(seen.mean**2 * precision, LEAST)
         student = (self.n_samples - 2.0) * np.log1p(square / self.n_samples) / square
