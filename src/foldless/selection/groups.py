@@ -54,9 +54,6 @@ LARGEST_LOG_ODDS = 500.0
 CERTAIN = 0.999
 # Equally probable sets that probabilities are counted in.
 DRAWS = 2000
-# The first are of one half of the chains, which groups are compared by: the smallest of many is one that
-# chains of finite length happen to favour. The other half does not share that luck, and has to agree.
-HALF = DRAWS // 2
 # Groups form around so many features, of those correlated with it at least so much: twins first, and at the
 # last whatever shares a tenth of its variance.
 MOST_LEADERS = 100
@@ -139,7 +136,7 @@ class JointPosterior:
         )
 
     def _drawn(self) -> NDArray[np.intp]:
-        states, time, owner = [], [], []
+        states, time = [], []
         rng, n = np.random.default_rng(0), self.columns.size
         members, size = self._start(rng), np.zeros(CHAINS, dtype=np.intp)
         size[:] = np.sum(members < n, axis=1)
@@ -153,7 +150,6 @@ class JointPosterior:
             counted = elapsed >= LIVES_BEFORE
             states.append(members[counted].astype(np.int16))
             time.append(1.0 / rate[counted])
-            owner.append(chain[counted])
             elapsed += 1.0 / rate
             if elapsed.min() >= LIVES_BEFORE + LIVES:
                 break
@@ -168,11 +164,9 @@ class JointPosterior:
             size += np.where(joined, 1, -1)
         if not states:
             return np.full((DRAWS, 1), n)
-        later, lasted, at = np.concatenate(owner) >= CHAINS // 2, np.concatenate(time), []
-        for half in (~later, later):
-            share = np.cumsum(np.where(half, lasted, 0.0))
-            at.append(np.searchsorted(share, (np.arange(HALF) + 0.5) / HALF * share[-1]))
-        found = np.concatenate(states)[np.minimum(np.concatenate(at), later.size - 1)].astype(np.intp)
+        share = np.cumsum(np.concatenate(time))
+        at = np.searchsorted(share, (np.arange(DRAWS) + 0.5) / DRAWS * share[-1])
+        found = np.concatenate(states)[np.minimum(at, share.size - 1)].astype(np.intp)
         return found[:, : max(int(np.sum(found < n, axis=1).max()), 1)]
 
     def _start(self, rng: np.random.Generator) -> Positions:
@@ -255,7 +249,7 @@ class JointPosterior:
         leaders = leaders[np.argsort(-probable[leaders], kind="stable")][:MOST_LEADERS]
         if leaders.size == 0:
             return []
-        best: dict[int, tuple[int, Positions, float]] = {}
+        best: dict[int, tuple[Positions, float]] = {}
         for radius in RADII:
             near = free & (self.correlation[leaders] >= radius)
             rank = np.where(near, -probable, 1.0)
@@ -268,18 +262,18 @@ class JointPosterior:
             for leader, own, arrived, most in zip(
                 leaders.tolist(), order, first, near.sum(axis=1), strict=True
             ):
-                halves = [np.bincount(half, minlength=n + 1)[:n] for half in np.split(arrived, 2)]
+                covered = np.cumsum(np.bincount(arrived, minlength=n + 1)[:n]) / DRAWS
                 # Draws have errors of their own; that one is in is no more probable than the sum of all.
-                covered = np.minimum(np.cumsum(halves, axis=1) / HALF, np.cumsum(self.inclusion[own]))
-                sought, size = (int(np.searchsorted(c, level)) + 1 for c in (covered[0], covered.min(axis=0)))
-                if size > most or (leader in best and best[leader][0] <= sought):
+                covered = np.minimum(covered, np.cumsum(self.inclusion[own]))
+                size = int(np.searchsorted(covered, level)) + 1
+                if size > most or (leader in best and best[leader][0].size <= size):
                     continue
                 members = own[:size]
                 prior = -np.expm1(np.sum(np.log1p(-self.prior_inclusion[members])))
                 pure = purity == 0 or self.correlation[np.ix_(members, members)].min() >= purity
                 if size > 1 and pure and prior <= LARGEST_PRIOR_PROBABILITY:
-                    best[leader] = sought, members, float(covered[:, size - 1].min())
-        return [each[1:] for each in sorted(best.values(), key=lambda each: each[0])]
+                    best[leader] = members, float(covered[size - 1])
+        return sorted(best.values(), key=lambda each: (each[0].size, -each[1]))
 
 
 def single_features(inclusion: Array, selected: Positions) -> list[Group]:
