@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import copy
+import importlib
 import os
 import shutil
 import signal
@@ -27,14 +29,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd  # noqa: F401
 import pytest
-import sklearn.linear_model  # noqa: F401
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "foldless"
 ROOMS = ("io", "tuning", "solvers")
 REACHED = ROOT / ".coverage"
+# What takes time to import, in the parent of all runs.
+HEAVY = ("pandas", "sklearn.linear_model", "sklearn.svm", "scipy.stats", "numba", "anndata", "pyarrow.parquet",
+         "zarr", "hypothesis", "matplotlib.pyplot", "polars", "dask.array")  # fmt: skip
+# Most mutants are noticed by the first few tests, before those of many files are collected.
+FEW_TESTS = 12
 MOST_TESTS, SECONDS = 200, 25.0
 # For a single test, from when the time of all is over.
 PATIENCE = 60.0
@@ -89,7 +94,7 @@ def change(node: ast.AST) -> str:
 
 
 def tests_of(relative: str, tree: ast.AST, line: int, stored: Any, rng: np.random.Generator) -> list[str]:
-    """Those that reach the statement of a line: one case of each test of the room, of other tests, and so on."""
+    """Those that reach the statement of a line: a case of each test of the room, of other tests, and so on."""
     statements = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
     first = max(node.lineno for node in statements if node.lineno <= line <= (node.end_lineno or 0))
     reached = stored.contexts_by_lineno(str(SOURCE / relative))
@@ -120,11 +125,15 @@ def judged(relative: str, mutant: str, tests: list[str], folder: Path) -> str:
         return "not reached"
     target = folder / "foldless" / relative
     target.write_text(mutant)
-    child = os.fork()
-    if child == 0:
-        _pytest(tests, folder)
     try:
-        return _verdict(child)
+        for some in (tests[:FEW_TESTS], tests[FEW_TESTS:]):
+            if some:
+                child = os.fork()
+                if child == 0:
+                    _pytest(some, folder)
+                if (verdict := _verdict(child)) != "survived":
+                    break
+        return verdict
     finally:
         target.write_text((SOURCE / relative).read_text())
 
@@ -165,6 +174,9 @@ def run(room: str, n_mutants: int = 100, first: int = 0, seed: int = 0) -> dict[
 
     stored = CoverageData(str(REACHED))
     stored.read()
+    for name in HEAVY:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
     files = [path for path in sorted((SOURCE / room).rglob("*.py")) if not path.name.endswith("loops.py")]
     trees = {str(path.relative_to(SOURCE)): ast.parse(path.read_text()) for path in files}
     every = [(relative, k) for relative, tree in trees.items() for k in range(len(sites(tree)))]
