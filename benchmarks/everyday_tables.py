@@ -198,7 +198,7 @@ FILES: list[tuple[str, Maker, Maker]] = [
 
 def command(folder: Path, *words: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "foldless.cli", *words],
+        [sys.executable, "-m", "foldless", *words],
         cwd=folder, capture_output=True, text=True, check=False, encoding="utf-8",
     )  # fmt: skip
     if done.returncode not in (0, 4):

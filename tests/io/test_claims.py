@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -119,3 +121,52 @@ def test_notes_of_an_h5ad_are_not_read(annotated):
     table = read_h5ad(annotated, Roles(target="state"), Reading(), budget=1e6)
     assert table.X.shape == (8, 3)
     assert table.target.tolist() == ["a", "b"] * 4
+
+
+@pytest.mark.parametrize("read", ["read_h5ad(path, roles, Reading(), budget=1e9)", "H5adRows(path, roles)"])
+# Free space of length 0, and a length with which 64 bits overflow to a step of 0.
+@pytest.mark.parametrize(("number", "length"), [(0, 0), (1, 2**64 - 16)])
+def test_texts_without_end_are_refused(annotated, read, number, length):
+    """In a child: libhdf5 would never come back from them."""
+    content = bytearray(annotated.read_bytes())
+    first = content.index(b"GCOL") + 16
+    content[first : first + 2] = number.to_bytes(2, "little")
+    content[first + 8 : first + 16] = length.to_bytes(8, "little")
+    annotated.write_bytes(content)
+    code = (
+        "from pathlib import Path; from foldless.io.h5ad import *; from foldless.io.table import *;"
+        f"path, roles = Path({str(annotated)!r}), Roles(target='state'); {read}"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert f"BadTable: {annotated}: this is no HDF5 file, or a damaged one." in done.stderr
+
+
+@pytest.mark.parametrize("libver", ["earliest", "latest"])
+def test_texts_of_every_version_are_read(annotated, libver):
+    """Their lengths stand elsewhere in older and newer files; removed texts leave free space behind."""
+    import anndata
+    import h5py
+
+    from foldless.io.h5ad import H5adRows, read_h5ad
+
+    adata = anndata.read_h5ad(annotated)
+    with h5py.File(annotated, "w", libver=libver) as file:
+        anndata.io.write_elem(file, "/", adata)
+        for k in range(300):
+            file.attrs[f"note {k}"] = "x" * (7 * k)
+        for k in range(0, 300, 2):
+            del file.attrs[f"note {k}"]
+    table = read_h5ad(annotated, Roles(target="state"), Reading(), budget=1e9)
+    rows = H5adRows(annotated, Roles(target="state"))
+    assert rows.column_names == list(table.feature_names) == list(adata.var_names)
+    assert table.target.tolist() == adata.obs["state"].tolist()
+
+
+def test_an_hdf5_file_that_ends_after_its_signature_is_refused(annotated):
+    from foldless.io.h5ad import read_h5ad
+
+    for n in (0, 7, 8, 9, 14, 15, 100):
+        part = annotated.with_name(f"first {n}.h5ad")
+        part.write_bytes(annotated.read_bytes()[:n])
+        with pytest.raises(BadTable, match=f"first {n}"):
+            read_h5ad(part, Roles(), Reading(), budget=1e9)

@@ -31,3 +31,8 @@ def test_other_numbers_are_texts_and_none_is_rounded(values):
 def test_a_label_that_is_missing_is_named_by_its_sample():
     with pytest.raises(BadTable, match="sample 2 has no value in 'y'"):
         as_labels(PATH, np.array(["a", " "], dtype=object), "y")
+
+
+def test_whole_numbers_that_float64_cannot_tell_apart_are_no_numbers():
+    assert as_labels(PATH, np.array([2.0**53 - 1, 0.0]), "y").dtype == np.int64
+    assert as_labels(PATH, np.array([2.0**53, 0.0]), "y").dtype.kind in "OUT"

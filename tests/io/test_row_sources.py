@@ -272,3 +272,17 @@ def test_a_missing_package_is_named_with_its_extra(
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ModuleNotFoundError, match=rf"pip install 'foldless\[{extra}\]'"):
         open_rows(tmp_path / name)
+
+
+@pytest.mark.parametrize("n_rows", [10, 19, 20, 29, 30, 56])
+def test_blocks_of_zarr_are_whole_chunks_where_they_fit(tmp_path: Path, n_rows: int) -> None:
+    """A chunk has ten rows: one that two blocks shared would be unpacked twice."""
+    from foldless.io.zarr import ZarrRows
+
+    row = N_COLUMNS * 4
+    source = ZarrRows(as_zarr(matrix(), tmp_path), Roles())
+    cuts = source.cuts(n_rows * row)
+    assert [cut.start for cut in cuts] == list(range(0, N_ROWS, n_rows // 10 * 10))
+    assert cuts[-1].stop == N_ROWS
+    assert [cut.start for cut in source.cuts(7 * row)] == list(range(0, N_ROWS, 7))  # no chunk fits
+    assert source.cuts(100 * row) == [slice(0, N_ROWS)]

@@ -17,7 +17,7 @@ from foldless.operators import Dense, MeanRemoved
 from foldless.priors import Blocks, ElasticNet, Gaussian, Laplace, Prior, SpikeAndSlab
 from foldless.problem import Outcome, Problem, Solution
 from foldless.solvers import GAMP, AdaptiveDamping, ConstantDamping, Stopping, solve
-from foldless.solvers.gamp import RULES, VARIANCES
+from foldless.solvers.gamp import PIECE, RULES, VARIANCES, weight_evidence
 from reference.probit_posteriors import dense_ep, enumerated_spike_and_slab
 from reference.scikit_learn import mixed_penalty
 
@@ -544,3 +544,13 @@ def test_the_log_evidence_of_no_information_is_that_of_coins():
     assert solution.outcome is Outcome.CONVERGED
     assert_allclose(solution.posterior.log_evidence, -3 * np.log(2), atol=1e-6)
     assert_allclose(solution.posterior.mean, 0.0, atol=1e-12)
+
+
+@pytest.mark.parametrize("n_weights", [1, PIECE + 3])
+def test_the_evidence_of_weights_is_their_divergence_from_the_prior(n_weights: int) -> None:
+    """Of Gaussian beliefs it is -KL(belief, prior), in closed form, whichever cavities led to them."""
+    rng = np.random.default_rng(0)
+    cavity_mean, cavity_var = rng.standard_normal(n_weights), rng.uniform(0.2, 4.0, n_weights)
+    tilted = Gaussian(variance=0.7).tilted(cavity_mean, cavity_var)
+    divergence = 0.5 * ((tilted.var + tilted.mean**2) / 0.7 - 1.0 + np.log(0.7 / tilted.var))
+    assert_allclose(weight_evidence(tilted, cavity_mean, cavity_var), -np.sum(divergence), rtol=1e-12)

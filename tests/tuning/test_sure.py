@@ -80,3 +80,15 @@ def test_what_hardly_counts_hardly_moves_the_threshold():
     alone = sure_threshold(r, 1.0)
     assert sure_threshold(both, 1.0, weight=weight) == pytest.approx(alone, rel=0.02)
     assert sure_threshold(both, 1.0) > 1.2 * alone
+
+
+def test_the_rate_does_not_depend_on_a_start_from_below():
+    """From a small rate labels are interpolated, slopes vanish, and SURE used to keep every column."""
+    data = make_class_means(40, 1000, 10, random_state=0)
+    by_name, *given = (
+        GAMPClassifier(prior, rule="max-sum", tuning="sure", generative_weight=0).fit(data.X, data.y)
+        for prior in ("laplace", Laplace(0.01), Laplace(1.0))
+    )
+    assert 0 < np.count_nonzero(by_name.coef_) < 40
+    for model in given:
+        np.testing.assert_array_equal(model.coef_, by_name.coef_)

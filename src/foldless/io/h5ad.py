@@ -6,6 +6,7 @@ much C and some known holes: read files of people you trust.
 
 from __future__ import annotations
 
+import mmap
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +27,8 @@ from foldless.io.rows import ReadRows, RowSource
 from foldless.io.table import BadTable, Reading, Roles, Table, check_present, readable_as, texts_of
 
 HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+# Texts are in collections that begin so; they and each of their objects have a header of 16 bytes.
+TEXTS, HEADER = b"GCOL\x01", 16
 REMEDY = "Write it again with adata.write_h5ad."
 BY_COLUMNS = "csc_matrix"
 # What is read: layers, embeddings and notes can be larger than all of it.
@@ -98,9 +101,7 @@ def table_of_anndata(path: Path, adata: Any, roles: Roles, reading: Reading) -> 
 
 def _check_claims(path: Path, budget: float, layer: str | None) -> None:
     """What X says of its size, before anything is read: a small file can claim to unpack into anything."""
-    with open(path, "rb") as stream:
-        if stream.read(len(HDF5_SIGNATURE)) != HDF5_SIGNATURE:
-            raise BadTable(path, "this is no HDF5 file, or a damaged one.", REMEDY)
+    _check_texts_end(path)
     with readable_as(path, "HDF5", REMEDY), opened_hdf5(path) as file:
         check_is_anndata(path, file)
         matrix, var = _places(path, file, layer)
@@ -111,6 +112,32 @@ def _check_claims(path: Path, budget: float, layer: str | None) -> None:
             if hasattr(file[name], "visititems"):
                 file[name].visititems(lambda _, item: sizes.append(_size(item)))
     check_size(path, sum(sizes), budget, "arrays")
+
+
+def _check_texts_end(path: Path) -> None:
+    """Refuse texts in which libhdf5 would step forward by nothing, without end and deaf to Ctrl-C."""
+    damaged = BadTable(path, "this is no HDF5 file, or a damaged one.", REMEDY)
+    with open(path, "rb") as stream:
+        if stream.read(len(HDF5_SIGNATURE)) != HDF5_SIGNATURE:
+            raise damaged
+        with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            # How many bytes a length has: its place depends on the version of the first block.
+            width = max(content[14:15] if content[8:9] < b"\2" else content[10:11], default=0)
+
+            def length(at: int) -> int:
+                return int.from_bytes(content[at + 8 : at + 8 + width], "little")
+
+            start = content.find(TEXTS)
+            while start >= 0:
+                at, end = start + HEADER, start + length(start)
+                while at + HEADER <= end <= len(content):
+                    # Object 0 is what is free, its header included; others are filled up to multiples of 8.
+                    free = content[at : at + 2] == b"\0\0"
+                    step = length(at) if free else HEADER + (length(at) + 7) // 8 * 8
+                    if not 0 < step <= end - at:
+                        raise damaged
+                    at += step
+                start = content.find(TEXTS, start + 1)
 
 
 def opened_hdf5(path: Path) -> Any:
@@ -160,6 +187,7 @@ class H5adRows(RowSource):
         self.path = path
         with needs("anndata", "anndata", "to read .h5ad files"):
             import anndata  # noqa: F401
+        _check_texts_end(path)
         with readable_as(path, "AnnData", REMEDY), opened_hdf5(path) as file:
             check_is_anndata(path, file)
             X = file["X"]

@@ -192,6 +192,8 @@ class _Student:
         evidence, _, _ = self._evidence(cases, channel, score_var, intercept)
         said = channel.untempered().respond(cases.score, np.full_like(cases.score, score_var), cases.label)
         seen = self.columns.seen(evidence, self.weight, point[7:], FINE_NODES)
+        if self.weight > 0:
+            seen = self._beside_variances(seen, evidence)
         found, n_selected, n_false = _selected(prior, seen, fdr)
         return FixedPoint(
             n_samples=self.n_samples,
@@ -210,6 +212,14 @@ class _Student:
             n_false=n_false,
             converged=converged,
         )
+
+    def _beside_variances(self, seen: Cavities, evidence: Evidence) -> Cavities:
+        """Variances within classes are not known, and selection allows for it (`conditional_inclusion`)."""
+        precision = 1.0 / seen.var
+        square = np.maximum(seen.mean**2 * precision, LEAST)
+        student = (self.n_samples - 2.0) * np.log1p(square / self.n_samples) / square
+        left = (evidence.curvature + (precision - evidence.curvature) * student) / precision
+        return seen._replace(mean=seen.mean * np.sqrt(left))
 
     @staticmethod
     def _prior(point: Array) -> SpikeAndSlab:

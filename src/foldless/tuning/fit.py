@@ -185,9 +185,11 @@ def fit_some_rows(rows: NDArray[np.intp], table: Table, choices: Choices, record
 def _starting_problem(table: Table, choices: Choices) -> tuple[Problem, ClassMeans]:
     problem = assembled(table, choices.channel)
     means = class_means(table)
-    prior = choices.prior
+    prior, free = choices.prior, means.of_columns(np.flatnonzero(table.free))
+    if isinstance(prior, Laplace) and choices.learnt_by == "sure":
+        # From below, labels are followed to the last: no slopes are left, and no noise to tell weights from.
+        prior = max(prior, starting_prior("laplace", free), key=lambda each: each.rate)  # type: ignore[attr-defined]
     if isinstance(prior, str):
-        free = means.of_columns(np.flatnonzero(table.free))
         if prior == CLASS_MEANS_PRIOR:
             start = starting_prior("spike-and-slab", free)
             prior = informed(start, means, problem.operator.shape[1], problem.channel)
