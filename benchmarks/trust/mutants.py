@@ -36,8 +36,8 @@ SOURCE = ROOT / "src" / "foldless"
 ROOMS = ("io", "tuning", "solvers")
 REACHED = ROOT / ".coverage"
 # What takes time to import, in the parent of all runs.
-HEAVY = ("pandas", "sklearn.linear_model", "sklearn.svm", "scipy.stats", "numba", "anndata", "pyarrow.parquet",
-         "zarr", "hypothesis", "matplotlib.pyplot", "polars", "dask.array")  # fmt: skip
+HEAVY = ("pandas", "sklearn.linear_model", "sklearn.svm", "scipy.stats", "numba", "anndata",
+         "pyarrow.parquet", "zarr", "hypothesis", "matplotlib.pyplot", "polars", "dask.array")  # fmt: skip
 # Most mutants are noticed by the first few tests, before those of many files are collected.
 FEW_TESTS = 12
 MOST_TESTS, SECONDS = 200, 25.0
@@ -94,7 +94,7 @@ def change(node: ast.AST) -> str:
 
 
 def tests_of(relative: str, tree: ast.AST, line: int, stored: Any, rng: np.random.Generator) -> list[str]:
-    """Those that reach the statement of a line: a case of each test of the room, of other tests, and so on."""
+    """Those that reach the statement of a line: a case of each test of the room, of others, and so on."""
     statements = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
     first = max(node.lineno for node in statements if node.lineno <= line <= (node.end_lineno or 0))
     reached = stored.contexts_by_lineno(str(SOURCE / relative))
