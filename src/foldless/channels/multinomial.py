@@ -2,7 +2,7 @@
 
 Scores are (samples, D) and labels are the numbers 1 to D, so that 0 remains free for rows that are no
 samples (`Problem.labels`). `respond` is for independent Gaussian scores, with curvatures for each score
-alone; `respond_full` and `proximal_full` know covariances between the scores of a sample, and answer with
+alone; `respond_full` and `proximal_full` take covariances between the scores of a sample, and answer with
 matrices of curvatures.
 
 **The softmax averaged over independent Gaussian scores** is one integral over a Gumbel level.
@@ -264,16 +264,14 @@ class BlendedMultinomial(Tempered, Channel):
         return self.base.score_shape
 
     def respond(self, cavity_mean: Array, cavity_var: Array, labels: Array) -> Response:
-        mean, var, classes = self.base._read(cavity_mean, cavity_var, labels)
-        if self._power == 0.0:
-            return cast(_linear(mean, var, classes), score_dtype(cavity_mean))
-        return cast(gumbel_response(mean, var, classes, self._power), score_dtype(cavity_mean))
+        return self._answer(gumbel_response, cavity_mean, cavity_var, labels)
 
     def proximal(self, cavity_mean: Array, cavity_var: Array, labels: Array) -> Response:
-        mean, var, classes = self.base._read(cavity_mean, cavity_var, labels)
-        if self._power == 0.0:
-            return cast(_linear(mean, var, classes), score_dtype(cavity_mean))
-        return cast(softmax_proximal(mean, var, classes, self._power), score_dtype(cavity_mean))
+        return self._answer(softmax_proximal, cavity_mean, cavity_var, labels)
+
+    def _answer(self, rule: Callable[..., Response], *given: Array) -> Response:
+        read = self.base._read(*given)
+        return cast(rule(*read, self._power) if self._power else _linear(*read), score_dtype(given[0]))
 
     def at_score(self, score: Array, labels: Array) -> Response:
         z = np.asarray(score, dtype=np.float64)
@@ -410,7 +408,7 @@ def _integrated(mean: Array, cov: Array, classes: NDArray[np.intp]) -> Response:
     """log E[softmax_y] for z ~ N(p, Q), by quasi-Monte-Carlo from a Gaussian around the mode.
 
     With l' = e_y - softmax(z) and B as above, averages under the posterior of z:
-    slope = ⟨l'⟩,  curvature = ⟨B⟩ - Cov l';  both know exactly that shifting all scores changes nothing.
+    slope = ⟨l'⟩,  curvature = ⟨B⟩ - Cov l';  in both, shifting all scores changes exactly nothing.
     """
     n_samples, n_classes = mean.shape
     mode = _maximised(mean, cov, classes)

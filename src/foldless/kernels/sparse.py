@@ -1,6 +1,6 @@
 """Products with stored lines of a sparse matrix, as loops only: SciPy has the plain form.
 
-A line is a row of CSR or a column of CSC; `places` says where its entries lie across it. Squares are those of
+A line is a row of CSR or a column of CSC; `places` has where its entries lie across it. Squares are those of
 `Sparse`: x (x - 2c), to which c² is added elsewhere for all entries of a column, stored or not. Sums are
 float64 whatever the entries. Those along a line may be regrouped by the compiler, since additions that wait
 for one another would take most of the time: the same bits in every run, on one machine.
