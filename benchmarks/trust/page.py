@@ -131,6 +131,7 @@ def _together(pieces: list[dict[str, Any]]) -> dict[str, Any]:
     """Of several stretches of one room, with an interval of 95 % for the score of all its mutants."""
     total = {name: sum(piece[name] for piece in pieces) for name in ("killed", "survived", "timed out")}
     judged = max(total["killed"] + total["survived"], 1)
+    total["equivalent"] = sum(piece.get("equivalent", 0) for piece in pieces)
     interval = binomtest(total["killed"], judged).proportion_ci(method="wilson")
     survivors = [what for piece in pieces for what in piece["survivors"]]
     return {**total, "interval": [interval.low, interval.high], "survivors": survivors}
@@ -235,6 +236,17 @@ MACHINES = [
 
 # What was found by looking for it, and the test that keeps it mended.
 DEFECTS = [
+    ("In a table with samples in columns a cell that is no number became a missing value without a word, or "
+     "another cell was blamed",
+     "tests/io/test_everyday_tables.py: a_mistake_in_a_turned_table_is_found_by_its_sample"),
+    ("A covariate with decimal commas in a sample sheet was taken for words, and coded as categories",
+     "tests/io/test_everyday_tables.py: a_covariate_with_decimal_commas_is_a_number"),
+    ("Tables with samples in columns that have decimal commas, or more rows of words than of numbers, ended "
+     "in `max() arg is an empty sequence`",
+     "tests/io/test_everyday_tables.py: turned_tables_have_decimal_commas, a_turned_table_may_have"),
+    ("In a column with decimal commas one mistake, or a cell of spaces, made words of all its numbers; the "
+     "mistake was not named",
+     "tests/io/test_everyday_tables.py: mistakes_in_a_text_are_told, cells_of_spaces_are_missing"),
     ("A damaged .h5ad made libhdf5 walk in place without end (5 of 400 changed files), deaf to Ctrl-C",
      "tests/io/test_claims.py: texts_without_end_are_refused"),
     ("One of 100 000 changed model files was loaded: two stretches of the header that change places can move "
