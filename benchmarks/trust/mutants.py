@@ -133,13 +133,18 @@ class Reached:
         """Adds to what is there."""
         if REACHED.exists():
             self.coverage.load()
+        # What is imported is no part of a test.
+        _warm_up()
         self.coverage.start()
         try:
             pytest.main(["-q", "-p", "no:cacheprovider", "-m", "not study", *tests], plugins=[self])
         finally:
             self.coverage.stop()
-            self.coverage.save()
-            self.stored.write_text(json.dumps(self.seconds))
+            self._save()
+
+    def _save(self) -> None:
+        self.coverage.save()
+        self.stored.write_text(json.dumps(self.seconds))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
@@ -148,6 +153,8 @@ class Reached:
         outcome = yield
         self.seconds[item.nodeid] = time.process_time() - begin
         self.coverage.switch_context("")
+        if len(self.seconds) % 25 == 0:
+            self._save()
         return outcome
 
     def read(self) -> None:
