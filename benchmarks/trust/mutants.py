@@ -133,9 +133,6 @@ class Reached:
         """Adds to what is there."""
         if REACHED.exists():
             self.coverage.load()
-        # What is imported is no part of a test.
-        _warm_up()
-        self.coverage.start()
         try:
             pytest.main(["-q", "-p", "no:cacheprovider", "-m", "not study", *tests], plugins=[self])
         finally:
@@ -145,6 +142,9 @@ class Reached:
     def _save(self) -> None:
         self.coverage.save()
         self.stored.write_text(json.dumps(self.seconds))
+
+    def pytest_collection_finish(self) -> None:
+        self.coverage.start()  # what is imported is no part of a test
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
@@ -169,7 +169,7 @@ class Reached:
         reached = self._of_file[relative]
         statements = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
         first = max(node.lineno for node in statements if node.lineno <= line <= (node.end_lineno or 0))
-        found = {test for at in range(first, line + 1) for test in reached.get(at, []) if test}
+        found = self.seconds.keys() & {test for at in range(first, line + 1) for test in reached.get(at, [])}
         cases, order = Counter[str](), list[tuple[int, float, str]]()
         for test in rng.permutation(sorted(found)).tolist():
             function = test.partition("[")[0]
