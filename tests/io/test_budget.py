@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -91,3 +93,19 @@ def test_free_memory_is_what_the_system_shows(monkeypatch):
 
     monkeypatch.setattr(os, "sysconf", no_such_name)
     assert budget.free_memory() == 4e9
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_free_memory_of_windows_is_the_third_number_of_its_answer(monkeypatch, answers):
+    def status_of(place):
+        numbers = place._obj
+        # Eight numbers of eight bytes, of which the first begins with their length.
+        assert (len(numbers), numbers[0]) == (8, 64)
+        numbers[1], numbers[2], numbers[3] = 999, 123, 999
+        return answers
+
+    windll = SimpleNamespace(kernel32=SimpleNamespace(GlobalMemoryStatusEx=status_of))
+    monkeypatch.setattr(ctypes, "windll", windll, raising=False)
+    monkeypatch.setattr(Path, "read_text", lambda self, encoding: "")
+    monkeypatch.setattr(budget.sys, "platform", "win32")
+    assert budget.free_memory() == (123 if answers else 4e9)

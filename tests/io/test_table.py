@@ -111,6 +111,13 @@ def test_what_is_not_finite_is_told_with_its_place(row, column, value, sparse):
     assert ("is infinite (1 such" in text) == np.isinf(value)
 
 
+def test_samples_of_one_name_are_numbered_and_that_is_told():
+    table = assembled(PATH, np.zeros((3, 1)), Roles(), None, ["s", "s", ""], None, None)
+    assert table.sample_names == ["s", "s.2", "sample 3"]
+    assert table.feature_names == ["1"]
+    assert any(step.startswith("2 names of samples occur more than once") for step in table.steps)
+
+
 def test_large_numbers_whose_sum_overflows_are_finite():
     check_finite(PATH, np.full((2, 2), 1e308), ["a", "b"])
     check_finite(PATH, np.array([[1e308, 1e308], [-1e308, -1e308]]), ["a", "b"])
