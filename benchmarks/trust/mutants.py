@@ -157,7 +157,11 @@ class Reached:
             self._save()
         return outcome
 
-    def read(self) -> None:
+    def read(self, room: str) -> None:
+        files = (SOURCE / room).rglob("*.py")
+        if not REACHED.exists() or max(map(os.path.getmtime, files)) > REACHED.stat().st_mtime:
+            command = "python -m benchmarks.trust.mutants --reach tests"
+            raise SystemExit(f"Which tests reach which line of {room}/ is not known: {command}")
         self.coverage.load()
         self._of_file: dict[str, dict[int, list[str]]] = {}
 
@@ -208,7 +212,7 @@ class Judge:
         self.room, self.n_mutants, self.first, self.seed = room, n_mutants, first, seed
         self.counts, self.survivors, self.n_sites = Counter[str](), list[str](), 0
         self.reached = Reached()
-        self.reached.read()
+        self.reached.read(room)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self.items = {item.nodeid: item for item in session.items}

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 from scipy.stats import binomtest
 
+from benchmarks.trust.equivalent import EQUIVALENT
+
 ROOT = Path(__file__).parents[2]
 RESULTS = Path(__file__).parent / "results"
 PAGE = ROOT / "docs" / "trust.md"
@@ -151,7 +153,8 @@ def _mutants(pieces: Pieces) -> tuple[str, str]:
         judged = of["killed"] + of["survived"]
         scores.append(of["killed"] / max(judged, 1))
         low, high = of["interval"]
-        parts.append(f"{room} {of['killed']} of {judged} noticed ({low:.0%} to {high:.0%})")
+        same = f", {of['equivalent']} change nothing" if of["equivalent"] else ""
+        parts.append(f"{room} {of['killed']} of {judged} noticed ({low:.0%} to {high:.0%}){same}")
     tests = sorted({piece["tests"] for piece in pieces.values()})
     most = " or ".join(map(str, tests))
     text = f"{'; '.join(parts)}; by at most {most} of the tests that reach a line: a lower bound"
@@ -322,7 +325,9 @@ def text(found: Results) -> str:
             "",
         ]
         lines += [
-            f"- `{what}`" for of in _of_rooms(found["mutants"]["pieces"]).values() for what in of["survivors"]
+            f"- `{what}`" + (f": {EQUIVALENT[what]}" if what in EQUIVALENT else "")
+            for of in _of_rooms(found["mutants"]["pieces"]).values()
+            for what in of["survivors"]
         ]
     return "\n".join(lines).replace("|---|---|\n\n", "|---|---|\n") + "\n"
 
