@@ -48,7 +48,7 @@ def read_text(path: Path, roles: Roles, reading: Reading, *, budget: float) -> T
             with text.opened() as stream:
                 sheet = sheet_of_series_matrix(path, stream)
         columns = text.columns(roles, reading, sheet)
-        return table_of_columns(path, columns, roles, reading, sheet, text.dialect.notes, text.find_fault)
+        return table_of_columns(path, columns, roles, reading, sheet, text.dialect.notes)
 
 
 def read_sheet(path: Path) -> SampleSheet:
@@ -56,7 +56,8 @@ def read_sheet(path: Path) -> SampleSheet:
     with _told(path):
         text = _text_of(path, Reading(), np.inf)
         frame = text.frame(range(len(text.header)))
-        return SampleSheet(path, {name: texts_of(frame[j]).tolist() for j, name in enumerate(text.header)})
+        columns = {name: texts_of(frame[j]).tolist() for j, name in enumerate(text.header)}
+        return SampleSheet(path, columns, text.dialect.plain)
 
 
 def _text_of(path: Path, reading: Reading, budget: float) -> _Text:
@@ -87,13 +88,13 @@ class _Text:
         if self._is_turned(roles, reading, sheet):
             known = None if sheet is None else sheet.known(self.header, reading.id)
             as_text = partial(self.frame, range(len(self.header)))
-            return turned(Columns(self.header, self.frame([0])), as_text, self.dialect.decimal, known)
+            return turned(Columns(self.header, self.frame([0]), self.dialect.plain), as_text, known)
         # Texts stay as they are written, also those that look like numbers.
         named = {roles.target, roles.groups, roles.samples, *roles.categories}
         texts = [j for j, name in enumerate(self.header) if name in named]
         if sheet is not None or not self.header[0].strip():
             texts.append(0)
-        return Columns(self.header, self.frame(texts))
+        return Columns(self.header, self.frame(texts), self.dialect.plain, self.find_fault)
 
     def _is_turned(self, roles: Roles, reading: Reading, sheet: SampleSheet | None) -> bool:
         """Genes in rows and samples in columns is how much of biology keeps its tables."""
@@ -219,10 +220,7 @@ class _Text:
 
     def _check_number(self, field: str, line: int, j: int) -> None:
         text = field.strip()
-        if self.dialect.decimal == ",":
-            text = text.replace(",", ".")
-        elif self.dialect.thousands:
-            text = text.replace(",", "")
+        text = self.dialect.plain(text) if self.dialect.plain else text
         if text.lower() not in MISSING and not _is_number(text):
             where = f"line {line}, column {printable(self.header[j])!r}"
             raise BadTable(self.path, f"{where}: {printable(field)!r} is not a number.", _cure(text))
