@@ -57,7 +57,10 @@ def knapsack() -> list[Row]:
         rows.append([what, f"{published:.2f}", shown, verdict(published, mean.mean(), mean.sem())])
     for rival in ("SVM", "EP"):
         for name in knapsack_study.SETS:
-            place, lead = knapsack_study.SETS.index(name), table.loc[name, rival] - table.loc[name, "knapsack"]
+            place, lead = (
+                knapsack_study.SETS.index(name),
+                table.loc[name, rival] - table.loc[name, "knapsack"],
+            )
             published = knapsack_study.PAPER[rival][place] - knapsack_study.PAPER["knapsack"][place]
             shown = f"{lead.mean():+.2f} ± {lead.sem():.2f}"
             what = f"table 1, {name}, points ahead of {rival} on the same splits"

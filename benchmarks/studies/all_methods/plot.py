@@ -234,8 +234,8 @@ def _errors(results: pd.DataFrame) -> str:
     rows = [[m, *(cell(m, name) for name in table)] for m in table.index]
     return (
         "Mean error, %, ± its standard error over splits where there are several; the least of each table in "
-        "bold. A method with fewer splits than ridge has ridge's mean plus their mean difference on the splits "
-        "of both:\n\n" + common.markdown(["method", *table], [["splits", *splits], *rows])
+        "bold. A method with fewer splits than ridge has ridge's mean plus the mean difference on splits of "
+        "both:\n\n" + common.markdown(["method", *table], [["splits", *splits], *rows])
     )
 
 

@@ -1,4 +1,4 @@
-"""Tables VIII to X of [Ziniel et al. 2015], on what can be had of their data: text, and pairs of objects seen.
+"""Tables VIII to X of [Ziniel et al. 2015], on what can be had of their data: text, and pairs of objects.
 
 python -m benchmarks.studies.gamp_tables.run --data DIR
 
@@ -138,7 +138,9 @@ def jaccard(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> float:
     return np.count_nonzero(a & b) / either if either else 1.0
 
 
-def of_estimator(model: GAMPClassifier | SparseClassifier, *, groups: bool = False) -> Callable[[Part], Fitted]:
+def of_estimator(
+    model: GAMPClassifier | SparseClassifier, *, groups: bool = False
+) -> Callable[[Part], Fitted]:
     def fit(part: Part) -> Fitted:
         more = {"groups": part.groups} if groups and part.groups is not None else {}
         fitted = model.fit(part.X, part.y, **more)
