@@ -177,7 +177,8 @@ class LeaveOneOutDisplay(Display):
         event = names[1] if two else "the recorded class"
         error = ""
         if self.error is not None:
-            error = f": {100 * self.error:.1f} % on the wrong side" + (" (shaded)" if two else "")
+            where = "on the wrong side (shaded)" if two else "taken for another class"
+            error = f": {100 * self.error:.1f} % {where}"
         self._name(
             "samples, by recorded label and probability",
             f"probability of {event}, from all others",

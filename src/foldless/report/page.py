@@ -167,8 +167,8 @@ def rendered(subject: Subject) -> str:
         cobidas=methods.cobidas(subject) if subject.images else [],
         missing=missing(subject),
     )
-    # No line ends between a number and its unit.
-    return re.sub(r"(?<=\d) %", "\u00a0%", page)
+    # No line ends between a number and its unit; names stay as they are.
+    return re.sub(r"<bdi>.*?</bdi>|(?<=\d) %", lambda m: "\u202f%" if m[0] == " %" else m[0], page, flags=re.S)
 
 
 def missing(subject: Subject) -> list[str]:

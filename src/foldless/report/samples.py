@@ -57,7 +57,7 @@ def operating_points(subject: Subject) -> list[dict[str, str]]:
         ):
             n_right, n = int(right.sum()), int(of.sum())
             # The count stays in one line.
-            row[name] = f"{percent(n_right / n)} ({n_right}\u00a0of\u00a0{n})" if n else "none"
+            row[name] = f"{percent(n_right / n)} ({n_right}\u202fof\u202f{n})" if n else "none"
             if n and name in ("sensitivity", "specificity"):
                 lower, upper = exact_interval(n_right, n)
                 row[f"{name}_limits"] = f"{100 * lower:.0f} to {100 * upper:.0f} %"
