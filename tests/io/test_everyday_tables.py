@@ -125,6 +125,28 @@ def test_spreadsheets(tmp_path):
         read_table(tmp_path / "t.xlsx", Roles(target="state"), Reading(sheet="dat"))
 
 
+def test_a_workbook_has_its_own_sample_sheet(tmp_path):
+    pytest.importorskip("openpyxl")
+    pytest.importorskip("python_calamine")
+    names = [f"sample {i}" for i in range(len(TABLE.labels))]
+    genes = pd.DataFrame(TABLE.X.T, index=TABLE.features, columns=names)
+    samples = pd.DataFrame({"name": names[::-1], "state": TABLE.labels[::-1]})
+    path = tmp_path / "t.xlsx"
+    with pd.ExcelWriter(path) as book:
+        samples.to_excel(book, sheet_name="samples", index=False)
+        genes.to_excel(book, sheet_name="genes")
+    for reading in (
+        Reading(sheet="genes", sample_sheet=path),
+        Reading(sheet="genes", sample_sheet=path, id="name"),
+    ):
+        read = read_table(path, Roles(target="state"), reading)
+        assert_allclose(read.X, TABLE.X, rtol=1e-15)
+        assert read.target.tolist() == TABLE.labels
+    genes.to_excel(path)
+    with pytest.raises(BadTable, match="one sheet only, 'Sheet1'"):
+        read_table(path, Roles(target="state"), Reading(sample_sheet=path))
+
+
 def test_what_is_recognised_can_be_overruled(tmp_path):
     (tmp_path / "t.txt").write_text("y\tx\nA\t1,250\nB\t2,500\n", encoding="utf-8")
     with pytest.raises(

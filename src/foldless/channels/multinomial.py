@@ -48,7 +48,6 @@ from foldless.channels.softmax_estimators import (
 )
 from foldless.component import require_between
 from foldless.kernels import fastest, in_threads, whole
-from foldless.kernels.gumbel import levels_of_the_largest
 from foldless.kernels.softened import WIDEST, as_arguments
 from foldless.registry import registered
 
@@ -92,7 +91,7 @@ def gumbel_responses(
     exponents, table = np.array(powers, dtype=np.float64), as_arguments()
     tasks = [
         (shifted[rows], var[rows], classes[rows], exponents, table, *(part[rows] for part in out))
-        for rows in _pieces(mean.shape)
+        for rows in pieces(mean.shape)
     ]
     in_threads(_loops_for(mean.size).response_rows, tasks)
     out.log_z[...] += (mean[own] + 0.5 * var[own])[:, np.newaxis] - gammaln(powers)
@@ -119,7 +118,7 @@ def _loops_for(n_scores: int) -> Any:
     return fastest("gumbel", whole(n_scores) >= LEAST_SCORES_COMPILED)
 
 
-def _pieces(shape: tuple[int, ...]) -> list[slice]:
+def pieces(shape: tuple[int, ...]) -> list[slice]:
     """Slices of rows with about so many scores."""
     n_rows, at_once = shape[0], max(SCORES_PER_THREAD // shape[1], 1)
     cuts = np.linspace(0, n_rows, max(-(-n_rows // at_once), 1) + 1).astype(int)
@@ -138,13 +137,10 @@ def gumbel_log_proba(mean: Array, var: Array) -> Array:
         mean, var = mean / unit, np.minimum(var / unit**2, WIDEST)
     out = np.full(mean.shape, -np.inf)
     mean, var = np.ascontiguousarray(mean), np.ascontiguousarray(var)
-    table, levels = as_arguments(), levels_of_the_largest(mean, var)
-    tasks = [
-        (mean[rows], var[rows], table, *(part[rows] for part in levels), out[rows])
-        for rows in _pieces(mean.shape)
-    ]
+    table = as_arguments()
+    tasks = [(mean[rows], var[rows], table, out[rows]) for rows in pieces(mean.shape)]
     in_threads(_loops_for(mean.size).log_proba_rows, tasks)
-    return np.asarray(out - np.logaddexp.reduce(out, axis=1, keepdims=True))
+    return out
 
 
 ESTIMATORS: dict[str, Callable[[Array, Array, NDArray[np.intp]], Response]] = {

@@ -294,8 +294,10 @@ def validated(estimator: BaseEstimator, X: Any, *y: Any, **how: Any) -> Any:
 def _with_place(error: ValueError, X: Any, estimator: Any, names: Sequence[Any] = ()) -> ValueError:
     """An error about words or values that are not finite, with where they are; any other as it is."""
     said = str(error)
-    if "could not convert string to float" in said and hasattr(X, "select_dtypes"):
-        words = [str(column) for column in X.select_dtypes(exclude=["number", "bool"]).columns]
+    # The second is pandas' own, where other columns are of nullable numbers.
+    of_words = any(error in said for error in ("could not convert string to float", "Cannot cast object"))
+    if of_words and hasattr(X, "select_dtypes"):
+        words = [str(c) for c in X.select_dtypes(exclude=["number", "bool", "boolean"]).columns]
         more, first = (f" and {len(words) - 5} more" if len(words) > 5 else ""), words[:5]
         return ValueError(
             f"X has columns of words: {', '.join(map(repr, first))}{more} ({said}). Code them, "

@@ -67,6 +67,26 @@ def gather_two(starts: Any, places: Any, data: Any, columns: Array, out: Array) 
         out[line, 0], out[line, 1], out[line, 2], out[line, 3] = a, b, c, d
 
 
+@kernel(fastmath={"reassoc", "contract"})
+def gather_many(
+    starts: Any, places: Any, data: Any, vectors: Array, square_vectors: Array, twice_center: Array,
+    out: Array, square_out: Array,
+) -> None:  # fmt: skip
+    """Any number of sums over each row of CSR, and of squares."""
+    for line in range(out.shape[0]):
+        xs, at = data[starts[line] : starts[line + 1]], places[starts[line] : starts[line + 1]]
+        total, square_total = out[line], square_out[line]
+        total[:], square_total[:] = 0.0, 0.0
+        for k in range(xs.size):
+            place, x = np.uint64(at[k]), np.float64(xs[k])
+            vector, square_vector = vectors[place], square_vectors[place]
+            for j in range(vector.size):
+                total[j] += x * vector[j]
+            x *= x - twice_center[place]
+            for j in range(square_vector.size):
+                square_total[j] += x * square_vector[j]
+
+
 @kernel()
 def scatter(
     starts: Any, places: Any, data: Any, first: int, last: int, columns_are_lines: bool, twice_center: Array,

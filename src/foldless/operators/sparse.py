@@ -23,7 +23,7 @@ ROWS_TO_COMPARE = 10
 # matter, and every block is a round of small array operations in `row_step`. Beyond, these leave the cache.
 LARGER_BLOCKS = 4
 # So many columns of weights are faster two by two, in compiled loops.
-FEW_COMPILED = 6
+FEW_COMPILED = 4
 # Of compiled sweeps: in how many parts, at most.
 MOST_PARTS = 4
 # Fewer entries than these are done before a thread has begun.
@@ -113,9 +113,8 @@ class Sparse(Tiled):
     def scores_and_variances(
         self, weights: Array, weight_var: Array, **about: Unpack[About]
     ) -> tuple[Array, Array]:
-        few = weights.ndim == 2 and max(weights.shape[1], weight_var.shape[1]) <= FEW_COMPILED
-        simple = few and not self._by_columns and about.get("scale") is None and not self._complete.any()
-        if not simple or self._compiled is None:
+        other = weights.ndim == 1 or self._by_columns or about.get("scale") is not None
+        if other or self._compiled is None or self._complete.any():
             return super().scores_and_variances(weights, weight_var, **about)
         return self._compiled.scores_and_variances(weights, weight_var, about.get("center"))
 
@@ -345,7 +344,7 @@ class CompiledSparse:
     def scores_and_variances(
         self, weights: Array, weight_var: Array, center: Array | None
     ) -> tuple[Array, Array]:
-        """Of CSR, (rows, few) each: two columns of both at a time."""
+        """Of CSR, (rows, columns) each."""
         n_means, n_vars = weights.shape[1], weight_var.shape[1]
         center = np.zeros(self._shape[1]) if center is None else center
         scores, variances = np.empty((self._shape[0], n_means)), np.empty((self._shape[0], n_vars))
@@ -353,6 +352,9 @@ class CompiledSparse:
             both = _vector(weights[:, 0]), _vector(weight_var[:, 0])
             out = scores[:, 0], variances[:, 0]
             self._loops.gather(*self._lines, 0, self._shape[0], False, 2.0 * center, *both, *out)
+        elif max(n_means, n_vars) > FEW_COMPILED:
+            both = _vector(weights), _vector(weight_var)
+            self._loops.gather_many(*self._lines, *both, 2.0 * center, scores, variances)
         else:
             columns, found = np.zeros((self._shape[1], 5)), np.empty((self._shape[0], 4))
             columns[:, 4] = 2.0 * center
