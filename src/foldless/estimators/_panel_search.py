@@ -112,7 +112,7 @@ class Search:
         return ordered(standardized, self.code, target, full.weights, self.kept, n_members)
 
     def without_each(self, parts: list[NDArray[np.bool_]], sizes: tuple[int, ...]) -> list[Found]:
-        """The search without one part after the other; an interrupt leaves what has been found, if anything."""
+        """The search without one part after the other; an interrupt leaves what was found, if anything."""
         found: list[Found] = []
         try:
             for part in parts:

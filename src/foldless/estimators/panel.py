@@ -116,8 +116,8 @@ class PanelClassifier(SelectingClassifier):
     left_out_proba_ : array of shape (n_samples, n_classes)
         Of every sample from the panel made without its part. NaN where a class has no samples but these.
     flags_ : list of Flag
-        ``no-panel`` where there is none; ``interrupted`` after Ctrl-C, which leaves the panel as the parts that
-        had been left out by then have it. Before the first of them there is none to leave.
+        ``no-panel`` where there is none; ``interrupted`` after Ctrl-C, which leaves the panel as the parts
+        that had been left out by then have it. Before the first of them there is none to leave.
     reference_ : the full model
         Not saved with the panel.
     classes_ : array of shape (n_classes,)
