@@ -107,14 +107,18 @@ def fit_part(table: Table, plan: Plan, choices: Choices, *, sparse: bool) -> Ave
     """What a plan predicts with, from the rows that have a weight, for less than the whole plan costs.
 
     Dense models predict as well without a `sparse` one that has no share beside them. It is fitted as its
-    tuned weight of the class means has it, and not refined.
+    tuned weight of the class means has it, and not refined. An interrupt is the caller's: what it leaves
+    is no model of the part.
     """
     if plan.dense is not None and not sparse:
         models = _Path(table, plan, choices, Recorder())._dense(table)[0]
         # Rows without weight would be predicted at once, and the caller is about to predict all.
         counted = replace(table, sample_weight=np.maximum(table.sample_weight, np.finfo(float).tiny))
         return stacked([class_frequencies(table), *models], counted).average
-    return _fit_quickly(table, plan, choices).portfolio.average
+    found = _fit_quickly(table, plan, choices)
+    if found.sparse.outcome is Outcome.INTERRUPTED:
+        raise KeyboardInterrupt
+    return found.portfolio.average
 
 
 def _fit_quickly(table: Table, plan: Plan, choices: Choices) -> Result:
