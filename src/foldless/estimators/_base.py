@@ -310,7 +310,7 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
 
         left_out = portfolio.loo_log_proba
         self._null_test, p_value = _p_value(table, left_out)
-        self._publish_left_out(left_out, table.codes, weights, dtype, p_value)
+        self._publish_left_out(left_out, table.codes, weights, dtype, p_value, table.left_out.group)
         self.p_value_ = p_value
         for name in ("mislabel_probability_", "flip_rate_"):
             self.__dict__.pop(name, None)  # of an earlier fit
