@@ -127,9 +127,9 @@ def exact_interval(hits: float, n_samples: float) -> Interval:
 def independent_samples(wrong: NDArray[np.bool_], share: Array, group: NDArray[np.intp]) -> float:
     """As many as these, in groups from 0, are worth for their error rate e [Korn and Graubard 1998].
 
-    Their number n is that of  e (1 - e) / n = G / (G - 1) Σ_g (Σ share (wrong - e))²,  times the square of what
-    Student's quantile of n samples is over that of G groups; at most that of samples in groups of their own.
-    Where there are no errors, or nothing else, groups count as a whole.
+    Their number n is that of  e (1 - e) / n = G / (G - 1) Σ_g (Σ share (wrong - e))²,  times the square of
+    what Student's quantile of n samples is over that of G groups; at most that of samples in groups of their
+    own. Where there are no errors, or nothing else, groups count as a whole.
     """
     error, n_groups = float(share @ wrong), int(group.max()) + 1
     whole, most = (float(1.0 / np.sum(own**2)) for own in (np.bincount(group, share), share))
@@ -166,7 +166,10 @@ def auc(
         spread = sum(float(part.var(ddof=1)) / part.size for part in (of_first, of_second) if part.size > 1)
     else:
         of_sample = np.empty(scores.size)
-        of_sample[positive], of_sample[~positive] = (of_first - found) / n_first, (of_second - found) / n_second
+        of_sample[positive], of_sample[~positive] = (
+            (of_first - found) / n_first,
+            (of_second - found) / n_second,
+        )
         spread = float(np.sum(np.bincount(group, of_sample) ** 2)) * n_pairs / max(n_pairs - 1, 1)
     reach = NORMAL_95 * np.sqrt(spread) / (found * (1.0 - found))
     return found, Interval(float(expit(logit(found) - reach)), float(expit(logit(found) + reach)))

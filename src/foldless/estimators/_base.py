@@ -149,7 +149,8 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
             Samples that belong together (of one subject, run or batch) and are left out together: models
             are then chosen, and `loo_error_` and its kin computed, by leaving out a group at a time. Where
             that would cost too much (``plan_.left_out``), models are chosen by leaving out samples, and only
-            `loo_error_` and its kin leave groups out, several at a time.
+            `loo_error_` and its kin leave groups out, several at a time. Predictions without a group are at
+            the class frequencies of all samples; intervals allow for errors that groups make together.
 
         Returns
         -------

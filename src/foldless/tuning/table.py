@@ -161,7 +161,7 @@ class Table:
         return np.asarray(self.sample_weight @ self.indicator)
 
     @cached_property
-    def frequency_shift(self) -> Array | float:
+    def frequency_shift(self) -> Array:
         """(samples, scores): what scores from other groups lack for the class frequencies of the whole table.
 
         Without a group its own class is rarer: of ten subjects of either class who differ in nothing, each is
@@ -170,7 +170,7 @@ class Table:
         [King and Zeng 2001]. A single sample hardly moves frequencies, and needs no such step.
         """
         if self.left_out.group is None:
-            return 0.0
+            return np.zeros((1, self.n_scores))
         left = self.class_weight - self.left_out.taken(self.indicator)
         return log_frequencies(self.class_weight[np.newaxis]) - log_frequencies(left)
 
