@@ -148,7 +148,8 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
             Samples that belong together (of one subject, run or batch) and are left out together: models
             are then chosen, and `loo_error_` and its kin computed, by leaving out a group at a time. Where
             that would cost too much (``plan_.left_out``), models are chosen by leaving out samples, and only
-            `loo_error_` and its kin leave groups out, several at a time.
+            `loo_error_` and its kin leave groups out, several at a time. Predictions without a group are at
+            the class frequencies of all samples; intervals allow for errors that groups make together.
 
         Returns
         -------
@@ -309,7 +310,7 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
 
         left_out = portfolio.loo_log_proba
         self._null_test, p_value = _p_value(table, left_out)
-        self._publish_left_out(left_out, table.codes, weights, dtype, p_value)
+        self._publish_left_out(left_out, table.codes, weights, dtype, p_value, table.left_out.group)
         self.p_value_ = p_value
         for name in ("mislabel_probability_", "flip_rate_"):
             self.__dict__.pop(name, None)  # of an earlier fit

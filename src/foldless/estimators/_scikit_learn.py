@@ -206,6 +206,7 @@ class ProbabilisticClassifier(Classifier):
         weights: SampleWeights,
         dtype: Any,
         p_value: float | None = None,
+        group: NDArray[np.intp] | None = None,
     ) -> None:
         """`loo_proba_` and its kin, of samples as they were given."""
         log_proba, share = weights.for_equals(log_proba), weights.given / weights.given.sum()
@@ -213,7 +214,7 @@ class ProbabilisticClassifier(Classifier):
         # Shares add up to one but for rounding.
         self.loo_error_ = min(float(share @ (log_proba.argmax(axis=1) != code)), 1.0)
         self.loo_log_loss_ = -float(share @ log_proba[np.arange(code.size), code])
-        self.loo_worth_ = worth_of(log_proba, code, weights.given, p_value)
+        self.loo_worth_ = worth_of(log_proba, code, weights.given, p_value, group)
 
     def _left_out(self, how: Sentence, of: str = "samples") -> LeaveOneOut:
         proba = self.loo_proba_.astype(np.float64)

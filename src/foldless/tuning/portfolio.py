@@ -41,7 +41,7 @@ from foldless.problem import Solution
 from foldless.registry import registered
 from foldless.solvers.ep import left_out_groups
 from foldless.tuning.plan import Recipe
-from foldless.tuning.table import Table, mean_and_error
+from foldless.tuning.table import Table, log_frequencies, mean_and_error
 
 # Shares of a model's score variance that predictions are tried with.
 CERTAINTIES = (0.0, 0.3, 1.0)
@@ -114,7 +114,7 @@ def of_solution(
     if group is not None:
         mean, var = left_out_groups(solution.problem, solution.state, group)
     samples = slice(0, table.shape[0])
-    left_out = Scores(as_columns(mean[samples]), as_columns(var[samples]))
+    left_out = Scores(as_columns(mean[samples]) + table.frequency_shift, as_columns(var[samples]))
 
     def weights() -> Weights:
         return weights_of(solution, table, unit)
@@ -138,10 +138,7 @@ def class_frequencies(table: Table) -> Model:
     """The model without features, so that an average can turn out to be nothing but that."""
     count = table.class_weight
     left = count - table.left_out.taken(table.indicator)
-    # Laplace's rule of succession: a class without samples left is improbable, not impossible.
-    whole, of_samples = np.log(count + 1.0)[np.newaxis], np.log(left + 1.0)
-    if table.n_classes == 2:
-        whole, of_samples = np.diff(whole, axis=1), np.diff(of_samples, axis=1)
+    whole, of_samples = log_frequencies(count[np.newaxis]), log_frequencies(left) + table.frequency_shift
     nothing = np.zeros((table.layout.n_features, table.n_scores))
     weights = Weights(nothing, nothing, whole[0], np.zeros(table.n_scores))
     channel = Logistic() if table.n_classes == 2 else Multinomial(table.n_classes)

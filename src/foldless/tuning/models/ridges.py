@@ -208,6 +208,7 @@ def _several_classes(
     scores, group, lost = basis @ found.weights, table.left_out.group, table.left_out.weight[rows]
     if group is not None:
         scores[rows] = leave_groups_out(*inside, group[rows], found)
+        scores[rows] += table.frequency_shift[rows]
     elif dense.left_out == IN_SETS:
         scores[rows] = leave_one_out_in_sets(*inside, lost, found)
     elif dense.left_out == ALONG_OWN:
