@@ -168,7 +168,9 @@ def rendered(subject: Subject) -> str:
         missing=missing(subject),
     )
     # No line ends between a number and its unit; names stay as they are.
-    return re.sub(r"<bdi>.*?</bdi>|(?<=\d) %", lambda m: "\u202f%" if m[0] == " %" else m[0], page, flags=re.S)
+    return re.sub(
+        r"<bdi>.*?</bdi>|(?<=\d) %", lambda m: "\u202f%" if m[0] == " %" else m[0], page, flags=re.S
+    )
 
 
 def missing(subject: Subject) -> list[str]:
