@@ -411,6 +411,31 @@ def _response_rows_in_loops(
             slope[m, n, own_class] = (1.0 - powers[n]) - sum_of_others
 
 
+@kernel(inline="always")
+def _pulls(
+    mean: Array, level: float, patches: Array, offset: float, over_unit: Array, position: Array, begin: Any,
+    last: Any, pull: Array,
+) -> float:  # fmt: skip
+    """`_softened` without second derivatives: the sum of -log F, and -∂ log F of each class."""
+    total = 0.0
+    for k in range(mean.size):
+        s = (mean[k] - level) * over_unit[k] - offset
+        inside = min(s, last[k] + 1.0) if s > 0.0 else 0.0
+        cell = min(int(inside), last[k])
+        along = inside - cell
+        patch = patches[begin[k] + cell]
+        at = position[k]
+        value, slope = 0.0, 0.0
+        for back in range(6):
+            power = 5 - back
+            slope = slope * along + value
+            value = value * along + (patch[power] + at * (patch[power + 6] + at * patch[power + 12]))
+        size = np.exp(value + slope * (s - inside))
+        total += size
+        pull[k] = size * slope * over_unit[k]
+    return total
+
+
 @kernel(instead_of=log_proba_rows)
 def _log_proba_rows_in_loops(
     mean: Array, var: Array, table: Any, lowest: Array, step: Array, n_levels: Any, log_proba: Array
@@ -420,7 +445,7 @@ def _log_proba_rows_in_loops(
     offset = left_end / score_step
     over_unit, position = np.empty(n_classes), np.empty(n_classes)
     begin, last = np.empty(n_classes, np.int64), np.empty(n_classes, np.int64)
-    f, df, total = np.empty(n_classes), np.empty(n_classes), np.empty(n_classes)
+    pull, total = np.empty(n_classes), np.empty(n_classes)
     for m in range(mean.shape[0]):
         _place(var[m], begins, smallest_width, width_step, score_step, over_unit, position, begin, last)
         # Relative to the smallest sum so far, which falls level by level, and towards the end is zero.
@@ -428,16 +453,16 @@ def _log_proba_rows_in_loops(
         total[:] = 0.0
         for number in range(n_levels[m]):
             level = lowest[m] + number * step[m]
-            size = -_softened(mean[m], level, patches, offset, over_unit, position, begin, last, f, df)
+            size = _pulls(mean[m], level, patches, offset, over_unit, position, begin, last, pull)
             if size < least:
                 shrink = np.exp(size - least)
                 least = size
                 for k in range(n_classes):
-                    total[k] = total[k] * shrink - f[k]
+                    total[k] = total[k] * shrink + pull[k]
             else:
                 weight = np.exp(least - size)
                 for k in range(n_classes):
-                    total[k] -= weight * f[k]
+                    total[k] += weight * pull[k]
         for k in range(n_classes):
             if total[k] > SMALLEST_SUM:
                 log_proba[m, k] = np.log(total[k]) - least
@@ -445,7 +470,5 @@ def _log_proba_rows_in_loops(
                 # A class so improbable that the numbers do not reach as far as their logarithms.
                 for number in range(n_levels[m]):
                     level = lowest[m] + number * step[m]
-                    size = -_softened(
-                        mean[m], level, patches, offset, over_unit, position, begin, last, f, df
-                    )
-                    log_proba[m, k] = np.logaddexp(log_proba[m, k], np.log(-f[k]) - size)
+                    size = _pulls(mean[m], level, patches, offset, over_unit, position, begin, last, pull)
+                    log_proba[m, k] = np.logaddexp(log_proba[m, k], np.log(pull[k]) - size)
