@@ -18,7 +18,7 @@ NAME_BYTES, FEW_BYTES = 60, 100e6
 
 
 def free_memory() -> float:
-    """Bytes that can be had without swapping, as far as the system says; a modest guess where it does not."""
+    """Bytes that can be had without swapping, if the system tells; else a modest guess."""
     try:
         for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
             if line.startswith("MemAvailable:"):
@@ -73,8 +73,10 @@ def check_width(path: Path, n_features: int, budget: float) -> None:
 
 def in_words(n_bytes: float) -> str:
     """A number of bytes to be read by people."""
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if n_bytes < 1000 or unit == "TB":
-            return f"{n_bytes:.0f} {unit}" if unit == "B" or n_bytes >= 100 else f"{n_bytes:.1f} {unit}"
+    units = ["TB", "GB", "MB", "kB", "B"]
+    while n_bytes >= 1000 and len(units) > 1:
         n_bytes /= 1000
-    raise AssertionError("every number has a unit")
+        units.pop()
+    return (
+        f"{n_bytes:.0f} {units[-1]}" if units[-1] == "B" or n_bytes >= 100 else f"{n_bytes:.1f} {units[-1]}"
+    )
