@@ -32,12 +32,7 @@ from foldless.priors.wrappers import background_of
 from foldless.problem import Outcome
 from foldless.registry import registered
 from foldless.selection import Group
-from foldless.selection.clusters import (
-    Candidates,
-    conditional_inclusion,
-    joint_candidates,
-    refined_inclusion,
-)
+from foldless.selection.clusters import Candidates, conditional_inclusion, joint_candidates, refined_inclusion
 from foldless.selection.groups import COVERAGE, PURITY, JointPosterior, single_features
 from foldless.selection.marginal import ClassSums, class_sums
 from foldless.solvers import GAMP
@@ -382,7 +377,5 @@ def on_average_over_background(fit: Fit, own: Weights, inclusion: Array) -> Weig
     )
     free = fit.table.free[:, np.newaxis]
     return replace(
-        own,
-        mean=flatter * np.where(free, mean, own.mean),
-        var=flatter**2 * np.where(free, var, own.var),
+        own, mean=flatter * np.where(free, mean, own.mean), var=flatter**2 * np.where(free, var, own.var)
     )
