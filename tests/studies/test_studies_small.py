@@ -115,6 +115,30 @@ def test_small_real_says_what_it_needs(arguments, monkeypatch):
         main(["--quick", *arguments])
 
 
+def test_gamp_tables_run_on_files_of_the_right_form(tmp_path):
+    from benchmarks.studies.gamp_tables.plot import L1, by_table, results_of
+    from benchmarks.studies.gamp_tables.run import PAIRS, main
+
+    rng, folder = np.random.default_rng(0), tmp_path / "data"
+    folder.mkdir()
+    text = sp.random_array((90, 60), density=0.3, format="csr", rng=rng)
+    word = text[:, :2].toarray().sum(axis=1) - 0.3 + 0.2 * rng.standard_normal(90)
+    parts = {"data": text.data, "indices": text.indices, "indptr": text.indptr, "shape": text.shape}
+    split = np.repeat(["train", "test"], 45)
+    np.savez(folder / "rcv1_small.npz", **parts, y=np.where(word > 0, 1, -1), split=split)
+    objects = sorted({name for pair in PAIRS for name in pair})
+    y, run = np.tile(np.repeat(objects, 8), 3), np.repeat(np.arange(3), 8 * len(objects))
+    voxels = rng.standard_normal((y.size, 20)) + 2.0 * (y[:, np.newaxis] == np.resize(objects, 20))
+    np.savez(folder / "haxby_slice.npz", X=voxels, y=y, run=run)
+    methods = ["max-sum, L1, learnt", "one-bit, by folds", L1]
+    main(["--quick", "--out", str(tmp_path), "--data", str(folder), "--methods", *methods])
+    found = by_table(results_of(tmp_path), "X")
+    assert (found.error < 20).all()
+    assert found.consistency.between(20, 100).all()
+    assert (found.density < 100).all()
+    assert set(results_of(tmp_path).table) == {"VIII", "IX", "X"}
+
+
 def test_smlr_table2_runs_on_files_of_the_right_form(tmp_path):
     folder, out = tmp_path / "data", tmp_path / "out"
     folder.mkdir()

@@ -47,6 +47,21 @@ def test_the_risk_is_within_5_percent_of_its_minimum():
     assert np.mean(excess) < 0.01
 
 
+def test_of_a_thousand_weights_few_signals_are_further_off():
+    """Measured: one of 50 beyond 5 %, .9 % on average; of 300 others 9, with 11 to 74 weights of 1.5 or 2.
+
+    Chance, then: the number of components and of steps does not matter. The minimum of SURE at single r is
+    off in 10 of these 50.
+    """
+    excess = []
+    for i in range(len(DENSITIES)):
+        w, r = signal(i, 1000)
+        least = min(risk(w, t) for t in np.linspace(0, 5, 101))
+        excess.append(risk(w, sure_threshold(r, 1.0)) / least - 1)
+    assert np.count_nonzero(np.array(excess) > 0.05) <= 2
+    assert np.mean(excess) < 0.015
+
+
 def test_threshold_has_the_units_of_what_is_seen():
     _, r = signal(20)
     assert sure_threshold(7 * r, 49.0) == pytest.approx(7 * sure_threshold(r, 1.0), rel=1e-6)

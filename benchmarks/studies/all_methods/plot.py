@@ -15,6 +15,7 @@ from benchmarks.studies import _common as common
 from benchmarks.studies.all_methods.data import NAMES, SPLITS, WIDE
 from benchmarks.studies.all_methods.methods import METHODS
 
+REFERENCE = "ridge"
 # What counts as alike in the mean over tables: half a point of error.
 ALIKE = 0.005
 
@@ -26,11 +27,31 @@ def results_of(folder: Path) -> pd.DataFrame:
 
 
 def errors(results: pd.DataFrame, column: str = "error") -> pd.DataFrame:
-    """Means over the splits that a method has; methods in their order, tables in theirs."""
+    """Means over splits; methods in their order, tables in theirs.
+
+    A method with fewer splits than ridge has ridge's mean plus the mean difference on the splits of both.
+    """
+    cells = _cells(results, column)
+    table = cells.groupby("data").mean()
+    if REFERENCE in cells:
+        beyond = cells.sub(cells[REFERENCE], axis=0).groupby("data").mean()
+        table = beyond.add(table[REFERENCE], axis=0).combine_first(table)
+    return _ordered(table.T, results)
+
+
+def standard_errors(results: pd.DataFrame) -> pd.DataFrame:
+    """Of the mean errors over splits; nothing of a single split."""
+    return _ordered(_cells(results, "error").groupby("data").sem().T, results)
+
+
+def _cells(results: pd.DataFrame, column: str) -> pd.DataFrame:
     done = results[results.stopped == ""]
-    table = done.pivot_table(index="method", columns="data", values=column, aggfunc="mean")
-    tables = [name for name in dict.fromkeys(results.data) if name in table.columns]
-    return table.reindex(index=[m for m in METHODS if m in table.index], columns=tables)
+    return done.pivot_table(index=["data", "split"], columns="method", values=column)
+
+
+def _ordered(table: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
+    names = [name for name in NAMES if name in table.columns]
+    return table.reindex(index=[m for m in METHODS if m in table.index], columns=names)
 
 
 def standing(results: pd.DataFrame) -> pd.DataFrame:
@@ -135,6 +156,8 @@ def _of_shape(table: pd.DataFrame) -> Iterator[str]:
         beyond = 100 * part.sub(part.loc["ridge"], axis=1)
         known = beyond.notna().sum(axis=1)
         whole = beyond[known == known.max()].drop(index="ridge").mean(axis=1).sort_values()
+        if whole.empty:
+            continue
         other = beyond[(known < known.max()) & (known >= known.max() / 2)].mean(axis=1).sort_values()
         text = f"{what} ({part.shape[1]} tables): " + _listed([f"{m} {b:+.1f}" for m, b in whole[:4].items()])
         text += f" points from ridge, the most {whole.index[-1]} {whole.iloc[-1]:+.1f}"
@@ -195,19 +218,25 @@ def _summary(results: pd.DataFrame) -> str:
 
 
 def _errors(results: pd.DataFrame) -> str:
-    table = 100 * errors(results)
+    table, noise = 100 * errors(results), 100 * standard_errors(results)
     low = table.min(axis=0)
-    rows = [
-        [
-            m,
-            *(
-                "" if np.isnan(v) else f"**{v:.1f}**" if v <= low[name] + 1e-9 else f"{v:.1f}"
-                for name, v in table.loc[m].items()
-            ),
-        ]
-        for m in table.index
-    ]
-    return "Mean error, %; the least of each table in bold:\n\n" + common.markdown(["method", *table], rows)
+
+    def cell(method: str, name: str) -> str:
+        value, error = table.at[method, name], noise.at[method, name]
+        if np.isnan(value):
+            return ""
+        shown = f"{value:.1f}" + (f" ± {error:.1f}" if np.isfinite(error) else "")
+        return f"**{shown}**" if value <= low[name] + 1e-9 else shown
+
+    counts = results[results.stopped == ""].groupby(["method", "data"]).split.nunique()
+    least, most = counts.groupby("data").min(), counts.groupby("data").max()
+    splits = [f"{a}" if a == b else f"{a} to {b}" for a, b in ((least[n], most[n]) for n in table)]
+    rows = [[m, *(cell(m, name) for name in table)] for m in table.index]
+    return (
+        "Mean error, %, ± its standard error over splits where there are several; the least of each table in "
+        "bold. A method with fewer splits than ridge has ridge's mean plus the mean difference on splits of "
+        "both:\n\n" + common.markdown(["method", *table], [["splits", *splits], *rows])
+    )
 
 
 def _stopped(results: pd.DataFrame) -> str:
@@ -234,11 +263,17 @@ def draw(folder: Path) -> None:
     results = results_of(folder)
     table = 100 * errors(results).reindex(standing(results).index)
     beyond = table - table.min(axis=0)
-    size = (3.5 + 0.55 * beyond.shape[1], 1.8 + 0.28 * beyond.shape[0])
-    figure, axes = plt.subplots(figsize=size, layout="constrained")
+    size = (6.0 + 0.55 * beyond.shape[1], 1.8 + 0.28 * beyond.shape[0])
+    figure, (axes, means) = plt.subplots(
+        1, 2, figsize=size, layout="constrained", width_ratios=(beyond.shape[1], 6), sharey=True
+    )
     shown = axes.imshow(np.minimum(beyond, 15.0), cmap="viridis_r", aspect="auto")
     figure.colorbar(
-        shown, label="error beyond the least of the table, points (15 and more alike)", shrink=0.7
+        shown,
+        ax=axes,
+        label="error beyond the least of the table, points (15 and more alike)",
+        shrink=0.7,
+        location="left",
     )
     axes.set_xticks(range(beyond.shape[1]), beyond.columns, rotation=60, ha="right", fontsize=8)
     axes.set_yticks(range(beyond.shape[0]), beyond.index, fontsize=8)
@@ -246,6 +281,11 @@ def draw(folder: Path) -> None:
         value = beyond.iat[i, j]
         axes.text(j, i, f"{value:.0f}", ha="center", va="center", fontsize=6, color="w" if value > 6 else "k")
     axes.set_title("white: no figure (over time, refused, or two classes only)", fontsize=8)
+    mean = standing(results)
+    means.errorbar(100 * mean.beyond, range(len(mean)), xerr=100 * mean.beyond_error, fmt="o", markersize=3)
+    means.axvline(0.0, color="grey", linestyle=":")
+    means.set_title("beyond ridge, points\nmean of its tables, s.e.", fontsize=8)
+    means.tick_params(labelsize=7)
     figure.savefig(folder / "figure.png", dpi=130)
     plt.close(figure)
 

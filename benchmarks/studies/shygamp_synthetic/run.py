@@ -98,6 +98,7 @@ def main(argv: Sequence[str] | None = None) -> Path:
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--sweeps", nargs="+", choices="MNK", default=list("MNK"))
     parser.add_argument("--features", nargs="+", type=int, help="some of the numbers of features N")
+    parser.add_argument("--samples", nargs="+", type=int, help="some of the numbers of samples M")
     parser.add_argument("--patience", type=float, default=600.0, help="seconds for one fit (default 600)")
     parser.add_argument("--again", action="store_true", help="measure anew what results.csv has already")
     args = parser.parse_args(argv)
@@ -105,7 +106,9 @@ def main(argv: Sequence[str] | None = None) -> Path:
     chosen = [
         s
         for s in settings(quick=args.quick)
-        if s.sweep in args.sweeps and (args.features is None or s.n_features in args.features)
+        if s.sweep in args.sweeps
+        and (args.features is None or s.n_features in args.features)
+        and (args.samples is None or s.n_samples in args.samples)
     ]
     methods = [name for name in args.methods if multinomial.has_adelie() or "adelie" not in name]
     if len(methods) < len(args.methods):

@@ -41,7 +41,6 @@ from foldless.solvers import EP, GAMP, VAMP, HyGAMP
 from foldless.solvers.base import Solver
 from foldless.solvers.gamp import Rule, Variances
 from foldless.solvers.message_passing import Damping, damping_from
-from foldless.tuning.class_means import can_blend
 from foldless.tuning.fit import Choices
 from foldless.tuning.path import Result, fit_table
 from foldless.tuning.plan import CLASS_MEANS_PRIOR, requested
@@ -167,11 +166,11 @@ class GAMPClassifier(MessagePassingClassifier):
             weight = 0.0
         if self.prior == CLASS_MEANS_PRIOR:
             by_gamp = isinstance(solver, GAMP) and solver.rule == "sum-product" and not self.mean_removal
-            if weight or not by_gamp or not can_blend(channel):
+            if weight or not by_gamp or channel.scale_free:
                 raise ValueError(
                     "prior='class-means' has seen the class means, and is for sum-product by GAMP with a "
-                    "logistic channel. Use solver='gamp', generative_weight=0 and mean_removal=False, or "
-                    "another prior."
+                    "channel whose scores have a scale. Use solver='gamp', generative_weight=0, "
+                    "mean_removal=False and any channel but 'step', or another prior."
                 )
             weight = 0.0
         if self.tuning == "sure":

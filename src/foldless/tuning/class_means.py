@@ -161,19 +161,24 @@ def starting_prior(name: str, means: ClassMeans) -> Prior:
 
 
 def informed(prior: Prior, means: ClassMeans, n_columns: int, channel: Channel) -> Observed:
-    """A prior of the weights of two classes after a look at their class means, for a logistic channel.
+    """A prior of the weights of two classes after a look at their class means.
 
     Contrasts / v are observations of the Bayes weights, in log-odds, with variance noise / v. They come from
     the labels that the likelihood sees as well, so labels count twice: by themselves they would tell too
     little of which weights are not zero. (The code of [Ziniel et al. 2015] has the largest contrasts as slab
     means.)
     """
-    scale = innermost(channel).scale  # type: ignore[attr-defined]
+    scale = log_odds_per_score(channel)
     none = np.zeros(n_columns - means.within_var.size)
     precision = scale**2 / float(means.noise[0]) * means.within_var
     return Observed(
         prior, np.append(precision, none), np.append(means.contrast / means.within_var / scale, none)
     )
+
+
+def log_odds_per_score(channel: Channel) -> float:
+    """Of labels that are right, at the boundary: the scale of a logistic channel, 2 of the hinge."""
+    return 2.0 * float(innermost(channel).at_score(np.zeros(1), np.ones(1)).slope[0])
 
 
 def without_own_means(solution: Solution, table: Table) -> Solution:
@@ -194,7 +199,7 @@ def without_own_means(solution: Solution, table: Table) -> Solution:
     centres[:, :n] = table.class_means.T * var[:n]
     for k, centre in enumerate(centres):
         own -= np.where(of_class == k, problem.operator.scores(centre), 0.0)
-    scale = innermost(problem.channel).scale  # type: ignore[attr-defined]
+    scale = log_odds_per_score(problem.channel)
     moved = problem.labels * problem.sample_weight / left * own * (scale / noise)
     return replace(solution, posterior=replace(posterior, loo_mean=posterior.loo_mean - moved))
 

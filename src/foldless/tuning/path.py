@@ -214,6 +214,9 @@ class _Path:
                 self.recorder.earlier = ()  # an earlier fit was not gone on from
                 return found
             self.recorder.reject(slice(None))
+        if sparse.from_ridge and dense is not None and self.warm is None:
+            models, end = newton_ridges(self.table, dense, self.unit, self.recorder, sparse.from_ridge)
+            return fit_sparse(self.table, sparse, self.choices, self.recorder, ridge=end), models
         fits = fit_sparse(self.table, sparse, self.choices, self.recorder, warm=self.warm)
         return fits, self._worthwhile(fits)
 
@@ -263,7 +266,7 @@ class _Path:
         if dense.solver == "kernel EP":
             return informed_ridges(table, dense, self.recorder), {}
         if dense.solver in ("Newton", "primal EP"):
-            return newton_ridges(table, dense, unit, self.recorder), {}
+            return newton_ridges(table, dense, unit, self.recorder)[0], {}
         return ridges(table, dense, unit, self.recorder, recipes=recipes, known=known)
 
     def concluded(self, fits: SparseFits, dense: list[Model]) -> tuple[Fit, Portfolio]:
