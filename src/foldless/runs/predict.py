@@ -154,7 +154,7 @@ def _told_of(model: Any, table: Table, size: Array, far: float, how: str) -> str
     weights = np.max(np.abs(np.atleast_2d(model.coef_)), axis=0)
     order = np.lexsort((-size, -weights))
     names = [table.feature_names[j] for j in order if which[j]]
-    share = f"{counted(np.count_nonzero(which))} of {counted(which.size)} columns {how}: {listed(names)}."
+    share = f"{counted(int(which.sum()))} of {counted(which.size)} columns {how}: {listed(names)}."
     return (
         f"{share} Are units, logarithms and normalisation those of the fit? If not, predictions mean nothing."
     )
