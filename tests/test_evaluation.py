@@ -15,6 +15,7 @@ from foldless.evaluation import (
     auc,
     calibration_slope,
     exact_interval,
+    independent_samples,
     p_value_of,
     p_value_of_losses,
     worth_of,
@@ -57,6 +58,51 @@ def test_unequal_weights_are_fewer_samples():
     assert uneven.n_samples == pytest.approx(180**2 / (20 * 25 + 80))
     assert np.subtract(*uneven.error_interval[::-1]) > np.subtract(*even.error_interval[::-1])
     assert even.log_loss == pytest.approx(-log_proba[np.arange(100), code].mean())
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.4])
+def test_samples_that_err_together_are_worth_as_many_as_their_groups(rate):
+    rng = np.random.default_rng(0)
+    together, group = rng.random(4000) < rate, np.repeat(np.arange(4000), 5)
+    share = np.full(20_000, 1 / 20_000)
+    assert independent_samples(together[group], share, group) == pytest.approx(4000, rel=0.01)
+    # Errors that have nothing to do with groups lose nothing by them, and groups of one sample are samples.
+    alone = rng.random(20_000) < rate
+    assert independent_samples(alone, share, group) == pytest.approx(20_000, rel=0.1)
+    assert independent_samples(alone, share, np.arange(20_000)) == pytest.approx(20_000, rel=1e-3)
+    # Without an error nothing tells how far they go together.
+    assert independent_samples(np.zeros(20_000, dtype=bool), share, group) == pytest.approx(4000)
+
+
+def test_intervals_of_samples_in_groups_cover():
+    """Eighteen subjects of five samples each, half of whose errors are theirs and not the samples'."""
+    group, n_runs = np.repeat(np.arange(18), 5), 400
+    covered = np.zeros((n_runs, 4), dtype=bool)
+    for seed in range(n_runs):
+        rng = np.random.default_rng(seed)
+        own, common = rng.standard_normal(90), rng.standard_normal(18)[group]
+        code = rng.permutation(np.arange(18) % 2)[group]
+        log_proba = two_columns((2 * code - 1) * 0.5 + np.sqrt(0.8) * common + np.sqrt(0.2) * own)
+        found = worth_of(log_proba, code, np.ones(90), group=group)
+        naive = worth_of(log_proba, code, np.ones(90))
+        assert (found.error, found.auc) == (naive.error, naive.auc)
+        of_error, of_auc = 0.3085, 0.7602  # Φ(-1/2), Φ(1 / √2)
+        for column, (lower, upper) in enumerate([found.error_interval, found.auc_interval]):
+            covered[seed, column] = lower <= (of_error, of_auc)[column] <= upper
+        for column, (lower, upper) in enumerate([naive.error_interval, naive.auc_interval]):
+            covered[seed, column + 2] = lower <= (of_error, of_auc)[column] <= upper
+    assert np.all(covered[:, :2].mean(axis=0) > 0.91)
+    assert np.all(covered[:, 2:].mean(axis=0) < 0.80)
+
+
+def test_groups_of_one_sample_are_samples():
+    rng = np.random.default_rng(0)
+    code = rng.integers(0, 2, 200)
+    log_proba = two_columns(2.0 * (2 * code - 1) + rng.standard_normal(200) * 2)
+    whole = worth_of(log_proba, code, np.ones(200))
+    each = worth_of(log_proba, code, np.ones(200), group=np.arange(200)[::-1])
+    assert_allclose(each.error_interval, whole.error_interval, rtol=0.02)
+    assert_allclose(each.auc_interval, whole.auc_interval, rtol=0.01)
 
 
 def test_class_frequencies_are_left_out_too():

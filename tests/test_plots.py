@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from sklearn.datasets import load_iris
 
@@ -30,6 +31,7 @@ from foldless.plots import (
     WeightDisplay,
     save,
 )
+from foldless.plots.drawing import CLASS_LOOKS
 from foldless.plots.readings import ranking, weights_of
 
 matplotlib.use("Agg")
@@ -118,6 +120,9 @@ def test_leave_one_out_display(model, data, ax):
     counts = {what: len(points.get_offsets()) for what, points in display.marks_.items()}
     of_class = [len(points.get_offsets()) for points in display.recorded_]
     assert of_class == [np.sum(data.y == -1), np.sum(data.y == 1)]
+    # A class has one colour in all pictures of a page.
+    drawn = [to_hex(points.get_facecolor()[0]) for points in display.recorded_]
+    assert drawn == [colour.lower() for colour, _ in CLASS_LOOKS[:2]]
     assert counts["mislabelled"] == wrong.sum()
     assert counts["suspected"] == np.sum(model.mislabel_probability_ > 0.5)
     assert f"{100 * model.loo_error_:.1f} %" in ax.get_title(loc="left")
@@ -223,6 +228,7 @@ def test_displays_know_more_than_two_classes(three, ax):
     assert [len(points.get_offsets()) for points in samples.recorded_] == [50, 50, 50]
     missed = model.classes_[np.argmax(model.loo_proba_, axis=1)] != labels
     assert len(samples.marks_["missed"].get_offsets()) == missed.sum() > 0
+    assert "taken for another class" in left.get_title(loc="left")
     heights = samples.recorded_[1].get_offsets()[:, 1]
     np.testing.assert_allclose(np.sort(heights), np.sort(model.loo_proba_[labels == "versicolor", 1]))
     included = InclusionDisplay(

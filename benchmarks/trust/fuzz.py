@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
-import faulthandler
 import multiprocessing
-import os
+import signal
 import sys
 import tempfile
 import warnings
@@ -32,8 +31,9 @@ from foldless.io.read import read_table
 from foldless.io.table import BadTable, Roles
 
 SUFFIXES = (".csv", ".tsv", ".xlsx", ".parquet", ".h5ad", ".npz", ".svmlight")
-# Seconds for a file of libraries that can hang.
-PATIENCE = 10.0
+# Seconds of processor time for a file of libraries that can go on without end, and of any time for those that
+# can wait: a busy machine is no hang.
+PATIENCE, LONGEST = 10.0, 600.0
 # What a loader has no business with.
 FORBIDDEN = ("os.system", "subprocess.Popen", "os.exec", "os.posix_spawn", "pickle.find_class")
 
@@ -143,13 +143,21 @@ def _fresh_models(folder: Path) -> list[Path]:
 
 
 def _h5ad(path: Path) -> Any:
-    """The process ends where a file takes longer than it may."""
-    with Path(os.devnull).open("w") as nowhere:
-        faulthandler.dump_traceback_later(PATIENCE, exit=True, file=nowhere)
-        try:
-            return read_table(path, roles=Roles(target="label"))
-        finally:
-            faulthandler.cancel_dump_traceback_later()
+    """The process ends where a file takes longer than it may, on systems that have such clocks."""
+    clocks = []
+    if hasattr(signal, "setitimer"):
+        clocks = [
+            (signal.SIGPROF, signal.ITIMER_PROF, PATIENCE),
+            (signal.SIGALRM, signal.ITIMER_REAL, LONGEST),
+        ]
+    for sign, clock, seconds in clocks:
+        signal.signal(sign, signal.SIG_DFL)
+        signal.setitimer(clock, seconds)
+    try:
+        return read_table(path, roles=Roles(target="label"))
+    finally:
+        for _, clock, _ in clocks:
+            signal.setitimer(clock, 0)
 
 
 def in_children(path: Path, n: int, seed: int, batch: int = 25) -> dict[str, Any]:

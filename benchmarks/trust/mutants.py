@@ -1,14 +1,17 @@
 """Do the tests notice a wrong line? Random mutants of a room, each judged by the tests that reach its line.
 
-    pytest -m "not study" --cov --cov-context=test tests; coverage combine    # which tests reach which line
+    python -m benchmarks.trust.mutants --reach tests/io tests/runs    # which tests reach which line
     python -m benchmarks.trust.mutants --room io --mutants 100
 
-One operator, comparison, number or truth value of a file is changed in a copy of the package; tests that
-reach the line run against that copy until one fails, at most MOST_TESTS of them and for SECONDS at most. The
-first are of the room and all different; cases of the same test come later. A mutant that they let pass, or
-that no test reaches, has survived, whether or not anybody could tell (some changes change nothing: a
-tolerance, a size of blocks), so the score is a lower bound. Docstrings, type hints, decorators, messages of
-errors and warnings, `strict=` of zip and constants in capitals are left alone, and so are compiled loops.
+One operator, comparison, number or truth value of a function is changed. Tests that reach the line run until
+one fails, at most MOST_TESTS of them and for SECONDS of processor time: a case of each test first, fast ones
+before slow ones, then other cases. A mutant that they let pass, or that no test reaches, has survived; so the
+score is a lower bound. Survivors that nobody could tell from the original are in EQUIVALENT, with the reason.
+Docstrings, type hints, decorators, messages of errors and warnings, `strict=` of zip, and what is computed at
+import (constants, tables) are left alone, and so are compiled loops.
+
+Tests are collected once. Each mutant has a fork of that process, in which the functions of the file have the
+changed code; a mutant costs the tests that it takes. Programs that tests start see the original.
 """
 
 from __future__ import annotations
@@ -16,33 +19,34 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
-import copy
+import gc
 import importlib
+import json
 import os
-import shutil
 import signal
-import sys
-import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any
 
 import numpy as np
 import pytest
 
+from benchmarks.trust.equivalent import EQUIVALENT
+
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "foldless"
 ROOMS = ("io", "tuning", "solvers")
-REACHED = ROOT / ".coverage"
-# What takes time to import, in the parent of all runs.
-HEAVY = ("pandas", "sklearn.linear_model", "sklearn.svm", "scipy.stats", "numba", "anndata", "pyarrow.parquet",
-         "zarr", "hypothesis", "matplotlib.pyplot", "polars", "dask.array")  # fmt: skip
-# Most mutants are noticed by the first few tests, before those of many files are collected.
-FEW_TESTS = 12
-MOST_TESTS, SECONDS = 200, 25.0
-# For a single test, from when the time of all is over.
-PATIENCE = 60.0
+REACHED = ROOT / ".coverage.reached"
+# What takes time to import, in the parent of all mutants.
+HEAVY = ("pandas", "sklearn.linear_model", "sklearn.svm", "scipy.stats", "numba", "anndata", "zarr",
+         "pyarrow.parquet", "hypothesis", "matplotlib.pyplot", "polars", "dask.array")  # fmt: skip
+# Of processor time, as other programs may be busy.
+MOST_TESTS, SECONDS = 200, 10.0
+# A test that takes so many times what it took, and PATIENCE more, goes on without end.
+TIMES, PATIENCE = 20.0, 10.0
 SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult,
     ast.Lt: ast.GtE, ast.GtE: ast.Lt,
@@ -93,121 +97,233 @@ def change(node: ast.AST) -> str:
     return f"{before} -> {ast.unparse(node)}"
 
 
-def tests_of(relative: str, tree: ast.AST, line: int, stored: Any, rng: np.random.Generator) -> list[str]:
-    """Those that reach the statement of a line: a case of each test of the room, of other tests, and so on."""
-    statements = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
-    first = max(node.lineno for node in statements if node.lineno <= line <= (node.end_lineno or 0))
-    reached = stored.contexts_by_lineno(str(SOURCE / relative))
-    contexts = {context for at in range(first, line + 1) for context in reached.get(at, [])}
-    found = sorted({context.rpartition("|")[0] for context in contexts if context})
-    cases, order = Counter[str](), list[tuple[int, bool, str]]()
-    for test in rng.permutation(found).tolist():
-        function = test.partition("[")[0]
-        order.append((cases[function], not test.startswith(f"tests/{relative.partition('/')[0]}/"), test))
-        cases[function] += 1
-    return [test for *_, test in sorted(order, key=lambda each: each[:2])][:MOST_TESTS]
+def functions(tree: ast.AST) -> list[tuple[str, ast.AST]]:
+    """Functions and methods that are there after an import, by qualified name; not those inside of others."""
+    found: list[tuple[str, ast.AST]] = []
+
+    def visit(node: ast.AST, name: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.FunctionDef):
+                found.append((f"{name}{child.name}", child))
+            elif isinstance(child, ast.ClassDef):
+                visit(child, f"{name}{child.name}.")
+            elif isinstance(child, ast.If | ast.Try | ast.With):
+                visit(child, name)
+
+    visit(tree, "")
+    return found
 
 
-class _Clock:
-    """Ends a run of tests between two of them, when its time is over."""
+def places(tree: ast.AST) -> list[tuple[str, ast.AST]]:
+    """What can be changed in functions, with the name of the function."""
+    return [(name, node) for name, function in functions(tree) for node in sites(function)]
+
+
+class Reached:
+    """Which tests reach a line, and how long they take; gathered by a plugin of pytest."""
 
     def __init__(self) -> None:
-        self.end, self.over = time.monotonic() + SECONDS, False
+        from coverage import Coverage
 
-    def pytest_runtest_teardown(self, item: pytest.Item) -> None:
-        self.over = time.monotonic() > self.end
-        item.session.shouldstop = self.over and "time is over"
+        self.coverage = Coverage(str(REACHED), branch=True, source=[str(SOURCE)], config_file=False)
+        self.stored = Path(f"{REACHED}.json")
+        self.seconds: dict[str, float] = json.loads(self.stored.read_text()) if self.stored.exists() else {}
+
+    def gather(self, tests: list[str]) -> None:
+        """Adds to what is there."""
+        if REACHED.exists():
+            self.coverage.load()
+        try:
+            pytest.main(["-q", "-p", "no:cacheprovider", "-m", "not study", *tests], plugins=[self])
+        finally:
+            self.coverage.stop()
+            self._save()
+
+    def _save(self) -> None:
+        self.coverage.save()
+        self.stored.write_text(json.dumps(self.seconds))
+
+    def pytest_collection_finish(self) -> None:
+        self.coverage.start()  # what is imported is no part of a test
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        self.coverage.switch_context(item.nodeid)
+        begin = time.process_time()
+        outcome = yield
+        self.seconds[item.nodeid] = time.process_time() - begin
+        self.coverage.switch_context("")
+        if len(self.seconds) % 25 == 0:
+            self._save()
+        return outcome
+
+    def read(self, room: str) -> None:
+        files = (SOURCE / room).rglob("*.py")
+        if not REACHED.exists() or max(map(os.path.getmtime, files)) > REACHED.stat().st_mtime:
+            command = "python -m benchmarks.trust.mutants --reach tests"
+            raise SystemExit(f"Which tests reach which line of {room}/ is not known: {command}")
+        self.coverage.load()
+        self._of_file: dict[str, dict[int, list[str]]] = {}
+
+    def tests(self, relative: str, tree: ast.AST, line: int, rng: np.random.Generator) -> list[str]:
+        """Those that reach the statement of a line: a case of each test, then others; fast ones first."""
+        if relative not in self._of_file:
+            data = self.coverage.get_data()
+            self._of_file[relative] = data.contexts_by_lineno(str(SOURCE / relative))
+        reached = self._of_file[relative]
+        statements = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
+        first = max(node.lineno for node in statements if node.lineno <= line <= (node.end_lineno or 0))
+        found = self.seconds.keys() & {test for at in range(first, line + 1) for test in reached.get(at, [])}
+        cases, order = Counter[str](), list[tuple[int, float, str]]()
+        for test in rng.permutation(sorted(found)).tolist():
+            function = test.partition("[")[0]
+            order.append((cases[function], self.seconds[test], test))
+            cases[function] += 1
+        return [test for *_, test in sorted(order)][:MOST_TESTS]
 
 
-def judged(relative: str, mutant: str, tests: list[str], folder: Path) -> str:
-    """How tests end with the mutant in its place."""
-    if not tests:
-        return "not reached"
-    target = folder / "foldless" / relative
-    target.write_text(mutant)
-    try:
-        for some in (tests[:FEW_TESTS], tests[FEW_TESTS:]):
-            if some:
-                child = os.fork()
-                if child == 0:
-                    _pytest(some, folder)
-                if (verdict := _verdict(child)) != "survived":
-                    break
-        return verdict
-    finally:
-        target.write_text((SOURCE / relative).read_text())
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
 
 
-def _pytest(tests: list[str], folder: Path) -> None:
-    """In a child that has imported everything but foldless: most of the time of a test is that."""
-    os.setpgid(0, 0)
-    sys.path.insert(0, str(folder))
-    sys.dont_write_bytecode = True
-    os.environ |= {"PYTHONPATH": f"{folder}:{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"}
-    os.chdir(ROOT)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    os.dup2(nowhere, 2)
-    code, clock = 3, _Clock()
-    try:
-        code = pytest.main(["-q", "-x", "-p", "no:cacheprovider", *tests], plugins=[clock])
-    finally:
-        # Interrupted is what tests are that ran out of time, and what an import that fails leaves behind.
-        os._exit(0 if code == 2 and clock.over else code)
+def put_in_place(before: ast.AST, after: ast.AST, path: Path) -> int:
+    """Gives the functions of a file that differ their changed code, wherever they are; returns how many."""
+    pairs = zip(*(_codes(compile(tree, str(path), "exec")) for tree in (before, after)), strict=True)
+    changed = {(old.co_qualname, old.co_firstlineno): new for old, new in pairs if old != new}
+    found = [
+        each
+        for each in gc.get_objects()
+        if isinstance(each, FunctionType)
+        and each.__code__.co_filename == str(path)
+        and (each.__code__.co_qualname, each.__code__.co_firstlineno) in changed
+    ]
+    for each in found:
+        each.__code__ = changed[each.__code__.co_qualname, each.__code__.co_firstlineno]
+    return len(found)
 
 
-def _verdict(child: int) -> str:
-    end = time.monotonic() + SECONDS + PATIENCE
-    while time.monotonic() < end:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            return "survived" if status == 0 else "killed"
-        time.sleep(0.05)
-    os.killpg(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return "timed out"
+class Judge:
+    """A plugin of pytest that runs mutants instead of the tests it has collected."""
+
+    def __init__(self, room: str, n_mutants: int, first: int, seed: int) -> None:
+        self.room, self.n_mutants, self.first, self.seed = room, n_mutants, first, seed
+        self.counts, self.survivors, self.n_sites = Counter[str](), list[str](), 0
+        self.reached = Reached()
+        self.reached.read(room)
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        self.items = {item.nodeid: item for item in session.items}
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        _warm_up()
+        files = [
+            path for path in sorted((SOURCE / self.room).rglob("*.py")) if not path.name.endswith("loops.py")
+        ]
+        sources = {str(path.relative_to(SOURCE)): path.read_text(encoding="utf-8") for path in files}
+        for relative in sources:
+            importlib.import_module(f"foldless.{relative[:-3].replace('/', '.').removesuffix('.__init__')}")
+        every = [(name, k) for name, text in sources.items() for k in range(len(places(ast.parse(text))))]
+        self.n_sites = len(every)
+        chosen = np.random.default_rng(self.seed).permutation(len(every))[
+            self.first : self.first + self.n_mutants
+        ]
+        for at in chosen:
+            relative, k = every[at]
+            self._judge(relative, sources[relative], k, np.random.default_rng([self.seed, at]))
+        return True
+
+    def _judge(self, relative: str, source: str, k: int, rng: np.random.Generator) -> None:
+        before, after = ast.parse(source), ast.parse(source)
+        name, node = places(after)[k]
+        line = getattr(node, "lineno", 0)
+        tests = self.reached.tests(relative, after, line, rng)
+        what = f"{relative} {name}: {change(node)}"
+        verdict = self._verdict(before, after, relative, tests)
+        if verdict == "killed" and not self.counts["killed"]:
+            # Once: without a change the tests must pass, or every mutant would seem to be noticed.
+            assert self._verdict(before, before, relative, tests) == "survived", tests
+        if verdict in ("survived", "not reached") and what in EQUIVALENT:
+            verdict = "equivalent"
+        self.counts[verdict] += 1
+        if verdict not in ("killed", "timed out"):
+            self.survivors.append(what if verdict != "not reached" else f"{what} (not reached)")
+        print(f"{verdict}: {relative}:{line} {what.partition(' ')[2]}", flush=True)
+
+    def _verdict(self, before: ast.AST, after: ast.AST, relative: str, tests: list[str]) -> str:
+        items = [self.items[test] for test in tests if test in self.items]
+        if not items:
+            return "not reached"
+        child = os.fork()
+        if child == 0:
+            code = 3
+            try:
+                os.setpgid(0, 0)
+                nowhere = os.open(os.devnull, os.O_RDWR)
+                for stream in (0, 1, 2):
+                    os.dup2(nowhere, stream)
+                assert before is after or put_in_place(before, after, SOURCE / relative)
+                code = self._run(items)
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(child, 0)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)  # what a test has started
+        if os.WIFSIGNALED(status):
+            return "timed out" if os.WTERMSIG(status) in (signal.SIGPROF, signal.SIGALRM) else "killed"
+        return {0: "survived", 1: "killed"}.get(os.WEXITSTATUS(status), "broken")
+
+    def _run(self, items: list[pytest.Item]) -> int:
+        """Whether one fails, in a child."""
+        from _pytest.runner import runtestprotocol
+
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        for item, following in zip(items, [*items[1:], None], strict=True):
+            patience = TIMES * self.reached.seconds[item.nodeid] + PATIENCE
+            signal.setitimer(signal.ITIMER_PROF, patience)
+            signal.setitimer(signal.ITIMER_REAL, 20 * patience)  # one that waits
+            reports = runtestprotocol(item, log=False, nextitem=following)
+            if any(report.failed for report in reports):
+                return 1
+            if time.process_time() > SECONDS:  # the clock of a child begins with it
+                break
+        return 0
+
+
+def _warm_up() -> None:
+    """What is imported and compiled at the first fit."""
+    import foldless
+
+    for name in HEAVY:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((30, 40))
+    for labels in (np.arange(30) % 2, np.arange(30) % 3):
+        foldless.SparseClassifier().fit(X, labels)
+    # Collections by mistake would copy all of its pages into every child.
+    gc.collect()
+    gc.freeze()
 
 
 def run(room: str, n_mutants: int = 100, first: int = 0, seed: int = 0) -> dict[str, Any]:
     """Of n mutants from the `first` on, in an order that the seed draws."""
-    from coverage import CoverageData
-
-    stored = CoverageData(str(REACHED))
-    stored.read()
-    for name in HEAVY:
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
-    files = [path for path in sorted((SOURCE / room).rglob("*.py")) if not path.name.endswith("loops.py")]
-    trees = {str(path.relative_to(SOURCE)): ast.parse(path.read_text()) for path in files}
-    every = [(relative, k) for relative, tree in trees.items() for k in range(len(sites(tree)))]
-    chosen = np.random.default_rng(seed).permutation(len(every))[first : first + n_mutants]
-    counts, survivors = Counter[str](), []
-    with tempfile.TemporaryDirectory() as place:
-        shutil.copytree(SOURCE, Path(place) / "foldless")  # with what is compiled
-        for at in chosen:
-            relative, k = every[at]
-            tree = copy.deepcopy(trees[relative])
-            node = sites(tree)[k]
-            line = getattr(node, "lineno", 0)
-            tests = tests_of(relative, tree, line, stored, np.random.default_rng([seed, at]))
-            what = f"{relative}:{line} {change(node)}"
-            verdict = judged(relative, ast.unparse(tree), tests, Path(place))
-            if verdict == "killed" and not counts["killed"]:
-                # Once: without a change the tests must pass, or every mutant would seem to be noticed.
-                unchanged = ast.unparse(trees[relative])
-                assert judged(relative, unchanged, tests, Path(place)) == "survived", tests
-            counts[verdict] += 1
-            if verdict not in ("killed", "timed out"):
-                survivors.append(what if verdict == "survived" else f"{what} (not reached)")
-            print(verdict, what, flush=True)
+    judge = Judge(room, n_mutants, first, seed)
+    files = sorted({test.partition("::")[0] for test in judge.reached.seconds})
+    pytest.main(["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", *files], plugins=[judge])
+    counts = judge.counts
     return {
-        "sites": len(every),
-        "mutants": len(chosen),
+        "sites": judge.n_sites,
+        "mutants": sum(counts.values()),
         "tests": MOST_TESTS,
         "killed": counts["killed"],
         "survived": counts["survived"] + counts["not reached"],
-        "timed out": counts["timed out"],  # such a run says nothing
-        "survivors": survivors,
+        "equivalent": counts["equivalent"],
+        "timed out": counts["timed out"],
+        "survivors": judge.survivors,
     }
 
 
@@ -215,7 +331,12 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--reach", nargs="+", metavar="TESTS")
     parser.add_argument("--room", default="io", choices=ROOMS)
     parser.add_argument("--mutants", type=int, default=100)
+    parser.add_argument("--first", type=int, default=0)
     options = parser.parse_args()
-    print(run(options.room, options.mutants))
+    if options.reach:
+        Reached().gather(options.reach)
+    else:
+        print(run(options.room, options.mutants, options.first))

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 from scipy.stats import binomtest
 
+from benchmarks.trust.equivalent import EQUIVALENT
+
 ROOT = Path(__file__).parents[2]
 RESULTS = Path(__file__).parent / "results"
 PAGE = ROOT / "docs" / "trust.md"
@@ -131,6 +133,7 @@ def _together(pieces: list[dict[str, Any]]) -> dict[str, Any]:
     """Of several stretches of one room, with an interval of 95 % for the score of all its mutants."""
     total = {name: sum(piece[name] for piece in pieces) for name in ("killed", "survived", "timed out")}
     judged = max(total["killed"] + total["survived"], 1)
+    total["equivalent"] = sum(piece.get("equivalent", 0) for piece in pieces)
     interval = binomtest(total["killed"], judged).proportion_ci(method="wilson")
     survivors = [what for piece in pieces for what in piece["survivors"]]
     return {**total, "interval": [interval.low, interval.high], "survivors": survivors}
@@ -150,7 +153,8 @@ def _mutants(pieces: Pieces) -> tuple[str, str]:
         judged = of["killed"] + of["survived"]
         scores.append(of["killed"] / max(judged, 1))
         low, high = of["interval"]
-        parts.append(f"{room} {of['killed']} of {judged} noticed ({low:.0%} to {high:.0%})")
+        same = f", {of['equivalent']} change nothing" if of["equivalent"] else ""
+        parts.append(f"{room} {of['killed']} of {judged} noticed ({low:.0%} to {high:.0%}){same}")
     tests = sorted({piece["tests"] for piece in pieces.values()})
     most = " or ".join(map(str, tests))
     text = f"{'; '.join(parts)}; by at most {most} of the tests that reach a line: a lower bound"
@@ -235,6 +239,17 @@ MACHINES = [
 
 # What was found by looking for it, and the test that keeps it mended.
 DEFECTS = [
+    ("In a table with samples in columns a cell that is no number became a missing value without a word, or "
+     "another cell was blamed",
+     "tests/io/test_everyday_tables.py: a_mistake_in_a_turned_table_is_found_by_its_sample"),
+    ("A covariate with decimal commas in a sample sheet was taken for words, and coded as categories",
+     "tests/io/test_everyday_tables.py: a_covariate_with_decimal_commas_is_a_number"),
+    ("Tables with samples in columns that have decimal commas, or more rows of words than of numbers, ended "
+     "in `max() arg is an empty sequence`",
+     "tests/io/test_everyday_tables.py: turned_tables_have_decimal_commas, a_turned_table_may_have"),
+    ("In a column with decimal commas one mistake, or a cell of spaces, made words of all its numbers; the "
+     "mistake was not named",
+     "tests/io/test_everyday_tables.py: mistakes_in_a_text_are_told, cells_of_spaces_are_missing"),
     ("A damaged .h5ad made libhdf5 walk in place without end (5 of 400 changed files), deaf to Ctrl-C",
      "tests/io/test_claims.py: texts_without_end_are_refused"),
     ("One of 100 000 changed model files was loaded: two stretches of the header that change places can move "
@@ -310,7 +325,9 @@ def text(found: Results) -> str:
             "",
         ]
         lines += [
-            f"- `{what}`" for of in _of_rooms(found["mutants"]["pieces"]).values() for what in of["survivors"]
+            f"- `{what}`" + (f": {EQUIVALENT[what]}" if what in EQUIVALENT else "")
+            for of in _of_rooms(found["mutants"]["pieces"]).values()
+            for what in of["survivors"]
         ]
     return "\n".join(lines).replace("|---|---|\n\n", "|---|---|\n") + "\n"
 

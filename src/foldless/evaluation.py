@@ -4,7 +4,9 @@ Likewise the weights of several models, by what each predicts for left-out sampl
 
 Intervals are at the 95 % level. That of an error rate is exact [Clopper and Pearson 1934]: of 63 samples
 without an error it is 0 to 5.7 %, where a standard error would be zero. Samples of unequal weight count as
-the number of equal ones of the same precision, (Σ w)² / Σ w² [Kish 1965].
+the number of equal ones of the same precision, (Σ w)² / Σ w² [Kish 1965]. So do samples of groups, which
+are right or wrong together: errors of groups, and not of samples, scatter independently, and that scatter
+tells how many independent samples they are worth [Korn and Graubard 1998]; likewise of AUC [Obuchowski 1997].
 
 **Is there anything to learn?** Leave-one-out of noise scatters about guessing, by more than its errors would
 if samples were independent: they share one fit. So the answer is a test of its own, by permutation. If labels
@@ -22,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
-from scipy.special import betaincinv, expit, log_softmax, logit, ndtr, softmax
+from scipy.special import betaincinv, expit, log_softmax, logit, ndtr, softmax, stdtrit
 from scipy.stats import rankdata
 
 from foldless.beliefs import Array
@@ -62,7 +64,7 @@ class Interval(NamedTuple):
 class Worth:
     """Of left-out predictions."""
 
-    n_samples: float  # of equal weight
+    n_samples: float  # of equal weight, and independent
     error: float
     error_interval: Interval
     log_loss: float
@@ -76,23 +78,30 @@ class Worth:
 
 
 def worth_of(
-    log_proba: Array, code: NDArray[np.intp], weight: Array, p_value: float | None = None
+    log_proba: Array,
+    code: NDArray[np.intp],
+    weight: Array,
+    p_value: float | None = None,
+    group: NDArray[np.intp] | None = None,
 ) -> Worth | None:
     """Of log probabilities (samples, classes); None where an approximation broke down for all."""
     known = np.all(np.isfinite(np.exp(log_proba)), axis=1) & (weight > 0)
     if not known.any():
         return None
     log_proba, code, weight = log_proba[known], code[known], weight[known]
+    group = None if group is None else np.unique(group[known], return_inverse=True)[1]
     n_classes, share = log_proba.shape[1], weight / weight.sum()
-    effective = float(1.0 / np.sum(share**2))
-    error = min(float(share @ (log_proba.argmax(axis=1) != code)), 1.0)
+    equal = float(1.0 / np.sum(share**2))
+    wrong = log_proba.argmax(axis=1) != code
+    error = min(float(share @ wrong), 1.0)
+    effective = equal if group is None else independent_samples(wrong, share, group)
     count = np.bincount(code, weight, minlength=n_classes)
     left = count[np.newaxis] - weight[:, np.newaxis] * np.eye(n_classes)[code] + 1.0
     own = np.arange(code.size), code
     found, around = None, None
     if n_classes == 2 and np.all(count > 0):
-        found, around = auc(np.diff(log_proba)[:, 0], code == 1)
-    slope, spread = calibration_slope(log_proba, code, weight * effective / weight.sum())
+        found, around = auc(np.diff(log_proba)[:, 0], code == 1, group)
+    slope, spread = calibration_slope(log_proba, code, share * equal)
     return Worth(
         effective,
         error,
@@ -101,7 +110,7 @@ def worth_of(
         found,
         around,
         slope,
-        spread,
+        spread * float(np.sqrt(equal / effective)),
         1.0 - float(count.max() / count.sum()),
         -float(share @ np.log(left / left.sum(axis=1, keepdims=True))[own]),
         p_value,
@@ -115,11 +124,31 @@ def exact_interval(hits: float, n_samples: float) -> Interval:
     return Interval(lower, 1.0 if misses <= 0 else float(betaincinv(hits + 1.0, misses, 1.0 - TAIL)))
 
 
-def auc(scores: Array, positive: NDArray[np.bool_]) -> tuple[float, Interval]:
+def independent_samples(wrong: NDArray[np.bool_], share: Array, group: NDArray[np.intp]) -> float:
+    """As many as these, in groups from 0, are worth for their error rate e [Korn and Graubard 1998].
+
+    Their number n is that of  e (1 - e) / n = G / (G - 1) Σ_g (Σ share (wrong - e))²,  times the square of
+    what Student's quantile of n samples is over that of G groups; at most that of samples in groups of their
+    own. Where there are no errors, or nothing else, groups count as a whole.
+    """
+    error, n_groups = float(share @ wrong), int(group.max()) + 1
+    whole, most = (float(1.0 / np.sum(own**2)) for own in (np.bincount(group, share), share))
+    spread = float(np.sum(np.bincount(group, share * (wrong - error)) ** 2))
+    if n_groups == 1 or spread * error * (1.0 - error) <= 0.0:
+        return whole
+    found = error * (1.0 - error) * (n_groups - 1) / (n_groups * spread)
+    quantiles = stdtrit(np.maximum([most, n_groups], 2.0) - 1.0, 1.0 - TAIL)
+    return float(np.clip(found * (quantiles[0] / quantiles[1]) ** 2, 1.0, most))
+
+
+def auc(
+    scores: Array, positive: NDArray[np.bool_], group: NDArray[np.intp] | None = None
+) -> tuple[float, Interval]:
     """The share of pairs of samples in the right order, and its interval [DeLong et al. 1988] in log-odds.
 
     Where all pairs, or none, are in order that interval has no width. Of min(n₁, n₀) pairs without a sample
-    in common all are in order with probability AUC^min: that bounds it.
+    in common all are in order with probability AUC^min: that bounds it. Samples of a group, from 0, scatter
+    together [Obuchowski 1997].
     """
     first, second = scores[positive], scores[~positive]
     n_first, n_second = first.size, second.size
@@ -127,10 +156,21 @@ def auc(scores: Array, positive: NDArray[np.bool_]) -> tuple[float, Interval]:
     # How often each sample is on the right side of the samples of the other class.
     of_first = (rank[:n_first] - rankdata(first)) / n_second
     of_second = 1.0 - (rank[n_first:] - rankdata(second)) / n_first
-    found, bound = float(of_first.mean()), TAIL ** (1.0 / min(n_first, n_second))
+    found, n_pairs = float(of_first.mean()), min(n_first, n_second)
+    if group is not None:
+        n_pairs = min(np.unique(group[each]).size for each in (positive, ~positive))
     if found in (0.0, 1.0):
+        bound = TAIL ** (1.0 / n_pairs)
         return found, Interval(bound, 1.0) if found else Interval(0.0, 1.0 - bound)
-    spread = sum(float(part.var(ddof=1)) / part.size for part in (of_first, of_second) if part.size > 1)
+    if group is None:
+        spread = sum(float(part.var(ddof=1)) / part.size for part in (of_first, of_second) if part.size > 1)
+    else:
+        of_sample = np.empty(scores.size)
+        of_sample[positive], of_sample[~positive] = (
+            (of_first - found) / n_first,
+            (of_second - found) / n_second,
+        )
+        spread = float(np.sum(np.bincount(group, of_sample) ** 2)) * n_pairs / max(n_pairs - 1, 1)
     reach = NORMAL_95 * np.sqrt(spread) / (found * (1.0 - found))
     return found, Interval(float(expit(logit(found) - reach)), float(expit(logit(found) + reach)))
 

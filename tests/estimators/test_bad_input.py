@@ -52,6 +52,10 @@ def test_words_and_gaps_are_told_with_what_to_do():
     frame["batch"] = pd.Categorical(np.where(np.arange(20) % 3, "a", "b"))
     with pytest.raises(ValueError, match=r"columns of words: 'batch'.*get_dummies"):
         SparseClassifier().fit(frame, y)
+    # Nullable numbers and truths are no words, and do not hide them.
+    frame["age"], frame["treated"] = pd.array(range(20), "Int64"), pd.array([True, False] * 10, "boolean")
+    with pytest.raises(ValueError, match=r"columns of words: 'batch' .*get_dummies"):
+        SparseClassifier().fit(frame, y)
     with pytest.raises(ValueError, match=r"contains NaN.*SimpleImputer.*SparseClassifier\(\)"):
         SparseClassifier().fit(with_value(np.nan), y)
 

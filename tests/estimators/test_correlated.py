@@ -15,9 +15,12 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 
 from foldless import SparseClassifier
+from foldless.operators import Dense
 from foldless.tuning.path import sets_of_groups
 from foldless.tuning.plan import Budget
+from foldless.tuning.portfolio import class_frequencies
 from foldless.tuning.record import FLAGS
+from foldless.tuning.table import Layout, Table
 from reference.planned import CORRELATED, NEVER_EXACT, Planned
 
 
@@ -229,6 +232,36 @@ def without_exact_covariances(X, y, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return model.fit(X, y, **options)
+
+
+def test_subjects_who_differ_in_nothing_are_not_predicted_to_be_of_the_other_class():
+    """As many subjects of each class: without one, its class is the rarer, and all would be missed."""
+    wrong, group = [], np.repeat(np.arange(12), 5)
+    y = (np.arange(12) % 2)[group]
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        X = rng.standard_normal((12, 150))[group] + 0.7 * rng.standard_normal((60, 150))
+        model = SparseClassifier().fit(X, y, groups=group)
+        assert model.plan_.left_out == "groups"
+        wrong.append(model.loo_error_)
+        # Errors are those of subjects: sixty samples are worth about twelve.
+        assert model.loo_worth_.n_samples < 30
+    assert abs(np.mean(wrong) - 0.5) < 0.15
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_groups_are_predicted_at_the_class_frequencies_of_all(n_classes):
+    rng = np.random.default_rng(0)
+    group = np.unique(rng.integers(0, 8, 60), return_inverse=True)[1]
+    code, weight = group % n_classes, rng.uniform(0.5, 2.0, 60)
+    table = Table.of(Dense(rng.standard_normal((60, 9))), code, weight, Layout(9), n_classes, group)
+    frequencies = class_frequencies(table)
+    assert_allclose(
+        frequencies.left_out.mean, np.broadcast_to(frequencies.weights().intercept, (60, table.n_scores))
+    )
+    # Samples that are left out alone keep their own frequencies.
+    alone = class_frequencies(Table.of(Dense(np.ones((60, 9))), code, weight, Layout(9), n_classes))
+    assert np.ptp(alone.left_out.mean[code == 0], axis=0).max() > 0
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from numpy.testing import assert_allclose
 from sklearn.linear_model import LogisticRegression
 
-from foldless import SparseClassifier
+from foldless import GAMPClassifier, SparseClassifier
 from foldless.solvers.multinomial_ridge import multinomial_ridge
 
 
@@ -171,6 +171,13 @@ def test_refitting_with_two_classes_leaves_nothing_of_the_three():
     assert again.coef_.shape == (1, 10)
     assert model.fit(X, y).coef_.shape == (3, 10)
     assert model.mislabel_probability_.shape == y.shape
+
+
+@pytest.mark.parametrize("name", ["mislabel_probability_", "flip_rate_"])
+def test_labels_taken_for_right_have_no_probability_of_being_wrong(name):
+    X, y = factors(n_features=10)
+    with pytest.raises(AttributeError, match="takes labels for right"):
+        getattr(GAMPClassifier(channel="logistic", max_iter=300).fit(X, y), name)
 
 
 def test_one_class_is_an_error():

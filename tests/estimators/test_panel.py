@@ -25,8 +25,10 @@ from sklearn.utils.estimator_checks import check_estimator
 import foldless
 from foldless import GAMPClassifier, PanelClassifier, SparseClassifier
 from foldless.datasets import make_class_means
+from foldless.estimators import _panel_search
 from foldless.estimators._panel_search import _weightiest
 from foldless.export import to_onnx, write_coefficients
+from foldless.tuning import record
 
 
 def correlated(n_samples=80, n_features=300, n_classes=2, seed=0):
@@ -270,6 +272,55 @@ def test_parts_are_fitted_by_what_predicts(fitted):
         plan, has_sparse = _weightiest(SimpleNamespace(plan_=full.plan_, models_=models))
         assert has_sparse == with_sparse
         assert [recipe.name for recipe in plan.dense.recipes] == dense
+
+
+@pytest.mark.parametrize("where", ["between solvers", "in a solver"])
+@pytest.mark.parametrize("n_before", [0, 1, 3])
+def test_an_interrupt_leaves_what_parts_have_shown(where, n_before, data, monkeypatch):
+    X, y = data
+    full = SparseClassifier().fit(X, y)
+    begun = []
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    def interrupted_solve(*args, **options):
+        return solve(*args, **options | {"watch": interrupt})
+
+    def part(*args, **options):
+        begun.append(args)
+        if len(begun) > n_before:
+            if where == "between solvers":
+                raise KeyboardInterrupt
+            monkeypatch.setattr(record, "solve", interrupted_solve)
+            options["sparse"] = True
+        return fit_part(*args, **options)
+
+    solve, fit_part = record.solve, _panel_search.fit_part
+    monkeypatch.setattr(_panel_search, "fit_part", part)
+    model = PanelClassifier(reference=full)
+    if not n_before:
+        with pytest.raises(KeyboardInterrupt):
+            model.fit(X, y)
+        return
+    model.fit(X, y)
+    assert len(begun) == n_before + 1
+    assert [flag.code for flag in model.flags_] == ["interrupted"]
+    judged = np.isfinite(model.left_out_proba_).all(axis=1)
+    assert 0.9 * n_before / 5 < judged.mean() < 1.1 * n_before / 5
+    assert np.isfinite([each.error for each in model.path_]).all()
+    assert model.features_.size > 0
+    assert str(n_before) in str(model._how_left_out())
+
+
+def test_half_a_full_model_has_no_panel(data, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    solve = record.solve
+    monkeypatch.setattr(record, "solve", lambda *args, **more: solve(*args, **more | {"watch": interrupt}))
+    with pytest.raises(KeyboardInterrupt):
+        PanelClassifier(reference=GAMPClassifier()).fit(*data)
 
 
 @pytest.mark.study

@@ -10,7 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
 
+from foldless.io.h5ad import HDF5_SIGNATURE, HEADER, TEXTS, _check_texts_end
 from foldless.io.matrix import read_labels
 from foldless.io.npz import read_npz
 from foldless.io.table import BadTable, OverBudget, Reading, Roles
@@ -170,3 +173,48 @@ def test_an_hdf5_file_that_ends_after_its_signature_is_refused(annotated):
         part.write_bytes(annotated.read_bytes()[:n])
         with pytest.raises(BadTable, match=f"first {n}"):
             read_h5ad(part, Roles(), Reading(), budget=1e9)
+
+
+def hdf5_with(objects, *, width=8, newer=False, before=b"", cut=0):
+    """As much of a file as is looked at: where lengths are told, and a collection of texts."""
+    start = bytearray(48)
+    start[:8] = HDF5_SIGNATURE
+    start[8] = 2 if newer else 0
+    start[10 if newer else 14] = width
+    body = b""
+    for number, length, content in objects:
+        body += number.to_bytes(2, "little") + bytes(6) + length.to_bytes(8, "little") + content
+    size = HEADER + len(body)
+    collection = TEXTS + bytes(3) + size.to_bytes(8, "little") + body
+    return bytes(start) + before + collection[: len(collection) - cut]
+
+
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=5), st.data())
+def test_a_walk_over_texts_ends_or_is_refused(tmp_path_factory, lengths, data):
+    path = tmp_path_factory.mktemp("texts") / "t.h5ad"
+    options = {"width": data.draw(st.sampled_from([2, 4, 8])), "newer": data.draw(st.booleans())}
+    options["before"] = data.draw(st.sampled_from([b"", b"GCOL", TEXTS + bytes(2)]))
+    objects = [(k, n, bytes((n + 7) // 8 * 8)) for k, n in enumerate(lengths, start=1)]
+    free = (0, HEADER + 24, bytes(24))  # what is free counts its header
+    path.write_bytes(hdf5_with([*objects, free], **options))
+    _check_texts_end(path)
+    # One that goes nowhere, or beyond what there is.
+    k = data.draw(st.integers(0, len(objects)))
+    wrong = [*objects, free]
+    number, _, content = wrong[k]
+    wrong[k] = (number, 0 if number == 0 else data.draw(st.integers(1000, 2**15)), content)
+    path.write_bytes(hdf5_with(wrong, **options))
+    with pytest.raises(BadTable, match="no HDF5 file, or a damaged one"):
+        _check_texts_end(path)
+
+
+def test_what_only_looks_like_texts_is_no_reason_to_refuse(tmp_path):
+    """Such bytes may be among numbers; a collection that ends beyond the file is not walked."""
+    path = tmp_path / "t.h5ad"
+    path.write_bytes(hdf5_with([(0, 0, bytes(8))], cut=1))
+    _check_texts_end(path)
+    path.write_bytes(hdf5_with([])[:-3] + b"\xff" * 8)
+    _check_texts_end(path)
+    path.write_bytes(b"PAR1" + hdf5_with([]))
+    with pytest.raises(BadTable, match="no HDF5 file"):
+        _check_texts_end(path)

@@ -7,6 +7,8 @@ import gzip
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from foldless.io import BadTable, Reading, Roles
@@ -123,6 +125,28 @@ def test_spreadsheets(tmp_path):
         read_table(tmp_path / "t.xlsx", Roles(target="state"), Reading(sheet="dat"))
 
 
+def test_a_workbook_has_its_own_sample_sheet(tmp_path):
+    pytest.importorskip("openpyxl")
+    pytest.importorskip("python_calamine")
+    names = [f"sample {i}" for i in range(len(TABLE.labels))]
+    genes = pd.DataFrame(TABLE.X.T, index=TABLE.features, columns=names)
+    samples = pd.DataFrame({"name": names[::-1], "state": TABLE.labels[::-1]})
+    path = tmp_path / "t.xlsx"
+    with pd.ExcelWriter(path) as book:
+        samples.to_excel(book, sheet_name="samples", index=False)
+        genes.to_excel(book, sheet_name="genes")
+    for reading in (
+        Reading(sheet="genes", sample_sheet=path),
+        Reading(sheet="genes", sample_sheet=path, id="name"),
+    ):
+        read = read_table(path, Roles(target="state"), reading)
+        assert_allclose(read.X, TABLE.X, rtol=1e-15)
+        assert read.target.tolist() == TABLE.labels
+    genes.to_excel(path)
+    with pytest.raises(BadTable, match="one sheet only, 'Sheet1'"):
+        read_table(path, Roles(target="state"), Reading(sample_sheet=path))
+
+
 def test_what_is_recognised_can_be_overruled(tmp_path):
     (tmp_path / "t.txt").write_text("y\tx\nA\t1,250\nB\t2,500\n", encoding="utf-8")
     with pytest.raises(
@@ -211,3 +235,197 @@ def test_layers_of_anndata(tmp_path):
     assert_array_equal(read_table(tmp_path / "t.h5ad", roles, Reading(layer="raw")).X.toarray(), TABLE.X)
     with pytest.raises(BadTable, match=r"no layer 'trebled'"):
         read_table(tmp_path / "t.h5ad", roles, Reading(layer="trebled"))
+
+
+@given(st.data())
+def test_a_table_comes_back_from_every_way_to_write_it(tmp_path_factory, data):
+    """Delimiter, decimal sign, titles, line ends, encoding and who names rows, in any combination."""
+    draw = data.draw
+    delimiter = draw(st.sampled_from([",", ";", "\t", "|"]))
+    decimal = "." if delimiter == "," else draw(st.sampled_from([".", ","]))
+    n_rows, n_columns = draw(st.integers(3, 8)), draw(st.integers(2, 5))
+    values = draw(
+        st.lists(
+            st.lists(st.floats(-1e6, 1e6).map(lambda x: round(x, 4)), min_size=n_columns, max_size=n_columns),
+            min_size=n_rows,
+            max_size=n_rows,
+        )
+    )
+    names = [f"gène {j}" if j % 2 else f"g{j}" for j in range(n_columns)]
+    missing = draw(st.sampled_from(["", "NA", "nan", "?"]))
+    holes = {(0, 0)} if draw(st.booleans()) and n_columns > 1 else set()
+    cells = [
+        [missing if (i, j) in holes else f"{value:.4f}".replace(".", decimal) for j, value in enumerate(row)]
+        for i, row in enumerate(values)
+    ]
+    labels = ["a", "b"] * n_rows
+    rows = [[f"s{i}", labels[i], *row] for i, row in enumerate(cells)]
+    lines = [delimiter.join(row) for row in [["id", "y", *names], *rows]]
+    if draw(st.booleans()):
+        lines = [f"A study of {draw(st.integers(1, 9))}", *lines]
+    ending = draw(st.sampled_from(["\n", "\r\n"]))
+    encoding = draw(st.sampled_from(["utf-8", "utf-8-sig", "cp1252", "utf-16"]))
+    content = (ending.join(lines) + ending * draw(st.integers(0, 2))).encode(encoding)
+    suffix = draw(st.sampled_from(["csv", "txt", "tsv"]))
+    path = tmp_path_factory.mktemp("way") / f"t.{suffix}"
+    path.write_bytes(gzip.compress(content) if draw(st.booleans()) else content)
+    read = read_table(path, Roles(target="y"))
+    assert read.feature_names == names
+    assert read.sample_names == [f"s{i}" for i in range(n_rows)]
+    assert read.target.tolist() == labels[:n_rows]
+    expected = np.array(values)
+    for i, j in holes:
+        expected[i, j] = np.nan
+    assert_array_equal(read.X, expected)
+
+
+def read_of(tmp_path, text, roles=None, name="t.csv", **reading):
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    return read_table(tmp_path / name, roles or Roles(target="y"), Reading(**reading))
+
+
+@pytest.mark.parametrize(
+    ("text", "reading", "problem"),
+    [
+        ("y;a\nA;1,5\nB;2,5\nA;x\nB;1,5\nA;1,5\n", {}, "line 4, column 'a': 'x' is not a number.*--ignore"),
+        ("y;a\nA;1,5\nB;2.5\nA;1,5\n", {"decimal": ","}, "line 3, column 'a': '2.5' .*decimals alike"),
+        ("y;a\nA;1,500\nB;2,0x\nA;1,5\n", {"decimal": "."}, "line 3, column 'a': '2,0x'"),
+        ("y,a\nA,1\nB,50%\nA,3\n", {}, "'50%' is not a number.*without units"),
+        ('y,a\nA,1\nB,"1,5"\nA,3\n', {}, "'1,5' is not a number.*decimals alike"),
+        ("y,a\nA,1\nB,1_5\nA,3\n", {}, "'1_5' is not a number"),
+        ("y,a\nA,1\nB,2,3\n", {}, "line 3 has 3 fields, more than the 2 of the header"),
+        ("y,a\nA,1\nB\n", {}, "line 3 has 1 fields, fewer than the 2 of the header"),
+        ("y,a\nA,1\nB,2\n", {"encoding": "latin-99"}, "latin-99.*Known are utf-8"),
+        ("y,a\nA,1\nB,2\n", {"decimal": ".", "delimiter": "|"}, "one column only"),
+        ("y,a\n", {}, "a header and nothing below"),
+        ("1,2\n3,4\n", {}, "the first line holds numbers only"),
+        ('y,a\nA,"1"5\nB,2\n', {}, "line 2: there is text after a closing quote"),
+        ('y,a\nA,"15\nB,2\n', {}, "a quote is opened and not closed"),
+        ("y,a\nA,1\n,2\n", {}, "sample 2 has no value in 'y' .1 such"),
+        ("y,when\nA,2020-01-02\nB,2020-02-03\n", {}, "not numbers but dates: 'when'"),
+        ("y,y,a\nA,B,1\nB,A,2\n", {}, "columns 1 and 2 are both called 'y', which is named as --target"),
+    ],
+)
+def test_mistakes_in_a_text_are_told_with_their_place_and_cure(text, reading, problem, tmp_path):
+    with pytest.raises(BadTable, match=problem):
+        read_of(tmp_path, text, **reading)
+
+
+def test_which_way_round_a_table_is_can_be_said(tmp_path):
+    square = "y,a,b\na,1,2\nb,3,4\n"
+    assert_array_equal(read_of(tmp_path, square, Roles(samples="y"), transpose=False).X, [[1, 2], [3, 4]])
+    assert_array_equal(read_of(tmp_path, square, Roles(), transpose=True).X, [[1, 3], [2, 4]])
+
+
+def test_numbers_with_commas_between_thousands(tmp_path):
+    found = read_of(tmp_path, "y\ta\nA\t1,250.5\nB\t2,500,000\n", name="t.txt", decimal=".")
+    assert found.X.ravel().tolist() == [1250.5, 2_500_000.0]
+
+
+def test_a_mistake_in_a_turned_table_is_found_by_its_sample(tmp_path):
+    text = "gene,s1,s2,s3,s4\nstate,A,B,A,B\ng1,1,2,3,4\ng2,5,6,4OO,8\ng3,5,6,7,8\n"
+    with pytest.raises(BadTable, match=r"sample 3, 'g2': '4OO' is not a number.*--ignore"):
+        read_of(tmp_path, text, Roles(target="state"))
+
+
+def test_cells_of_spaces_are_missing_whatever_the_decimal_sign(tmp_path):
+    for decimal, delimiter in ((".", ","), (",", ";")):
+        rows = [f"{'AB'[i % 2]}{delimiter}{'  ' if i == 1 else f'{i}{decimal}5'}" for i in range(4)]
+        found = read_of(tmp_path, "\n".join([f"y{delimiter}g", *rows]))
+        assert_array_equal(found.X.ravel(), [0.5, np.nan, 2.5, 3.5])
+
+
+def test_a_covariate_with_decimal_commas_is_a_number(tmp_path):
+    rows = [f"s{i};{'AB'[i % 2]};{i},5" for i in range(4)]
+    (tmp_path / "sheet.csv").write_text("\n".join(["id;state;dose", *rows]), encoding="utf-8")
+    roles = Roles(target="state", covariates=("dose",))
+    beside = read_of(tmp_path, "id,g\ns0,1\ns1,2\ns2,3\ns3,4\n", roles, sample_sheet=tmp_path / "sheet.csv")
+    within = read_of(
+        tmp_path, "\n".join(["id;state;dose;g", *(f"{row};{i}" for i, row in enumerate(rows))]), roles
+    )
+    for found in (beside, within):
+        assert found.words == {}
+        assert found.X[:, found.feature_names.index("dose")].tolist() == [0.5, 1.5, 2.5, 3.5]
+
+
+def test_a_turned_table_may_have_more_rows_about_samples_than_genes(tmp_path):
+    text = "gene,s1,s2,s3\nstate,A,B,A\nsex,m,f,m\nsite,x,y,y\ng1,1,2,3\n"
+    found = read_of(tmp_path, text, Roles(target="state", ignore=("sex", "site")))
+    assert (found.feature_names, found.X.tolist()) == (["g1"], [[1], [2], [3]])
+
+
+def test_turned_tables_have_decimal_commas_as_well(tmp_path):
+    text = "gene;s1;s2;s3\nstate;A;B;A\ng1;1,5;2,5;3,25\ng2;;1e3;-0,5\n"
+    found = read_of(tmp_path, text, Roles(target="state"), decimal=",")
+    assert found.feature_names == ["g1", "g2"]
+    assert_array_equal(found.X, [[1.5, np.nan], [2.5, 1000.0], [3.25, -0.5]])
+    assert found.target.tolist() == ["A", "B", "A"]
+
+
+SHEET = "id,state,age,sex\ns1,A,50,m\ns2,B,60,f\ns3,A,,m\n"
+
+
+def test_what_belongs_to_samples_comes_from_a_sheet_in_the_order_of_the_table(tmp_path):
+    (tmp_path / "sheet.csv").write_text(SHEET, encoding="utf-8")
+    roles = Roles(target="state", covariates=("age", "sex"))
+    text = "name,g\ns3,1\ns1,2\ns2,3\n"
+    found = read_of(tmp_path, text, roles, sample_sheet=tmp_path / "sheet.csv")
+    assert found.sample_names == ["s3", "s1", "s2"]
+    assert found.target.tolist() == ["A", "A", "B"]
+    assert found.feature_names == ["age", "g"]
+    assert_array_equal(found.X, [[np.nan, 1], [50, 2], [60, 3]])
+    assert found.words["sex"].tolist() == ["m", "m", "f"]
+    assert found.covariates == ("age",)
+    # A model that was fitted to both finds them again.
+    again = read_of(
+        tmp_path, text, Roles(features=("g", "age")), sample_sheet=tmp_path / "sheet.csv", id="id"
+    )
+    assert sorted(again.feature_names) == ["age", "g"]
+    seen = read_of(tmp_path, text, Roles(), sample_sheet=tmp_path / "sheet.csv")
+    assert seen.candidates == {}  # two values for three samples are a measurement, for all that is known
+
+
+@pytest.mark.parametrize(
+    ("text", "roles", "problem"),
+    [
+        ("name,g\ns1,1\ns2,2\n", {"target": "state", "categories": ("g",)}, "no column is left"),
+        ("g,h\n1,1\n2,2\n", {"target": "g", "covariates": ("age",)}, "no column names samples"),
+        ("name,g\nt1,1\nt2,2\n", {"target": "state"}, "no sample of the table is in column"),
+    ],
+)  # fmt: skip
+def test_sheets_that_do_not_fit_are_refused(text, roles, problem, tmp_path):
+    (tmp_path / "sheet.csv").write_text(SHEET, encoding="utf-8")
+    with pytest.raises(BadTable, match=problem):
+        read_of(tmp_path, text, Roles(**roles), sample_sheet=tmp_path / "sheet.csv")
+
+
+def test_a_covariate_of_a_sheet_that_is_nearly_a_number_is_told(tmp_path):
+    ages = "".join(f"s{i},{'AB'[i % 2]},{'4O' if i == 2 else i}\n" for i in range(5))
+    (tmp_path / "sheet.csv").write_text("id,state,age\n" + ages, encoding="utf-8")
+    text = "name,g\n" + "".join(f"s{i},{i}\n" for i in range(5))
+    with pytest.raises(BadTable, match=r"sample 3, 'age': '4O' is not a number.*--categories"):
+        read_of(
+            tmp_path, text, Roles(target="state", covariates=("age",)), sample_sheet=tmp_path / "sheet.csv"
+        )
+
+
+def test_candidates_for_a_target_are_columns_of_few_values_likely_names_first(tmp_path):
+    rows = [f"{i},{'xy'[i % 2]},{i % 3},{i % 2},{i * 1.5},{'abcdefgh'[i]}" for i in range(8)]
+    text = "\n".join(["n,site,response,code,g,tag", *rows]) + "\n"
+    found = read_of(tmp_path, text, Roles())
+    assert list(found.candidates) == ["response", "site"]
+    assert found.candidates["site"] == {"x": 4, "y": 4}
+    assert found.candidates["response"] == {"0": 3, "1": 3, "2": 2}
+    assert found.unused == ("site", "tag")
+    assert found.feature_names == ["n", "response", "code", "g"]
+
+
+def test_whole_numbers_and_texts_of_a_spreadsheet_are_spelt_as_people_do(tmp_path):
+    pytest.importorskip("openpyxl")
+    pytest.importorskip("python_calamine")
+    frame = pd.DataFrame({"y": [1, 2, 1], "g": [0.1, -2.0, 2.0**53], "h": [1e300, 5.0, -0.5]})
+    frame.to_excel(tmp_path / "t.xlsx", index=False)
+    found = read_table(tmp_path / "t.xlsx", Roles(target="y"))
+    assert found.target.tolist() == [1, 2, 1]
+    assert_array_equal(found.X, frame[["g", "h"]])
+    assert found.target.dtype.kind == "i"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from foldless.io.files import write_whole
-from foldless.io.journal import BadJournal, Journal, journal
+from foldless.io.journal import FRAME, GOING, MAGIC, BadJournal, Journal, journal
 
 HEADER = {"X": "of size 3", "the parameter tol": "0.1"}
 RECORDS = [b"first", b"", bytes(range(256)) * 40]
@@ -170,3 +171,58 @@ def test_a_file_that_another_program_holds_is_named(tmp_path: Path, monkeypatch:
     with pytest.raises(PermissionError, match="open in another program"):
         write_whole(path, b"newer")
     assert [each.name for each in tmp_path.iterdir()] == ["features.tsv"]
+
+
+def test_a_header_of_others_in_our_frame_is_refused(tmp_path: Path) -> None:
+    for content in (b"[1]", b"not json", b"\xff", b'"text"'):
+        frame = FRAME.pack(len(content), zlib.crc32(content))
+        path = tmp_path / "journal"
+        path.write_bytes(MAGIC + GOING + frame + content)
+        with pytest.raises(BadJournal, match="header is damaged"), journal(path, HEADER):
+            pass
+
+
+def test_a_journal_in_a_folder_that_is_not_there_names_the_folder(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as caught, journal(tmp_path / "gone" / "journal", HEADER):
+        pass
+    assert caught.value.filename == str(tmp_path / "gone")
+
+
+def test_a_full_disk_names_the_journal(tmp_path: Path) -> None:
+    class Full:
+        def __init__(self, stream: object) -> None:
+            self.stream = stream
+
+        def write(self, _: bytes) -> None:
+            raise OSError(28, "No space left on device")
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self.stream, name)
+
+    with left_behind(tmp_path / "journal") as found:
+        found._stream = Full(found._stream)
+        with pytest.raises(OSError, match="No space left") as caught:
+            found.append([b"record"])
+        assert caught.value.filename == str(tmp_path / "journal")
+
+
+def test_the_disk_is_waited_for_once_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, synced = [0.0], []
+    monkeypatch.setattr("foldless.io.journal.time.monotonic", lambda: now[0])
+    with left_behind(tmp_path / "journal") as found:
+        monkeypatch.setattr("foldless.io.journal.os.fsync", synced.append)
+        for now[0], n in ((0.5, 0), (0.9, 0), (1.0, 1), (1.9, 1), (2.5, 2), (3.4, 2), (3.5, 3)):
+            found.append([b"record"])
+            assert len(synced) == n
+
+
+def test_where_there_are_no_locks_journals_work_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fcntl = pytest.importorskip("fcntl")
+
+    def none(*_: object) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(fcntl, "flock", none)
+    assert written(tmp_path / "journal", RECORDS).exists()

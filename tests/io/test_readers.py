@@ -5,12 +5,14 @@ from __future__ import annotations
 import gzip
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_array_equal
 
 from foldless.io import BadTable, OverBudget, Reading, Roles
 from foldless.io.read import read_table
+from foldless.io.sheet import sheet_of_series_matrix
 from reference.hostile_names import HOSTILE_NAMES
 from reference.tables import NEEDS, WRITERS, anndata_of, small, text_of
 
@@ -187,3 +189,86 @@ def test_h5ad_keeps_dtype_and_takes_covariates_from_genes_as_well(tmp_path):
 def test_one_column_has_one_purpose():
     with pytest.raises(ValueError, match="named for two purposes"):
         Roles(target="y", groups="y")
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_an_anndata_object_is_read_by_layer(sparse, tmp_path):
+    anndata = pytest.importorskip("anndata")
+    from foldless.io.h5ad import table_of_anndata
+
+    X = np.arange(12, dtype=np.float32).reshape(4, 3)
+    store = sp.csr_matrix if sparse else np.asarray
+    adata = anndata.AnnData(store(X), obs=pd.DataFrame({"state": list("abab")}, index=list("wxyz")))
+    adata.layers["doubled"] = store(2 * X)
+    adata.var_names = ["g", "h", "i"]
+    adata.raw = anndata.AnnData(store(X[:, :2]), var=pd.DataFrame(index=["g", "raw only"]))
+
+    def values(layer):
+        table = table_of_anndata(tmp_path, adata, Roles(target="state"), Reading(layer=layer))
+        assert table.target.tolist() == list("abab")
+        return table.feature_names, table.X.toarray().tolist() if sparse else table.X.tolist()
+
+    assert values(None) == (["g", "h", "i"], X.tolist())
+    assert values("doubled") == (["g", "h", "i"], (2 * X).tolist())
+    assert values("raw") == (["g", "raw only"], X[:, :2].tolist())
+    with pytest.raises(BadTable, match=r"no layer 'tripled'.*'doubled', 'raw'"):
+        values("tripled")
+    adata.layers["raw"] = store(3 * X)  # a layer of that name goes first
+    assert values("raw") == (["g", "h", "i"], (3 * X).tolist())
+    del adata.raw
+    adata.X = None
+    with pytest.raises(BadTable, match=r"there is no matrix X.*--layer"):
+        values(None)
+
+
+def test_only_what_is_missing_is_said_to_be_missing():
+    from foldless.io.extras import needs
+
+    def importing(name):
+        with needs("pyarrow", "parquet", "to read"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    for name in ("pyarrow", "pyarrow.parquet"):
+        with pytest.raises(ModuleNotFoundError, match=r"pyarrow is needed to read.*foldless\[parquet\]"):
+            importing(name)
+    for name in ("pyarrowhead", "numpy", None):  # what it needs itself
+        with pytest.raises(ModuleNotFoundError, match="No module named"):
+            importing(name)
+
+
+def test_what_is_no_file_of_a_table_is_refused(tmp_path):
+    with pytest.raises(BadTable, match="this is a folder"):
+        read_table(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        read_table(tmp_path / "gone.csv")
+    np.savez(tmp_path / "t.npz", X=np.ones((2, 2)))
+    with pytest.raises(BadTable, match="a sample sheet is for text and spreadsheets"):
+        read_table(tmp_path / "t.npz", reading=Reading(sample_sheet=tmp_path / "s.csv"))
+    for name in ("t.docx", "t.npz.gz", "t"):
+        (tmp_path / name).write_text("a|b\n1|2\n")
+        with pytest.raises(BadTable, match="the suffix does not say what kind"):
+            read_table(tmp_path / name)
+    assert read_table(tmp_path / "t", reading=Reading(delimiter="|")).feature_names == ["a", "b"]
+
+
+def test_lines_above_a_series_matrix_that_are_called_alike_are_told_apart(tmp_path):
+    lines = [
+        "!Sample_title\tone\ttwo",
+        "!Sample_geo_accession\ts1\ts2",
+        "!Sample_characteristics_ch1\tstate: A\tstate: B",
+        "!Sample_characteristics_ch1\tmixed\tage: 3",
+        "!Sample_characteristics_ch1\tstate: C\tstate: D",
+    ]
+    with (tmp_path / "above").open("w+") as stream:
+        stream.write("\n".join(["", *lines, "gene\ts1\ts2"]))
+        stream.seek(0)
+        sheet = sheet_of_series_matrix(tmp_path, stream)
+    assert sheet.columns == {
+        "title": ["one", "two"],
+        "geo_accession": ["s1", "s2"],
+        "state": ["A", "B"],
+        "characteristics_ch1": ["mixed", "age: 3"],
+        "state'": ["C", "D"],
+    }
+    with (tmp_path / "none").open("w+") as stream:
+        assert sheet_of_series_matrix(tmp_path, stream) is None

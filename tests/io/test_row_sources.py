@@ -286,3 +286,100 @@ def test_blocks_of_zarr_are_whole_chunks_where_they_fit(tmp_path: Path, n_rows: 
     assert cuts[-1].stop == N_ROWS
     assert [cut.start for cut in source.cuts(7 * row)] == list(range(0, N_ROWS, 7))  # no chunk fits
     assert source.cuts(100 * row) == [slice(0, N_ROWS)]
+
+
+def test_arrays_that_are_no_matrices_of_numbers_are_refused(tmp_path: Path) -> None:
+    whole = as_npy(matrix(), tmp_path).read_bytes()
+    (tmp_path / "short.npy").write_bytes(whole[:-1])
+    with pytest.raises(BadTable, match=rf"take {len(whole)} bytes, and the file has {len(whole) - 1}"):
+        open_rows(tmp_path / "short.npy")
+    for name, array, problem in (
+        ("flat.npy", np.zeros(3), r"shape \(3,\)"),
+        ("words.npy", np.array([["a"]]), "not numbers"),
+        ("columns.npy", np.asfortranarray(matrix()), "stored by columns"),
+    ):
+        np.save(tmp_path / name, array)
+        with pytest.raises(BadTable, match=problem):
+            open_rows(tmp_path / name)
+    for name, content, problem in (
+        ("none.npy", b"", "this is no .npy file"),
+        ("other.npy", b"PAR1", "this is no .npy file"),
+        ("table.csv", b"a,b\n1,2\n", "cannot be read one block at a time"),
+    ):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(BadTable, match=problem):
+            open_rows(tmp_path / name)
+    with pytest.raises(BadTable, match="nothing beside it"):
+        open_rows(tmp_path / "X.npy", target="y")
+    with pytest.raises(TypeError, match="A path or an array is needed; got a list"):
+        row_source([[1.0]])
+
+
+@pytest.mark.parametrize("shape", [(1, 4), (4, 1), (1, 1)])
+def test_a_single_row_or_column_has_both_orders(shape: tuple[int, int], tmp_path: Path) -> None:
+    A = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    # NumPy calls such an array both, and others write either.
+    content = as_npy(A, tmp_path).read_bytes().replace(b"'fortran_order': False", b"'fortran_order': True ")
+    (tmp_path / "F.npy").write_bytes(content)
+    assert_array_equal(np.concatenate(blocks_of(row_source(tmp_path / "F.npy"), 1)), A)
+
+
+def test_a_file_that_becomes_shorter_while_it_is_read_is_named(tmp_path: Path) -> None:
+    path = as_npy(matrix(), tmp_path)
+    source = row_source(path)
+    path.write_bytes(path.read_bytes()[:-4])
+    with pytest.raises(BadTable, match="the file ended early"):
+        blocks_of(source, 1 << 20)
+
+
+@pytest.mark.parametrize("stored", [np.asarray, sparse.csr_matrix, sparse.csc_matrix])
+def test_arrays_in_memory_are_rows_as_well(stored: Any) -> None:
+    A = matrix()
+    source = row_source(stored(A))
+    assert_array_equal(np.concatenate(blocks_of(source, 7 * N_COLUMNS * 4)), A)
+    assert_array_equal(source.tile(slice(3, 20), slice(1, 4)), A[3:20, 1:4])
+    assert source.labels is None
+
+
+def test_an_h5ad_whose_parts_disagree_is_refused(tmp_path: Path) -> None:
+    h5py = pytest.importorskip("h5py")
+
+    def damaged(change: Callable[[Any], None], A: Any) -> Path:
+        path = as_h5ad(A, tmp_path)
+        with h5py.File(path, "r+") as file:
+            change(file)
+        return path
+
+    def fewer_names(file: Any) -> None:
+        index = file["var"].attrs["_index"]
+        names = file["var"][index][:-1]
+        attributes = dict(file["var"][index].attrs)
+        del file["var"][index]
+        file["var"].create_dataset(index, data=names)
+        file["var"][index].attrs.update(attributes)
+
+    def fewer_rows(file: Any) -> None:
+        starts = file["X"]["indptr"][:-1]
+        del file["X"]["indptr"]
+        file["X"].create_dataset("indptr", data=starts)
+
+    def later_start(file: Any) -> None:
+        file["X"]["indptr"][0] = 1
+
+    def beyond_the_end(file: Any) -> None:
+        file["X"]["indptr"][-1] = 10_000
+
+    with pytest.raises(BadTable, match=f"var has {N_COLUMNS - 1} names and X {N_COLUMNS} columns"):
+        open_rows(damaged(fewer_names, matrix()))
+    for change in (fewer_rows, later_start, beyond_the_end):
+        with pytest.raises(BadTable, match="its rows are not its entries"):
+            open_rows(damaged(change, sparse.csr_matrix(matrix())))
+
+
+def test_groups_and_names_of_samples_come_with_the_file(tmp_path: Path) -> None:
+    path = as_parquet(matrix(), tmp_path)
+    found = row_source(path, Roles(target="state", groups="batch", samples="name"))
+    assert_array_equal(found.labels, CLASSES)
+    assert_array_equal(found.groups, ["1"] * N_ROWS)
+    assert list(found.row_names or ())[:2] == ["patient 0", "patient 1"]
+    assert list(found.column_names or ()) == NAMES

@@ -171,7 +171,7 @@ def test_small_matrices_do_not_wait_for_numba():
     assert Sparse(stored("csr"))._compiled is None
 
 
-@pytest.mark.parametrize(("n_means", "n_vars"), [(1, 1), (2, 2), (4, 3), (1, 5), (3, 0)])
+@pytest.mark.parametrize(("n_means", "n_vars"), [(1, 1), (2, 2), (4, 3), (1, 5), (15, 5), (3, 0)])
 def test_predictions_visit_once_for_several_weights(n_means, n_vars, small_parts, monkeypatch):
     """Sparse and dense rows, scores and variances of some weights each, about a centre."""
     monkeypatch.setattr(plain, "LEAST_ROWS_COMPILED", 1)

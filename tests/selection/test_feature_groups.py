@@ -14,7 +14,7 @@ from foldless.selection.groups import DRAWS, JointPosterior
 from foldless.tuning.plan import CHANCE
 
 
-def posterior_of(precision, shift, *, rate=0.1, slab_mean=0.0, slab_var=2.0, correlation=None):
+def posterior_of(precision, shift, *, rate=0.1, slab_mean=0.0, slab_var=2.0, correlation=None, missed=0.0):
     """Candidates of one prior; their own inclusion is where chains begin, and bounds nothing here."""
     n = shift.shape[1]
     return JointPosterior(
@@ -26,12 +26,16 @@ def posterior_of(precision, shift, *, rate=0.1, slab_mean=0.0, slab_var=2.0, cor
         precision=precision,
         shift=shift,
         correlation=np.ones((n, n)) if correlation is None else correlation,
+        missed=missed,
     )
 
 
 def enumerated(joint):
-    """Every set of candidates, and its probability."""
+    """Every set of candidates, and its probability; a factor of all prior odds is integrated out."""
     n, sets, log_odds = joint.columns.size, [], []
+    expected = joint.prior_inclusion.sum() + joint.missed
+    factor, weight = np.polynomial.laguerre.laggauss(40)  # of exp(-r), and the rest in units of it
+    factor, weight = factor / (1 + expected), weight / (1 + expected)
     for members in chain.from_iterable(combinations(range(n), k) for k in range(n + 1)):
         at = list(members)
         total = float(np.sum(np.log(joint.prior_inclusion[at] / (1 - joint.prior_inclusion[at]))))
@@ -41,6 +45,7 @@ def enumerated(joint):
             full, pull = prior + P[np.ix_(at, at)], h[at] + prior @ mean
             total += 0.5 * float(pull @ np.linalg.solve(full, pull) - mean @ prior @ mean)
             total -= 0.5 * float(np.linalg.slogdet(full)[1] - np.linalg.slogdet(prior)[1])
+        total += np.log(weight @ factor ** len(at))
         sets.append(set(members))
         log_odds.append(total)
     odds = np.exp(np.array(log_odds) - max(log_odds))
@@ -59,8 +64,9 @@ def data_of(n_scores, n=8, seed=0):
 
 @pytest.mark.parametrize("n_scores", [1, 3])
 @pytest.mark.parametrize("slab_mean", [0.0, 0.5])
-def test_draws_are_of_the_joint_posterior(n_scores, slab_mean):
-    joint = posterior_of(*data_of(n_scores), slab_mean=slab_mean)
+@pytest.mark.parametrize("missed", [-0.5, 4.0])
+def test_draws_are_of_the_joint_posterior(n_scores, slab_mean, missed):
+    joint = posterior_of(*data_of(n_scores), slab_mean=slab_mean, missed=missed)
     sets, probability = enumerated(joint)
     # Successive sets of a chain share members: at least a draw in four is as good as independent.
     tolerance = 5 * np.sqrt(0.25 / (DRAWS / 4))
@@ -84,6 +90,14 @@ def test_what_is_certain_is_in_every_draw_and_the_others_are_as_they_were(n_scor
     tolerance = 5 * np.sqrt(0.25 / (DRAWS / 4))
     assert joint.joint_inclusion[5] == 1.0
     assert_allclose(certain.joint_inclusion[others], joint.joint_inclusion[others], atol=tolerance)
+
+
+def test_one_of_many_is_less_sure_where_their_number_is_not_known():
+    """Without data a set of none has the odds of a geometric distribution, not e^-E of a known rate."""
+    n = 60
+    joint = posterior_of(np.zeros((1, n, n)), np.zeros((1, n)), rate=0.05)
+    none = np.mean(np.all(joint.draws == n, axis=1))
+    assert abs(none - 1 / (1 + n * 0.05)) < 5 * np.sqrt(0.25 / (DRAWS / 4))
 
 
 def test_draws_are_the_same_every_time_and_for_duplicates():

@@ -13,6 +13,7 @@ from foldless.problem import Outcome, Problem
 from foldless.solvers import EP, GAMP, Stopping, solve
 from foldless.solvers.ep import left_out_groups
 from foldless.solvers.multinomial_ridge import multinomial_ridge
+from foldless.solvers.sites import share_of_way
 
 
 def three_classes(n_samples=200, n_features=25, seed=0, shared=0.0):
@@ -59,6 +60,61 @@ def test_with_a_gaussian_prior_means_are_near_the_mode():
     means = X @ solution.posterior.mean
     assert np.corrcoef(means.ravel(), mode.scores.ravel())[0, 1] > 0.999
     assert_allclose(means, mode.scores, atol=0.1 * np.abs(mode.scores).max())
+
+
+def correlated_classes(n_samples=240, n_features=120, seed=3):
+    """Columns of ten factors, a few of which tell four classes apart: rows compete for what labels say."""
+    rng = np.random.default_rng(seed)
+    factors = rng.standard_normal((n_samples, 10))
+    X = factors @ rng.standard_normal((10, n_features)) + 1.5 * rng.standard_normal((n_samples, n_features))
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    y = np.argmax(3.0 * X[:, :8] @ rng.standard_normal((8, 4)) + rng.gumbel(size=(n_samples, 4)), axis=1)
+    return X, y
+
+
+def test_from_a_ridge_rows_settle_where_they_do_from_plain_parameters():
+    X, y = correlated_classes()
+    problem = Problem(
+        operator_from(X), y + 1.0, np.ones(y.size), Multinomial(4), RowSparse(Gaussian(4.0), 10 / 120)
+    )
+    stopping, solver = Stopping(tol=2e-4), EP()
+    plain = solve(problem, solver, stopping=stopping)
+    variance = 1000.0 / X.shape[1]
+    mode = multinomial_ridge(np.sqrt(variance) * X, np.eye(4)[y], np.ones(y.size))
+    precision = np.full(X.shape[1], 1.0 / variance)
+    start = solver.from_ridge(problem, np.arange(X.shape[1]), precision, mode.scores)
+    after = solve(problem, solver, stopping=stopping, state=start)
+    assert plain.outcome is Outcome.CONVERGED
+    assert after.outcome is Outcome.CONVERGED
+    # What is added to the weights of all classes no label can see, and only the prior pulls it in.
+    found, known = (s.posterior.mean - s.posterior.mean.mean(axis=1, keepdims=True) for s in (after, plain))
+    assert_allclose(found, known, atol=0.01 * np.abs(known).max())
+    assert after.posterior.log_evidence == pytest.approx(plain.posterior.log_evidence, abs=0.05)
+
+
+def test_factors_in_single_precision_make_the_same_scores():
+    X, y = correlated_classes()
+    problem = Problem(
+        operator_from(X), y + 1.0, np.ones(y.size), Multinomial(4), RowSparse(Gaussian(4.0), 10 / 120)
+    )
+    stopping = Stopping(tol=1e-3, patience=60)
+    double, single = (solve(problem, EP(single=single), stopping=stopping) for single in (False, True))
+    assert single.outcome is Outcome.CONVERGED
+    largest = np.abs(double.posterior.loo_mean).max()
+    assert_allclose(single.posterior.loo_mean, double.posterior.loo_mean, atol=1e-3 * largest)
+    inclusion = [
+        problem.prior.inclusion_probability(found.posterior.cavity_mean, found.posterior.cavity_var)
+        for found in (double, single)
+    ]
+    assert_allclose(inclusion[1], inclusion[0], atol=2e-3)
+
+
+def test_a_step_of_factors_goes_the_same_share_of_a_factor_up_and_down():
+    present, wanted = np.array([2.0, 2000.0, 3.0, -1.0, 0.0]), np.array([2000.0, 2.0, 3.0, 5.0, 4.0])
+    share = share_of_way(present, wanted, 0.5)
+    reached = present + share * (wanted - present)
+    assert_allclose(reached[:2], np.sqrt(4000.0), rtol=1e-12)
+    assert_allclose(share[2:], 0.5)
 
 
 def log_densities_without(problem, left, stopping):

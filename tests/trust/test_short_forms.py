@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -82,6 +83,44 @@ def test_a_mutant_differs_in_one_place() -> None:
         tree = ast.parse(source)
         mutants.change(mutants.sites(tree)[k])
         assert ast.unparse(tree) != ast.unparse(ast.parse(source))
+
+
+def test_a_mutant_is_in_place_wherever_its_function_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ast
+    import importlib
+
+    source = """
+ONE = 1
+def plain(a):
+    return a + 1
+class Counter:
+    def __init__(self, by):
+        self.by = by
+    @property
+    def twice(self):
+        return [2 * each for each in (self.by,)][0]
+kept = plain
+"""
+    path = tmp_path / "mutated_module.py"
+    path.write_text(source)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = importlib.import_module("mutated_module")
+    # What is computed at import is left alone.
+    assert [name for name, _ in mutants.places(ast.parse(source))] == [
+        "plain", "plain", "Counter.twice", "Counter.twice", "Counter.twice",
+    ]  # fmt: skip
+    answers = []
+    for k in range(5):
+        after = ast.parse(source)
+        mutants.change(mutants.places(after)[k][1])
+        assert mutants.put_in_place(ast.parse(source), after, path) == 1
+        with contextlib.suppress(IndexError):
+            answers.append((module.kept(5), module.Counter(4).twice))
+        mutants.put_in_place(after, ast.parse(source), path)
+        assert (module.kept(5), module.Counter(4).twice) == (6, 8)
+    assert answers == [(4, 8), (7, 8), (6, 0.5), (6, 12)]
 
 
 def test_the_page_is_that_of_the_committed_results() -> None:

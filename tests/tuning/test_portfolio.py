@@ -179,3 +179,25 @@ def test_many_rows_are_predicted_as_few_are():
             whole = average.log_proba(rows)
             pieces = [average.log_proba(operator_from(X[at : at + 1000])) for at in range(0, 5000, 1000)]
             assert_allclose(whole, np.vstack(pieces), rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("n_classes", [3, 6])
+def test_many_rows_of_several_classes_are_predicted_as_few_are(n_classes):
+    """In one visit of loops, or part by part: certain, narrow, wide and far out, wider than the table."""
+    pytest.importorskip("numba")
+    rng = np.random.default_rng(9)
+    X = np.vstack([rng.normal(size=(4300, 3)), rng.normal(0.0, 60.0, (700, 3))])
+    channel = Multinomial(n_classes)
+
+    def weights(spread: float) -> Weights:
+        mean, var = rng.normal(size=(3, n_classes)), spread * rng.random((3, n_classes))
+        return Weights(mean, var, rng.normal(size=n_classes), spread * rng.random(n_classes))
+
+    for spread in (0.0, 0.1, 3.0, 3e4):
+        own, other = weights(spread), weights(1.0)
+        few = Part("a", 0.4, channel, 0.3, own), Part("b", 0.5, FlippedLabels(channel, 0.1), 1.0, other)
+        for parts in ((*few, Part("c", 0.1, channel, 0.0, own)), (replace(few[0], weight=1.0),)):
+            average = Average(parts)
+            whole = average.log_proba(operator_from(X))
+            pieces = [average.log_proba(operator_from(X[at : at + 1000])) for at in range(0, 5000, 1000)]
+            assert_allclose(whole, np.vstack(pieces), rtol=1e-9, atol=1e-9)

@@ -86,7 +86,7 @@ def test_two_classes_in_their_smaller_dimension_are_expectation_propagation(weig
     weight = rng.choice([0.0, 1.0, 2.0], 300) if weighted else None
     table, unit = table_of(X, y, weight, always_kept=(3,)), np.linspace(0.5, 1.5, 30)
     unit /= np.sqrt(np.mean(unit[table.free] ** 2))
-    primal = newton_ridges(table, DensePlan("primal EP", SEARCHED_RIDGES, searched=True), unit, Recorder())
+    primal, _ = newton_ridges(table, DensePlan("primal EP", SEARCHED_RIDGES, searched=True), unit, Recorder())
     by_ep, _ = ridges(table, DensePlan("EP", SEARCHED_RIDGES), unit, Recorder())
     of_name = {model.name: model for model in by_ep}
     assert len(primal) >= 2

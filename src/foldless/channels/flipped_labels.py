@@ -70,24 +70,14 @@ class FlippedLabels(Wrapper):
         require_flip_prob(self, "flip_prob", self.flip_prob)
 
     def respond(self, cavity_mean: Array, cavity_var: Array, labels: Array) -> Response:
-        if self.score_shape:
-            mean, var = doubles(cavity_mean, cavity_var)
-            found = self._of_classes(lambda label: self.base.respond(mean, var, label), labels)
-            return cast(found, score_dtype(cavity_mean))
-        mean, var, y = doubles(cavity_mean, cavity_var, labels)
-        as_given = self.base.respond(mean, var, y)
-        as_flipped = None if self.base.normalised else self.base.respond(mean, var, -y)
-        return cast(self._mixed(as_given, as_flipped), score_dtype(cavity_mean))
+        mean, var = doubles(cavity_mean, cavity_var)
+        found = self._mixed(lambda label: self.base.respond(mean, var, label), labels)
+        return cast(found, score_dtype(cavity_mean))
 
     def at_score(self, score: Array, labels: Array) -> Response:
-        if self.score_shape:
-            known = np.asarray(score, dtype=np.float64)
-            found = self._of_classes(lambda label: self.base.at_score(known, label), labels)
-            return cast(found, score_dtype(score))
-        z, y = doubles(score, labels)
-        as_given = self.base.at_score(z, y)
-        as_flipped = None if self.base.normalised else self.base.at_score(z, -y)
-        return cast(self._mixed(as_given, as_flipped), score_dtype(score))
+        known = np.asarray(score, dtype=np.float64)
+        found = self._mixed(lambda label: self.base.at_score(known, label), labels)
+        return cast(found, score_dtype(score))
 
     def log_odds(self, mean: Array, var: Array | None) -> Array:
         if not (self.base.normalised and self.base.exact):
@@ -115,11 +105,13 @@ class FlippedLabels(Wrapper):
         right = np.asarray(labels)[:, np.newaxis] == np.arange(1, n_classes + 1)
         return np.where(right, np.log1p(-self.flip_prob), _log_or_minus_inf(self.flip_prob / (n_classes - 1)))
 
-    def _of_classes(self, response_of: Callable[[Array], Response], labels: Array) -> Response:
-        """Over a score for each class: the mixture of the responses to all classes a label may stand for."""
-        n_classes = self.score_shape[0]
+    def _mixed(self, response_of: Callable[[Array], Response], labels: Array) -> Response:
+        """The mixture of the responses to all labels that a label may stand for."""
+        n_classes = (self.score_shape or (2,))[0]
         if self.base.normalised:
             return with_floor(response_of(labels), self.flip_prob / (n_classes - 1), n_classes)
+        if not self.score_shape:
+            return mixed_labels(response_of(labels), response_of(-np.asarray(labels)), self.flip_prob)
         every = [response_of(np.full(len(labels), k)) for k in np.arange(1.0, n_classes + 1.0)]
         joint = np.stack([r.log_z for r in every], axis=1) + self._log_noise(labels)
         log_z = np.logaddexp.reduce(joint, axis=1)
@@ -283,11 +275,6 @@ class FlippedLabels(Wrapper):
         kink = jump > 1e-6 * (np.abs(at.slope) + np.abs(s))
         curvature = np.where(kink, 1.0 / var[rows], at.curvature / (1.0 + var[rows] * at.curvature))
         return Response(objective[best], np.where(kink, s, at.slope), curvature)
-
-    def _mixed(self, as_given: Response, as_flipped: Response | None) -> Response:
-        if as_flipped is None:
-            return with_floor(as_given, self.flip_prob)
-        return mixed_labels(as_given, as_flipped, self.flip_prob)
 
 
 def flipped_log_odds(log_odds: Array, flip_prob: Array | float) -> Array:

@@ -277,24 +277,8 @@ def sigmoid_power_response(mean: Array, var: Array, power: float = 1.0) -> Respo
 
 
 def log_sigmoid_tail(mean: Array, var: Array) -> Array:
-    """log E[σ(-x)] for x ~ N(|mean|, var), the improbable side, without derivatives."""
-    shape = mean.shape
-    mean, var = mean.ravel(), var.ravel()
-    narrow = (np.abs(mean) <= LARGEST_MEAN) & (var <= LOGISTIC_RULES[-1].largest_var)
-    out, tail = np.empty(mean.size), np.empty(mean.size if narrow.all() else np.count_nonzero(narrow))
-    every = tail.size == mean.size
-    inside = (mean, var) if every else (mean[narrow], var[narrow])
-    loops = fastest("sigmoids", mean.size >= LEAST_ROWS_COMPILED)
-    tasks = [
-        (*(part[rows] for part in inside), LOGISTIC_RULES, tail[rows])
-        for rows in _parts_of_threads(tail.size)
-    ]
-    in_threads(loops.tail_rows, tasks)
-    if every:
-        return np.log(tail).reshape(shape)
-    out[narrow] = np.log(tail)
-    out[~narrow] = exponential_sums_response(-np.abs(mean[~narrow]), var[~narrow]).log_z
-    return out.reshape(shape)
+    """log E[σ(-x)] for x ~ N(|mean|, var): the improbable side, from which the other follows."""
+    return sigmoid_power_response(-np.abs(mean), var).log_z
 
 
 @lru_cache
@@ -303,18 +287,14 @@ def log_tails() -> Array:
     return tail_table(log_sigmoid_tail)
 
 
-def _parts_of_threads(n_rows: int) -> list[slice]:
-    cuts = np.linspace(0, n_rows, max(n_rows // ROWS_PER_THREAD, 1) + 1).astype(int)
-    return [slice(a, b) for a, b in pairwise(cuts)]
-
-
 def _at_nodes(mean: Array, var: Array, power: float, n_rows: int) -> Array:
     """Rows that a rule is good for, of so many in all: log_z, slope and curvature, (3, rows)."""
     out = np.empty((3, mean.size))
     loops = fastest("sigmoids", n_rows >= LEAST_ROWS_COMPILED)
+    cuts = np.linspace(0, mean.size, max(mean.size // ROWS_PER_THREAD, 1) + 1).astype(int)
     tasks = [
-        (float(power), mean[rows], var[rows], rules_of(power), *(field[rows] for field in out))
-        for rows in _parts_of_threads(mean.size)
+        (float(power), mean[a:b], var[a:b], rules_of(power), *(field[a:b] for field in out))
+        for a, b in pairwise(cuts)
     ]
     in_threads(loops.logistic_rows if power == 1.0 else loops.power_rows, tasks)
     return out

@@ -2,7 +2,7 @@
 
 Scores are (samples, D) and labels are the numbers 1 to D, so that 0 remains free for rows that are no
 samples (`Problem.labels`). `respond` is for independent Gaussian scores, with curvatures for each score
-alone; `respond_full` and `proximal_full` know covariances between the scores of a sample, and answer with
+alone; `respond_full` and `proximal_full` take covariances between the scores of a sample, and answer with
 matrices of curvatures.
 
 **The softmax averaged over independent Gaussian scores** is one integral over a Gumbel level.
@@ -48,7 +48,6 @@ from foldless.channels.softmax_estimators import (
 )
 from foldless.component import require_between
 from foldless.kernels import fastest, in_threads, whole
-from foldless.kernels.gumbel import levels_of_the_largest
 from foldless.kernels.softened import WIDEST, as_arguments
 from foldless.registry import registered
 
@@ -92,7 +91,7 @@ def gumbel_responses(
     exponents, table = np.array(powers, dtype=np.float64), as_arguments()
     tasks = [
         (shifted[rows], var[rows], classes[rows], exponents, table, *(part[rows] for part in out))
-        for rows in _pieces(mean.shape)
+        for rows in pieces(mean.shape)
     ]
     in_threads(_loops_for(mean.size).response_rows, tasks)
     out.log_z[...] += (mean[own] + 0.5 * var[own])[:, np.newaxis] - gammaln(powers)
@@ -119,7 +118,7 @@ def _loops_for(n_scores: int) -> Any:
     return fastest("gumbel", whole(n_scores) >= LEAST_SCORES_COMPILED)
 
 
-def _pieces(shape: tuple[int, ...]) -> list[slice]:
+def pieces(shape: tuple[int, ...]) -> list[slice]:
     """Slices of rows with about so many scores."""
     n_rows, at_once = shape[0], max(SCORES_PER_THREAD // shape[1], 1)
     cuts = np.linspace(0, n_rows, max(-(-n_rows // at_once), 1) + 1).astype(int)
@@ -138,13 +137,10 @@ def gumbel_log_proba(mean: Array, var: Array) -> Array:
         mean, var = mean / unit, np.minimum(var / unit**2, WIDEST)
     out = np.full(mean.shape, -np.inf)
     mean, var = np.ascontiguousarray(mean), np.ascontiguousarray(var)
-    table, levels = as_arguments(), levels_of_the_largest(mean, var)
-    tasks = [
-        (mean[rows], var[rows], table, *(part[rows] for part in levels), out[rows])
-        for rows in _pieces(mean.shape)
-    ]
+    table = as_arguments()
+    tasks = [(mean[rows], var[rows], table, out[rows]) for rows in pieces(mean.shape)]
     in_threads(_loops_for(mean.size).log_proba_rows, tasks)
-    return np.asarray(out - np.logaddexp.reduce(out, axis=1, keepdims=True))
+    return out
 
 
 ESTIMATORS: dict[str, Callable[[Array, Array, NDArray[np.intp]], Response]] = {
@@ -264,16 +260,14 @@ class BlendedMultinomial(Tempered, Channel):
         return self.base.score_shape
 
     def respond(self, cavity_mean: Array, cavity_var: Array, labels: Array) -> Response:
-        mean, var, classes = self.base._read(cavity_mean, cavity_var, labels)
-        if self._power == 0.0:
-            return cast(_linear(mean, var, classes), score_dtype(cavity_mean))
-        return cast(gumbel_response(mean, var, classes, self._power), score_dtype(cavity_mean))
+        return self._answer(gumbel_response, cavity_mean, cavity_var, labels)
 
     def proximal(self, cavity_mean: Array, cavity_var: Array, labels: Array) -> Response:
-        mean, var, classes = self.base._read(cavity_mean, cavity_var, labels)
-        if self._power == 0.0:
-            return cast(_linear(mean, var, classes), score_dtype(cavity_mean))
-        return cast(softmax_proximal(mean, var, classes, self._power), score_dtype(cavity_mean))
+        return self._answer(softmax_proximal, cavity_mean, cavity_var, labels)
+
+    def _answer(self, rule: Callable[..., Response], *given: Array) -> Response:
+        read = self.base._read(*given)
+        return cast(rule(*read, self._power) if self._power else _linear(*read), score_dtype(given[0]))
 
     def at_score(self, score: Array, labels: Array) -> Response:
         z = np.asarray(score, dtype=np.float64)
@@ -410,7 +404,7 @@ def _integrated(mean: Array, cov: Array, classes: NDArray[np.intp]) -> Response:
     """log E[softmax_y] for z ~ N(p, Q), by quasi-Monte-Carlo from a Gaussian around the mode.
 
     With l' = e_y - softmax(z) and B as above, averages under the posterior of z:
-    slope = ⟨l'⟩,  curvature = ⟨B⟩ - Cov l';  both know exactly that shifting all scores changes nothing.
+    slope = ⟨l'⟩,  curvature = ⟨B⟩ - Cov l';  in both, shifting all scores changes exactly nothing.
     """
     n_samples, n_classes = mean.shape
     mode = _maximised(mean, cov, classes)

@@ -18,7 +18,7 @@ from foldless.special import log_normal_density
 @registered("channel/pinned")
 @dataclass(frozen=True)
 class Pinned(Wrapper):
-    """The base channel for labels -1 and +1; a label of 0 says the score is zero, give or take `variance`."""
+    """The base channel for labels -1 and +1; a label of 0 is a score of zero, give or take `variance`."""
 
     # Tight beside scores of the order of one, and wide beside rounding.
     variance: float = 1e-8

@@ -72,7 +72,7 @@ class Probit(ScaleLearner, MarginChannel):
 @registered("channel/step")
 @dataclass(frozen=True)
 class Step(Learner, MarginChannel):
-    """p(y | z) = noise + (1 - 2 noise) 1{y z > 0}. Sum-product only: its proximal point says nothing."""
+    """p(y | z) = noise + (1 - 2 noise) 1{y z > 0}. Sum-product only: its proximal point is of no use."""
 
     noise: float = 0.01
 

@@ -125,7 +125,10 @@ ROLES: dict[str, Any] = {
 }
 READING: dict[str, Any] = {
     "sample_sheet": _said(
-        "A table with what belongs to samples: classes, groups, covariates.", "FILE", kind=Path
+        "A table with what belongs to samples: classes, groups, covariates; also the workbook itself, for "
+        "its other sheet.",
+        "FILE",
+        kind=Path,
     ),
     "id": _said("The column of the sample sheet with names of samples."),
     "transpose": Annotated[
@@ -178,7 +181,9 @@ def reads_a_table(*roles: str) -> Callable[[Callable[..., None]], Callable[..., 
         ]
         first = [p for p in own.values() if p.default is p.empty and p.name != "asked"]
         rest = [p for p in own.values() if p.default is not p.empty]
-        parameters = [p.replace(kind=keyword) for p in (*first, *added, *rest)]
+        # Without a table to begin with, what is asked comes before how a table is read.
+        ordered = (*first, *added, *rest) if first else (*rest, *added)
+        parameters = [p.replace(kind=keyword) for p in ordered]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {p.name: p.annotation for p in parameters}
         run.__name__, run.__doc__ = command.__name__, command.__doc__

@@ -48,7 +48,6 @@ from foldless.tuning.table import Layout, Table
 if TYPE_CHECKING:
     import pandas as pd
 
-TWO_CLASSES_ONLY = {"mislabel_probability_": "probabilities of wrong labels are"}
 # Entries of a table times its scores, above which left-out losses are compared instead of permutations made.
 MOST_PERMUTED = 1e7
 
@@ -149,7 +148,8 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
             Samples that belong together (of one subject, run or batch) and are left out together: models
             are then chosen, and `loo_error_` and its kin computed, by leaving out a group at a time. Where
             that would cost too much (``plan_.left_out``), models are chosen by leaving out samples, and only
-            `loo_error_` and its kin leave groups out, several at a time.
+            `loo_error_` and its kin leave groups out, several at a time. Predictions without a group are at
+            the class frequencies of all samples; intervals allow for errors that groups make together.
 
         Returns
         -------
@@ -310,7 +310,7 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
 
         left_out = portfolio.loo_log_proba
         self._null_test, p_value = _p_value(table, left_out)
-        self._publish_left_out(left_out, table.codes, weights, dtype, p_value)
+        self._publish_left_out(left_out, table.codes, weights, dtype, p_value, table.left_out.group)
         self.p_value_ = p_value
         for name in ("mislabel_probability_", "flip_rate_"):
             self.__dict__.pop(name, None)  # of an earlier fit
@@ -321,12 +321,12 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
     def __getattr__(self, name: str) -> Any:
         """Attributes that this fit does not have, with the reason."""
         missing = f"{type(self).__name__!r} object has no attribute {name!r}"
-        if name in TWO_CLASSES_ONLY and self.__dict__.get("classes_", np.empty(0)).size > 2:
-            missing += f": {TWO_CLASSES_ONLY[name]} for two classes, and this fit has {self.classes_.size}."
-        elif name == "mislabel_probability_" and isinstance(vars(self).get("channel_"), FlippedLabels):
-            missing += ": no model with a share in predictions allows for wrong labels."
-        elif name == "mislabel_probability_" and "channel_" in self.__dict__:
-            missing += f": {self.channel_!r} takes labels for right. Use a channel 'robust-...'."
+        channel = vars(self).get("channel_")
+        if name in ("mislabel_probability_", "flip_rate_") and channel is not None:
+            if isinstance(channel, FlippedLabels):
+                missing += ": no model with a share in predictions allows for wrong labels."
+            else:
+                missing += f": {channel!r} takes labels for right. Use a channel 'robust-...'."
         raise AttributeError(missing)
 
     @property

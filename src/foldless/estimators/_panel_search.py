@@ -111,6 +111,17 @@ class Search:
         target = Target.of(full.log_proba, weight)
         return ordered(standardized, self.code, target, full.weights, self.kept, n_members)
 
+    def without_each(self, parts: list[NDArray[np.bool_]], sizes: tuple[int, ...]) -> list[Found]:
+        """The search without one part after the other; an interrupt leaves what was found, if anything."""
+        found: list[Found] = []
+        try:
+            for part in parts:
+                found.append(self.without(part, sizes))
+        except KeyboardInterrupt:
+            if not found:
+                raise
+        return found
+
     def without(self, part: NDArray[np.bool_], sizes: tuple[int, ...]) -> Found:
         """The whole search without some rows, and what it predicts for all."""
         weight = np.where(part, 0.0, self.weights.counted)

@@ -206,6 +206,7 @@ class ProbabilisticClassifier(Classifier):
         weights: SampleWeights,
         dtype: Any,
         p_value: float | None = None,
+        group: NDArray[np.intp] | None = None,
     ) -> None:
         """`loo_proba_` and its kin, of samples as they were given."""
         log_proba, share = weights.for_equals(log_proba), weights.given / weights.given.sum()
@@ -213,7 +214,7 @@ class ProbabilisticClassifier(Classifier):
         # Shares add up to one but for rounding.
         self.loo_error_ = min(float(share @ (log_proba.argmax(axis=1) != code)), 1.0)
         self.loo_log_loss_ = -float(share @ log_proba[np.arange(code.size), code])
-        self.loo_worth_ = worth_of(log_proba, code, weights.given, p_value)
+        self.loo_worth_ = worth_of(log_proba, code, weights.given, p_value, group)
 
     def _left_out(self, how: Sentence, of: str = "samples") -> LeaveOneOut:
         proba = self.loo_proba_.astype(np.float64)
@@ -294,8 +295,10 @@ def validated(estimator: BaseEstimator, X: Any, *y: Any, **how: Any) -> Any:
 def _with_place(error: ValueError, X: Any, estimator: Any, names: Sequence[Any] = ()) -> ValueError:
     """An error about words or values that are not finite, with where they are; any other as it is."""
     said = str(error)
-    if "could not convert string to float" in said and hasattr(X, "select_dtypes"):
-        words = [str(column) for column in X.select_dtypes(exclude=["number", "bool"]).columns]
+    # The second is pandas' own, where other columns are of nullable numbers.
+    of_words = any(error in said for error in ("could not convert string to float", "Cannot cast object"))
+    if of_words and hasattr(X, "select_dtypes"):
+        words = [str(c) for c in X.select_dtypes(exclude=["number", "bool", "boolean"]).columns]
         more, first = (f" and {len(words) - 5} more" if len(words) > 5 else ""), words[:5]
         return ValueError(
             f"X has columns of words: {', '.join(map(repr, first))}{more} ({said}). Code them, "

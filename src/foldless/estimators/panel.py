@@ -28,6 +28,7 @@ from foldless.estimators._summary import STANDARDISED, LeaveOneOut, Sentence, Su
 from foldless.estimators.classifier import SparseClassifier
 from foldless.kernels import one_blas_thread
 from foldless.operators import operator_from, stays_elsewhere
+from foldless.problem import Outcome
 from foldless.registry import registered
 from foldless.selection.panel import Order, Projection, StandIn, Target, projected, stand_ins
 from foldless.tuning.record import Flag
@@ -47,6 +48,11 @@ NOT_BETTER = Flag(
     "panel-by-decree",
     "The full model predicts left-out samples no better than class frequencies do. The panel has the size "
     "that was asked for, and cannot be told from chance.",
+)
+INTERRUPTED = Flag(
+    "interrupted",
+    "The search was interrupted: only some parts were left out, and what is said of left-out samples is of "
+    "these. The panel itself is of all samples.",
 )
 
 
@@ -110,7 +116,8 @@ class PanelClassifier(SelectingClassifier):
     left_out_proba_ : array of shape (n_samples, n_classes)
         Of every sample from the panel made without its part. NaN where a class has no samples but these.
     flags_ : list of Flag
-        ``no-panel`` where there is none.
+        ``no-panel`` where there is none; ``interrupted`` after Ctrl-C, which leaves the panel as the parts
+        that had been left out by then have it. Before the first of them there is none to leave.
     reference_ : the full model
         Not saved with the panel.
     classes_ : array of shape (n_classes,)
@@ -203,7 +210,10 @@ class PanelClassifier(SelectingClassifier):
                 "out for a SparseClassifier."
             )
         if not hasattr(model, "classes_"):
-            return fitted(clone(model), X, y, sample_weight, groups)
+            model = fitted(clone(model), X, y, sample_weight, groups)
+            if getattr(model, "outcome_", None) is Outcome.INTERRUPTED:
+                raise KeyboardInterrupt  # there is no panel of half a model
+            return model
         if not np.array_equal(model.classes_, self.classes_):
             raise ValueError(
                 f"reference was fitted to the classes {list(model.classes_)}, and y has "
@@ -223,9 +233,9 @@ class PanelClassifier(SelectingClassifier):
             self.__dict__.pop(name, None)
         sizes = tuple(dict.fromkeys(min(k, max(search.n_free, 1)) for k in sizes))
         parts = search.parts(self.n_parts)
-        self._n_parts_used = len(parts)
-        found = [search.without(part, sizes) for part in parts]
-        judged = Judged.of(search, parts, found, (0, *sizes))
+        found = search.without_each(parts, sizes)
+        self._n_parts_used = len(found)
+        judged = Judged.of(search, parts[: len(found)], found, (0, *sizes))
         self.path_, self.full_ = judged.path(), judged.full()
         self.flags_ = []
         by_decree = isinstance(self.n_features, Integral)
@@ -234,6 +244,8 @@ class PanelClassifier(SelectingClassifier):
             self.flags_.append(NOT_BETTER if by_decree and search.n_free else NO_PANEL)
         if not search.n_free or self.flags_[:1] == [NO_PANEL]:
             size = 0
+        if len(found) < len(parts):
+            self.flags_.append(INTERRUPTED)
         target = Target.of(search.full.log_proba, search.weights.counted)
         whole = search.order(search.standardized, search.full, search.weights.counted, sizes[-1])
         self.order_ = whole.features

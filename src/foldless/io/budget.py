@@ -15,6 +15,7 @@ SHARE_OF_FREE_MEMORY = 0.7
 LARGEST_EXPANSION = 1000
 # A name that is made of a number takes so many bytes; columns of a sparse matrix cost a file nothing.
 NAME_BYTES, FEW_BYTES = 60, 100e6
+UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 def free_memory() -> float:
@@ -73,8 +74,8 @@ def check_width(path: Path, n_features: int, budget: float) -> None:
 
 def in_words(n_bytes: float) -> str:
     """A number of bytes to be read by people."""
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if n_bytes < 1000 or unit == "TB":
-            return f"{n_bytes:.0f} {unit}" if unit == "B" or n_bytes >= 100 else f"{n_bytes:.1f} {unit}"
+    unit, *larger = UNITS
+    while n_bytes >= 1000 and larger:
         n_bytes /= 1000
-    raise AssertionError("every number has a unit")
+        unit, *larger = larger
+    return f"{n_bytes:.0f} {unit}" if unit == UNITS[0] or n_bytes >= 100 else f"{n_bytes:.1f} {unit}"

@@ -32,6 +32,8 @@ BOMS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_
 LATIN = "cp1252"  # Latin-1 as Windows has it
 DIGITS = re.compile(r"\s*[+-]?\d+(?P<sign>[.,])\d+(?:[eE][+-]?\d+)?\s*")
 THOUSANDS = re.compile(r"\s*[+-]?\d{1,3}(,\d{3})+\s*")
+# Where commas are decimal signs, a point is none: 1.250 may be a thousand or one.
+EXCHANGED = str.maketrans(",.", ".,")
 
 Opened = Callable[[], AbstractContextManager[TextIO]]
 
@@ -52,6 +54,13 @@ class Dialect:
         """Fields of each line."""
         spaces = self.delimiter == " "
         return csv.reader(stream, delimiter=self.delimiter, strict=strict, skipinitialspace=spaces)
+
+    @property
+    def plain(self) -> Callable[[str], str] | None:
+        """From how numbers are written here to how Python writes them, if that is not the same."""
+        if self.decimal == ",":
+            return lambda text: text.translate(EXCHANGED)
+        return (lambda text: text.replace(",", "")) if self.thousands else None
 
 
 def encoding_of(start: bytes) -> str:

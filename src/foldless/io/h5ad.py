@@ -273,10 +273,7 @@ class H5adRows(RowSource):
 
 def _element(item: Any) -> Any:
     """A column, an index or a table as AnnData stores it."""
-    try:
-        from anndata.io import read_elem
-    except ImportError:  # its place before anndata 0.11
-        from anndata.experimental import read_elem
+    from anndata.io import read_elem
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a reader's advice to its users is not for ours

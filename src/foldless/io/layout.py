@@ -47,20 +47,24 @@ class Columns:
 
     header: list[str]
     frame: Any
+    plain: Callable[[str], str] | None = None  # from how texts write numbers to how Python does
+    # Raises with the line of the file that lacks a number in these columns, if columns are those of the file.
+    find_fault: Callable[[Sequence[int]], None] = lambda _: None
     steps: tuple[str, ...] = ()
     about: dict[str, str] = field(default_factory=dict)  # of features: symbols, descriptions
 
 
-def turned(columns: Columns, as_text: Callable[[], Any], decimal: str, known: set[str] | None) -> Columns:
+def turned(columns: Columns, as_text: Callable[[], Any], known: set[str] | None) -> Columns:
     """Genes in rows laid out as samples in rows; of columns that are `known` to be samples, if that is."""
     header, frame = columns.header, columns.frame
     keep = [j for j in range(1, len(header)) if known is None or header[j].strip() in known]
-    about_genes = [j for j in keep if share_of_words(frame[j]) > SHARE_OF_WORDS]
-    keep = [j for j in keep if j not in set(about_genes)]
+    share = {j: share_of_words(frame[j], columns.plain) for j in range(1, len(header))}
+    # Where all hold more words than numbers, those are about samples, in rows of their own.
+    keep = [j for j in keep if share[j] <= SHARE_OF_WORDS] or keep
     genes = ["" if name != name else str(name) for name in frame[0]]
     steps = ["Samples are in columns and were turned into rows."]
     others = [j for j in range(1, len(header)) if j not in set(keep)]
-    words = [j for j in others if share_of_words(frame[j]) > SHARE_OF_WORDS]
+    words = [j for j in others if share[j] > SHARE_OF_WORDS]
     about = dict(
         zip(genes, map(" · ".join, zip(*(texts_of(frame[j]) for j in words), strict=True)), strict=False)
     )
@@ -70,36 +74,39 @@ def turned(columns: Columns, as_text: Callable[[], Any], decimal: str, known: se
         steps.append(f"Columns that are not in the sample sheet left out: {listed(left_out)}.")
     if any(frame[j].dtype.kind == "O" for j in keep):
         texts = as_text()[keep].to_numpy(dtype=object).T
-        laid_out = _frame_of(texts, decimal)
+        laid_out = _frame_of(texts, columns.plain)
     else:
-        laid_out = _frame_of(frame[keep].to_numpy(dtype=np.float64).T, decimal)
+        laid_out = _frame_of(frame[keep].to_numpy(dtype=np.float64).T)
     laid_out.insert(0, 0, np.array([header[j] for j in keep], dtype=object))
-    return Columns(["", *genes], laid_out, (*columns.steps, *steps), about)
+    return Columns(["", *genes], laid_out, columns.plain, steps=(*columns.steps, *steps), about=about)
 
 
-def _frame_of(values: NDArray[Any], decimal: str) -> Any:
+def _frame_of(values: NDArray[Any], plain: Callable[[str], str] | None = None) -> Any:
     """A frame of positions from 1 on; columns of texts that are all numbers are numbers."""
     import pandas as pd
 
     if values.dtype != object:
         return pd.DataFrame(values, columns=range(1, values.shape[1] + 1))
-    plain = values if decimal == "." else np.vectorize(_with_point, otypes=[object])(values)
-    numbers = pd.to_numeric(pd.Series(plain.ravel()), errors="coerce").isna().to_numpy()
-    bad = numbers.reshape(values.shape) & ~pd.isna(plain)
+    texts = _plain(pd.Series(values.ravel()), plain)
+    bad = (pd.to_numeric(texts, errors="coerce").isna() & texts.notna()).to_numpy().reshape(values.shape)
+    spelt = texts.to_numpy().reshape(values.shape)
     # Python reads every digit; pandas' own way here may miss the last bit.
     return pd.DataFrame(
         {
-            j + 1: values[:, j] if bad[:, j].any() else plain[:, j].astype(float)
+            j + 1: values[:, j] if bad[:, j].any() else spelt[:, j].astype(float)
             for j in range(values.shape[1])
         }
     )
 
 
-def _with_point(text: Any) -> Any:
-    return text.replace(",", ".") if isinstance(text, str) else text
+def _plain(column: Any, plain: Callable[[str], str] | None) -> Any:
+    """Texts with numbers as Python writes them."""
+    return (
+        column if plain is None else column.map(lambda each: plain(each) if isinstance(each, str) else each)
+    )
 
 
-def share_of_words(column: Any) -> float:
+def share_of_words(column: Any, plain: Callable[[str], str] | None = None) -> float:
     """Of values that are there, how many are no numbers."""
     import pandas as pd
 
@@ -108,7 +115,7 @@ def share_of_words(column: Any) -> float:
         return 0.0
     there = column.dropna()
     there = there[there.astype(str).str.strip() != ""]
-    return float(pd.to_numeric(there, errors="coerce").isna().mean()) if len(there) else 0.0
+    return float(pd.to_numeric(_plain(there, plain), errors="coerce").isna().mean()) if len(there) else 0.0
 
 
 def table_of_columns(
@@ -118,7 +125,6 @@ def table_of_columns(
     reading: Reading,
     sheet: SampleSheet | None,
     steps: Sequence[str],
-    find_fault: Callable[[Sequence[int]], None],
 ) -> Table:
     """Give each column its purpose; the sheet, if there is one, has others."""
     empty = [
@@ -136,7 +142,7 @@ def table_of_columns(
         # What is predicted need not be known.
         target = class_labels(filled(path, target, roles.target) if roles.features is None else target)
     groups = None if roles.groups is None else filled(path, laid_out.texts(roles.groups), roles.groups)
-    names, originals, X, words = laid_out.features(set(empty), find_fault)
+    names, originals, X, words = laid_out.features(set(empty))
     table = assembled(
         path,
         X,
@@ -169,6 +175,8 @@ class _Purposes:
     ) -> None:
         self.path, self.header, self.frame, self.roles = path, columns.header, columns.frame, roles
         self.beside = {} if sheet is None else sheet.columns
+        self.plain, self.plain_beside = columns.plain, None if sheet is None else sheet.plain
+        self.find_fault = columns.find_fault
         self.steps: list[str] = []
         self.unused: tuple[str, ...] = ()
         self.where: dict[str, int] = {}
@@ -201,7 +209,7 @@ class _Purposes:
         if self.header[0] in self.roles.named:
             return None
         first = self.frame[0]
-        is_text = share_of_words(first) > SHARE_OF_WORDS and first.nunique() > SHARE_OF_WORDS * len(first)
+        is_text = self._holds_words(0) and first.nunique() > SHARE_OF_WORDS * len(first)
         return 0 if sheet is not None or not self.header[0].strip() or is_text else None
 
     def _join(self, sheet: SampleSheet, id: str | None) -> None:
@@ -222,6 +230,9 @@ class _Purposes:
         self.sample_names = [name for name, stays in zip(self.sample_names, kept, strict=True) if stays]
         self.rows, self.in_sheet = self.rows[kept], self.in_sheet[kept]
 
+    def _holds_words(self, j: int) -> bool:
+        return share_of_words(self.frame[j], self.plain) > SHARE_OF_WORDS
+
     def texts(self, name: str) -> NDArray[Any]:
         """A column to the letter, "" where it has nothing."""
         if name in self.where:
@@ -229,7 +240,7 @@ class _Purposes:
         return np.array(self.beside[name], dtype=object)[self.in_sheet]
 
     def features(
-        self, empty: set[int], find_fault: Callable[[Sequence[int]], None]
+        self, empty: set[int]
     ) -> tuple[list[str], list[str], NDArray[np.float64], dict[str, NDArray[Any]]]:
         """Names, also as they are in the file, and numbers; and covariates that are words."""
         roles, header = self.roles, self.header
@@ -239,16 +250,20 @@ class _Purposes:
         taken = {self.samples, *empty}
         taken |= {j for name, j in self.where.items() if name in (roles.target, roles.groups, *roles.ignore)}
         for name in (*roles.covariates, *roles.categories):
-            values = self.texts(name)
-            if name in roles.categories or share_of_words(_series(values)) > SHARE_OF_WORDS:
+            values, j = self.texts(name), self.where.get(name)
+            if name in roles.categories or (
+                share_of_words(_series(values), self.plain_beside) > SHARE_OF_WORDS
+                if j is None
+                else self._holds_words(j)
+            ):
                 words[name] = values
-                taken.add(self.where.get(name))
-            elif name not in self.where:
+                taken.add(j)
+            elif j is None:
                 beside.append(name)
         columns = [j for j in range(len(header)) if j not in taken]
         if roles.target is None:
             # A table that is only looked at: what its words are for is still to be said.
-            words_too = [j for j in columns if share_of_words(self.frame[j]) > SHARE_OF_WORDS]
+            words_too = [j for j in columns if self._holds_words(j)]
             self.unused = tuple(header[j] for j in words_too)
             columns = [j for j in columns if j not in set(words_too)]
         if roles.features is not None:
@@ -266,10 +281,10 @@ class _Purposes:
             raise BadTable(
                 self.path, "no column is left as a feature.", "Is the delimiter right? See --delimiter."
             )
-        X = self._numbers(columns, find_fault)[self.rows]
+        X = self._numbers(columns)[self.rows]
         names, originals = [unique[j] for j in columns], [header[j] for j in columns]
         if beside:
-            front = np.column_stack([_numbers_of(self.path, name, self.texts(name)) for name in beside])
+            front = np.column_stack([self._numbers_beside(name) for name in beside])
             X, names, originals = np.hstack([front, X]), [*beside, *names], [*beside, *originals]
         return names, originals, X, words
 
@@ -279,22 +294,19 @@ class _Purposes:
         for name in [*self.beside, *self.header]:
             if name in self.roles.purposes or self.where.get(name, -1) == self.samples:
                 continue
-            column = self.frame[self.where[name]] if name in self.where else None
-            if column is not None and share_of_words(column) <= SHARE_OF_WORDS and not LABELLED.search(name):
+            if name in self.where and not (self._holds_words(self.where[name]) or LABELLED.search(name)):
                 continue
             counts = Counter(self.texts(name).tolist())
             if 2 <= len(counts) <= LARGEST_SHARE_OF_CLASSES * len(self.rows):
                 found[name] = dict(counts.most_common())
         return dict(sorted(found.items(), key=lambda item: (not LABELLED.search(item[0]), len(item[1]))))
 
-    def _numbers(
-        self, columns: list[int], find_fault: Callable[[Sequence[int]], None]
-    ) -> NDArray[np.float64]:
+    def _numbers(self, columns: list[int]) -> NDArray[np.float64]:
         """Columns as one matrix; an error if one of them holds words."""
         import pandas as pd
 
         others = [j for j in columns if self.frame[j].dtype.kind not in "fiub"]
-        words = [j for j in others if share_of_words(self.frame[j]) > SHARE_OF_WORDS]
+        words = [j for j in others if self._holds_words(j)]
         if words:
             dates = [j for j in words if looks_like_dates(self.frame[j])]
             kind = "dates" if dates else "words"
@@ -306,36 +318,40 @@ class _Purposes:
                 f"--samples; or leave it out: --ignore {shlex.quote(printable(shown[0]))}.",
             )
         if others:
-            numbers = {
-                j: pd.to_numeric(self.frame[j].replace(r"^\s*$", np.nan, regex=True), errors="coerce")
-                for j in others
-            }
-            if any((numbers[j].isna() & self.frame[j].notna()).any() for j in others):
-                find_fault(others)
+            texts = {j: self.frame[j].replace(r"^\s*$", np.nan, regex=True) for j in others}
+            numbers = {j: pd.to_numeric(_plain(texts[j], self.plain), errors="coerce") for j in others}
+            wrong = {j: np.flatnonzero(numbers[j].isna() & texts[j].notna()) for j in others}
+            if any(rows.size for rows in wrong.values()):
+                self.find_fault(others)
+                j, i = next((j, rows[0]) for j, rows in wrong.items() if rows.size)
+                raise self._not_a_number(i, self.header[j], texts[j].iloc[i], "leave it out with --ignore.")
             self.frame = self.frame.copy(deep=False)
             for j, column in numbers.items():
                 self.frame[j] = column
         return self.frame[columns].to_numpy(dtype=np.float64)
+
+    def _numbers_beside(self, name: str) -> NDArray[np.float64]:
+        """A column of the sheet."""
+        import pandas as pd
+
+        texts = self.texts(name)
+        plain = _plain(_series(texts).replace("", np.nan), self.plain_beside)
+        numbers = pd.to_numeric(plain, errors="coerce").to_numpy(dtype=np.float64)
+        wrong = np.flatnonzero(np.isnan(numbers) & (texts != ""))
+        if wrong.size:
+            remedy = "have the values coded as categories: --categories COLUMN."
+            raise self._not_a_number(wrong[0], name, texts[wrong[0]], remedy)
+        return numbers
+
+    def _not_a_number(self, i: int, name: str, text: str, remedy: str) -> BadTable:
+        problem = f"sample {i + 1}, {printable(name)!r}: {printable(text)!r} is not a number."
+        return BadTable(self.path, problem, f"Correct it, or {remedy}")
 
 
 def _series(values: NDArray[Any]) -> Any:
     import pandas as pd
 
     return pd.Series(values, dtype=object)
-
-
-def _numbers_of(path: Path, name: str, texts: NDArray[Any]) -> NDArray[np.float64]:
-    import pandas as pd
-
-    numbers = pd.to_numeric(_series(texts).replace("", np.nan), errors="coerce").to_numpy(dtype=np.float64)
-    wrong = np.flatnonzero(np.isnan(numbers) & (texts != ""))
-    if wrong.size:
-        raise BadTable(
-            path,
-            f"sample {wrong[0] + 1}, {printable(name)!r}: {printable(texts[wrong[0]])!r} is not a number.",
-            "Correct it, or have the values coded as categories: --categories COLUMN.",
-        )
-    return numbers
 
 
 def looks_like_dates(column: Any) -> bool:

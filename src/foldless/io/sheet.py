@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -20,6 +20,7 @@ class SampleSheet:
 
     path: Path
     columns: dict[str, list[str]]
+    plain: Callable[[str], str] | None = None  # from how it writes numbers to how Python does
 
     def known(self, names: Iterable[str], id: str | None) -> set[str]:
         """Those of these that are names of samples, in the column that has most of them."""

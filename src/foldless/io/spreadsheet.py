@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import numpy as np
 
 from foldless.io.extras import needs
 from foldless.io.files import write_whole
-from foldless.io.table import check_present, readable_as
+from foldless.io.table import BadTable, check_present, readable_as
 
 SPREADSHEETS = ("xlsx", "xls", "ods")
 # What a sheet can hold.
@@ -32,10 +33,7 @@ Column = tuple[str, Iterable[Any]]
 
 def text_of_spreadsheet(path: Path, sheet: str | None) -> str:
     """The sheet of that name, or the first, separated by tabs."""
-    with needs("python_calamine", "excel", "to read spreadsheets"):
-        from python_calamine import CalamineWorkbook
-    with readable_as(path, "a spreadsheet", "Save it again, or save it as CSV."):
-        book = CalamineWorkbook.from_path(str(path))
+    with _opened(path) as book:
         if sheet is not None:
             check_present(path, [sheet], book.sheet_names, "sheet", "--sheet")
         rows = book.get_sheet_by_name(sheet or book.sheet_names[0]).to_python()
@@ -44,6 +42,26 @@ def text_of_spreadsheet(path: Path, sheet: str | None) -> str:
         [_cell(value) for value in row] for row in rows
     )
     return text.getvalue()
+
+
+def other_sheet(path: Path, sheet: str | None) -> str:
+    """The first sheet of a workbook beside that of this name, or beside the first."""
+    with _opened(path) as book:
+        names: list[str] = book.sheet_names
+    others = [name for name in names if name != (sheet or names[0])]
+    if not others:
+        raise BadTable(
+            path, f"it has one sheet only, {names[0]!r}.", "Where is the sample sheet? --sample-sheet FILE."
+        )
+    return others[0]
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    with needs("python_calamine", "excel", "to read spreadsheets"):
+        from python_calamine import CalamineWorkbook
+    with readable_as(path, "a spreadsheet", "Save it again, or save it as CSV."):
+        yield CalamineWorkbook.from_path(str(path))
 
 
 def _cell(value: Any) -> str:

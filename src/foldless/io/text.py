@@ -21,7 +21,7 @@ from foldless.io.dialect import DELIMITERS, LATIN, Dialect, Opened, dialect_of, 
 from foldless.io.layout import Columns, table_of_columns, turned
 from foldless.io.names import printable
 from foldless.io.sheet import SampleSheet, sheet_of_series_matrix
-from foldless.io.spreadsheet import SPREADSHEETS, text_of_spreadsheet
+from foldless.io.spreadsheet import SPREADSHEETS, other_sheet, text_of_spreadsheet
 from foldless.io.table import BadTable, Reading, Roles, Table, texts_of
 
 # Spellings of what is not there.
@@ -43,24 +43,34 @@ def read_text(path: Path, roles: Roles, reading: Reading, *, budget: float) -> T
     """Read a table with a header; columns that are not named for something else must hold numbers."""
     with _told(path):
         text = _text_of(path, reading, budget)
-        sheet = None if reading.sample_sheet is None else read_sheet(reading.sample_sheet)
+        sheet = (
+            None if reading.sample_sheet is None else read_sheet(reading.sample_sheet, path, reading.sheet)
+        )
         if sheet is None and text.dialect.skipped:
             with text.opened() as stream:
                 sheet = sheet_of_series_matrix(path, stream)
         columns = text.columns(roles, reading, sheet)
-        return table_of_columns(path, columns, roles, reading, sheet, text.dialect.notes, text.find_fault)
+        return table_of_columns(path, columns, roles, reading, sheet, text.dialect.notes)
 
 
-def read_sheet(path: Path) -> SampleSheet:
-    """A sample sheet, all of it as texts."""
+def read_sheet(path: Path, table: Path, of_table: str | None) -> SampleSheet:
+    """A sample sheet, all of it as texts; of the table's own workbook, a sheet beside that of the table."""
     with _told(path):
-        text = _text_of(path, Reading(), np.inf)
+        other = None
+        if _kind(path) in SPREADSHEETS and path.resolve() == table.resolve():
+            other = other_sheet(path, of_table)
+        text = _text_of(path, Reading(sheet=other), np.inf)
         frame = text.frame(range(len(text.header)))
-        return SampleSheet(path, {name: texts_of(frame[j]).tolist() for j, name in enumerate(text.header)})
+        columns = {name: texts_of(frame[j]).tolist() for j, name in enumerate(text.header)}
+        return SampleSheet(path, columns, text.dialect.plain)
+
+
+def _kind(path: Path) -> str:
+    return path.name.lower().removesuffix(".gz").rpartition(".")[2]
 
 
 def _text_of(path: Path, reading: Reading, budget: float) -> _Text:
-    kind = path.name.lower().removesuffix(".gz").rpartition(".")[2]
+    kind = _kind(path)
     opened: Opened
     notes: tuple[str, ...] = ()
     if kind in SPREADSHEETS:
@@ -87,13 +97,13 @@ class _Text:
         if self._is_turned(roles, reading, sheet):
             known = None if sheet is None else sheet.known(self.header, reading.id)
             as_text = partial(self.frame, range(len(self.header)))
-            return turned(Columns(self.header, self.frame([0])), as_text, self.dialect.decimal, known)
+            return turned(Columns(self.header, self.frame([0]), self.dialect.plain), as_text, known)
         # Texts stay as they are written, also those that look like numbers.
         named = {roles.target, roles.groups, roles.samples, *roles.categories}
         texts = [j for j, name in enumerate(self.header) if name in named]
         if sheet is not None or not self.header[0].strip():
             texts.append(0)
-        return Columns(self.header, self.frame(texts))
+        return Columns(self.header, self.frame(texts), self.dialect.plain, self.find_fault)
 
     def _is_turned(self, roles: Roles, reading: Reading, sheet: SampleSheet | None) -> bool:
         """Genes in rows and samples in columns is how much of biology keeps its tables."""
@@ -219,10 +229,7 @@ class _Text:
 
     def _check_number(self, field: str, line: int, j: int) -> None:
         text = field.strip()
-        if self.dialect.decimal == ",":
-            text = text.replace(",", ".")
-        elif self.dialect.thousands:
-            text = text.replace(",", "")
+        text = self.dialect.plain(text) if self.dialect.plain else text
         if text.lower() not in MISSING and not _is_number(text):
             where = f"line {line}, column {printable(self.header[j])!r}"
             raise BadTable(self.path, f"{where}: {printable(field)!r} is not a number.", _cure(text))

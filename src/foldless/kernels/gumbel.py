@@ -14,7 +14,7 @@ from scipy.special import expit
 
 from foldless.beliefs import Array, Response
 from foldless.kernels import kernel
-from foldless.kernels.softened import Softened, Widths
+from foldless.kernels.softened import WIDEST, Softened, Widths
 
 # Scores handled at a time by NumPy; a dozen arrays of them should stay in the cache.
 PIECE = 1 << 12
@@ -42,6 +42,8 @@ TAIL_BEGINS = 5.0
 TAIL_FALLS = 4.0
 # Of a sum of numbers relative to its largest weight; below, terms may have left the range of float64.
 SMALLEST_SUM = 1e-280
+# Scores are no more certain than this.
+SMALLEST_VAR = 1e-30
 # Newton steps to where the sum begins. The mode is found in six; the sum does not need it.
 START_STEPS = 1
 
@@ -213,16 +215,9 @@ def levels_of_the_largest(mean: Array, var: Array) -> tuple[Array, Array, NDArra
     return lowest, (highest - lowest) / number, number.astype(np.int64) + 1
 
 
-def log_proba_rows(
-    mean: Array,
-    var: Array,
-    table: Any,
-    lowest: Array,
-    step: Array,
-    n_levels: NDArray[np.int64],
-    log_proba: Array,
-) -> None:
-    """Add to log_proba (samples, D), which begins at -∞, the sums over levels of `gumbel_log_proba`."""
+def log_proba_rows(mean: Array, var: Array, table: Any, log_proba: Array) -> None:
+    """log_proba (samples, D), which begins at -∞, by the sums over levels of `gumbel_log_proba`."""
+    lowest, step, n_levels = levels_of_the_largest(mean, var)
     rows, widths = np.arange(lowest.size), Widths.of(var)
     most = int(n_levels.max(initial=0))
     # With few rows, a step in Python takes longer than its sums, so many levels are taken in one.
@@ -240,6 +235,7 @@ def log_proba_rows(
             log_terms = np.log(np.negative(f, out=f), out=f)
         log_terms += log_weight[:, :, np.newaxis]
         log_proba[rows] = np.logaddexp(log_proba[rows], np.logaddexp.reduce(log_terms, axis=1))
+    log_proba -= np.logaddexp.reduce(log_proba, axis=1, keepdims=True)
 
 
 # ---------------------------------------------------------------------- loops
@@ -414,10 +410,9 @@ def _response_rows_in_loops(
 @kernel(inline="always")
 def _pulls(
     mean: Array, level: float, patches: Array, offset: float, over_unit: Array, position: Array, begin: Any,
-    last: Any, pull: Array,
+    last: Any, pull: Array, log_size: Array,
 ) -> float:  # fmt: skip
     """`_softened` without second derivatives: the sum of -log F, and -∂ log F of each class."""
-    total = 0.0
     for k in range(mean.size):
         s = (mean[k] - level) * over_unit[k] - offset
         inside = min(s, last[k] + 1.0) if s > 0.0 else 0.0
@@ -430,45 +425,142 @@ def _pulls(
             power = 5 - back
             slope = slope * along + value
             value = value * along + (patch[power] + at * (patch[power + 6] + at * patch[power + 12]))
-        size = np.exp(value + slope * (s - inside))
+        log_size[k] = value + slope * (s - inside)
+        pull[k] = slope * over_unit[k]
+    # Apart, since a call in the loop above would make it spill all it has.
+    total = 0.0
+    for k in range(mean.size):
+        size = np.exp(log_size[k])
         total += size
-        pull[k] = size * slope * over_unit[k]
+        pull[k] *= size
     return total
 
 
+@kernel(inline="always")
+def _levels(mean: Array, var: Array) -> tuple[float, float, int]:
+    """`levels_of_the_largest`, for one row."""
+    lowest, highest, sharpest = -np.inf, -np.inf, np.inf
+    for k in range(mean.size):
+        reach = np.sqrt(2 * NEGLIGIBLE * var[k])
+        lowest, highest = max(lowest, mean[k] - reach), max(highest, mean[k] + reach)
+        sharpest = min(sharpest, 1.0 + var[k])
+    lowest -= np.log(NEGLIGIBLE)
+    highest += NEGLIGIBLE + np.log(mean.size)
+    width = np.sqrt(sharpest / np.log(mean.size))
+    step = max(min(LEVEL_STEP * np.sqrt(sharpest), PRODUCT_STEP * width), SHORTEST_STEP * width)
+    number = min(max(np.ceil((highest - lowest) / step), 1.0), float(MOST_LEVELS))
+    return lowest, (highest - lowest) / number, int(number) + 1
+
+
+@kernel(inline="always")
+def _summed(
+    mean: Array, lowest: float, step: float, n_levels: int, patches: Array, offset: float, over_unit: Array,
+    position: Array, begin: Any, last: Any, pull: Array, log_size: Array, total: Array,
+) -> float:  # fmt: skip
+    """Sums over levels of one row, relative to the exponential of minus what is returned."""
+    # That is the smallest sum so far, which falls level by level, and towards the end is zero.
+    least = np.inf
+    total[:] = 0.0
+    for number in range(n_levels):
+        size = _pulls(
+            mean, lowest + number * step, patches, offset, over_unit, position, begin, last, pull, log_size
+        )
+        if size < least:
+            shrink = np.exp(size - least)
+            least = size
+            for k in range(mean.size):
+                total[k] = total[k] * shrink + pull[k]
+        else:
+            weight = np.exp(least - size)
+            for k in range(mean.size):
+                total[k] += weight * pull[k]
+    return least
+
+
 @kernel(instead_of=log_proba_rows)
-def _log_proba_rows_in_loops(
-    mean: Array, var: Array, table: Any, lowest: Array, step: Array, n_levels: Any, log_proba: Array
-) -> None:
+def _log_proba_rows_in_loops(mean: Array, var: Array, table: Any, log_proba: Array) -> None:
     patches, begins, smallest_width, width_step, score_step, left_end = table
     n_classes = mean.shape[1]
     offset = left_end / score_step
     over_unit, position = np.empty(n_classes), np.empty(n_classes)
     begin, last = np.empty(n_classes, np.int64), np.empty(n_classes, np.int64)
-    pull, total = np.empty(n_classes), np.empty(n_classes)
+    pull, log_size, total = np.empty(n_classes), np.empty(n_classes), np.empty(n_classes)
     for m in range(mean.shape[0]):
         _place(var[m], begins, smallest_width, width_step, score_step, over_unit, position, begin, last)
-        # Relative to the smallest sum so far, which falls level by level, and towards the end is zero.
-        least = np.inf
-        total[:] = 0.0
-        for number in range(n_levels[m]):
-            level = lowest[m] + number * step[m]
-            size = _pulls(mean[m], level, patches, offset, over_unit, position, begin, last, pull)
-            if size < least:
-                shrink = np.exp(size - least)
-                least = size
-                for k in range(n_classes):
-                    total[k] = total[k] * shrink + pull[k]
-            else:
-                weight = np.exp(least - size)
-                for k in range(n_classes):
-                    total[k] += weight * pull[k]
+        lowest, step, n_levels = _levels(mean[m], var[m])
+        least = _summed(
+            mean[m],
+            lowest,
+            step,
+            n_levels,
+            patches,
+            offset,
+            over_unit,
+            position,
+            begin,
+            last,
+            pull,
+            log_size,
+            total,
+        )
         for k in range(n_classes):
             if total[k] > SMALLEST_SUM:
                 log_proba[m, k] = np.log(total[k]) - least
             else:
                 # A class so improbable that the numbers do not reach as far as their logarithms.
-                for number in range(n_levels[m]):
-                    level = lowest[m] + number * step[m]
-                    size = _pulls(mean[m], level, patches, offset, over_unit, position, begin, last, pull)
+                for number in range(n_levels):
+                    level = lowest + number * step
+                    size = _pulls(
+                        mean[m], level, patches, offset, over_unit, position, begin, last, pull, log_size
+                    )
                     log_proba[m, k] = np.logaddexp(log_proba[m, k], np.log(pull[k]) - size)
+        log_proba[m] -= np.log(total.sum()) - least
+
+
+@kernel(fastmath={"contract"})
+def mixture_rows(
+    means: Array, variances: Array, mean_at: Any, var_at: Any, intercept: Array, own_var: Array,
+    factor: Array, flip: Array, weight: Array, table: Any, proba: Array,
+) -> None:  # fmt: skip
+    """`mixtures.mixture_rows` of any number of classes, which have intercepts of their own: (parts, D)."""
+    patches, begins, smallest_width, width_step, score_step, left_end = table
+    n_classes = proba.shape[1]
+    offset = left_end / score_step
+    over_unit, position = np.empty(n_classes), np.empty(n_classes)
+    begin, last = np.empty(n_classes, np.int64), np.empty(n_classes, np.int64)
+    mean, var, total = np.empty(n_classes), np.empty(n_classes), np.empty(n_classes)
+    pull, log_size = np.empty(n_classes), np.empty(n_classes)
+    for i in range(proba.shape[0]):
+        proba[i] = 0.0
+        for part in range(weight.size):
+            highest, widest, at = -np.inf, SMALLEST_VAR, var_at[part]
+            for k in range(n_classes):
+                mean[k] = intercept[part, k]
+                if mean_at[part] >= 0:
+                    mean[k] += means[i, mean_at[part] + k]
+                highest = max(highest, mean[k])
+                if at >= 0:
+                    var[k] = max(factor[part] * (variances[i, at + k] + own_var[part, k]), SMALLEST_VAR)
+                    widest = max(widest, var[k])
+            if at < 0:
+                for k in range(n_classes):
+                    total[k] = np.exp(mean[k] - highest)
+            # Not `>`: what is not a number must not pass for narrow.
+            elif not (widest <= WIDEST and np.abs(highest) < np.inf):
+                total[:] = np.nan
+            else:
+                _place(var, begins, smallest_width, width_step, score_step, over_unit, position, begin, last)
+                lowest, step, n_levels = _levels(mean, var)
+                _summed(
+                    mean, lowest, step, n_levels, patches, offset, over_unit, position, begin, last, pull,
+                    log_size, total,
+                )  # fmt: skip
+            floor = flip[part] / (n_classes - 1)
+            share = weight[part] * (1.0 - n_classes * floor) / total.sum()
+            for k in range(n_classes):
+                proba[i, k] += weight[part] * floor + share * total[k]
+        for k in range(n_classes):
+            # Such sums have lost terms to underflow.
+            if not proba[i, k] > SMALLEST_SUM:
+                proba[i] = np.nan
+                break

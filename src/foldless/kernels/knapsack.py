@@ -23,7 +23,7 @@ from foldless.kernels import kernel
 # A row has moves for this many times the largest score that a walk may need. Moves change between walks, so
 # twice as much saves gathering rows again and again; more makes every merge longer.
 SPARE = 2.0
-# A sample whose feature is this small says nothing about the feature's weight: no move brings any score.
+# With a feature this small, no move of the feature's weight brings a sample any score.
 NEGLIGIBLE = 1e-12
 
 

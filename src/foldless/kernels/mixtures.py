@@ -7,9 +7,11 @@ would be most of what such predictions cost. Here it comes from a table of log T
     s = |m|/√(1 + v),    t = log(v + SMALLEST_WIDTH),
 
 patches of polynomials of degree five in both. Errors are below 1e-8 in log T where T is above e^-30, and 3e-7
-anywhere. Beyond the table T is the sum of two exponentials where scores are narrow, and below e^-40
-elsewhere, as T <= E[e^(-x min(1, m/v))] shows: nothing beside other models, and where it is not, the row is
-left as NaN, for the plain form (`tuning.portfolio`) to fill in.
+anywhere. Wider scores, of variance v + π²/3 with the noise of the logistic itself, are counted in units in
+which they are as wide as the table: to 1/v² that noise is as good as Gaussian. Scores beyond the table have
+the sum of two exponentials for T if they are narrow, and else T below e^-40, as T <= E[e^(-x min(1, m/v))]
+shows: nothing beside other models, and where it is not, the row is left as NaN, for the plain form
+(`tuning.portfolio`) to fill in.
 """
 
 from __future__ import annotations
@@ -22,12 +24,13 @@ import numpy as np
 from foldless.beliefs import Array
 from foldless.kernels import kernel
 
-SMALLEST_WIDTH, WIDEST = 0.3, 4000.0
+SMALLEST_WIDTH, WIDEST = 0.3, 4e5
 SCORE_STEP = 0.3
-SCORE_CELLS, WIDTH_CELLS = 48, 64
+SCORE_CELLS, WIDTH_CELLS = 48, 96
 # Of scores beyond the table: up to which variance two exponentials serve, and what T is below otherwise.
 WIDEST_SUMMED, LARGEST_BEYOND = 9.0, np.exp(-40.0)
 NEGLIGIBLE = 1e-9
+LOGISTIC_VAR = np.pi**2 / 3
 WIDTH_STEP = (np.log(WIDEST + SMALLEST_WIDTH) - np.log(SMALLEST_WIDTH)) / WIDTH_CELLS
 POWERS = 6
 # Sums of probabilities below this have lost terms to underflow.
@@ -64,11 +67,14 @@ def mixture_rows(
                 tail = odds / (1.0 + odds)
             else:
                 var = factor[part] * (variances[i, var_at[part]] + own_var[part])
-                s = size / (SCORE_STEP * np.sqrt(1.0 + var))
                 # Also of what is not a number.
-                if not 0.0 <= var < WIDEST:
+                if not 0.0 <= var < np.inf:
                     missed = np.nan
                     break
+                if var > WIDEST:
+                    size *= np.sqrt((WIDEST + LOGISTIC_VAR) / (var + LOGISTIC_VAR))
+                    var = WIDEST
+                s = size / (SCORE_STEP * np.sqrt(1.0 + var))
                 if s < SCORE_CELLS:
                     t = np.log(1.0 + var / SMALLEST_WIDTH) / WIDTH_STEP
                     cell, range_ = int(s), min(int(t), WIDTH_CELLS - 1)
@@ -102,22 +108,30 @@ def mixture_rows(
 def of_rows(X: Any, vectors: Any, square_vectors: Any, center: Any, out: Array, square_out: Array) -> None:
     """Of an array by rows: out = X vectors', and in the same visit square_out = (X - center)² vectors'.
 
-    A row is in the nearest cache while it is multiplied by one vector after the other, which BLAS, for few
-    vectors and with squares to be made, cannot match.
+    Four rows (there are at least as many) are in a near cache while they are multiplied by one vector after
+    the other, which BLAS, for few vectors and with squares to be made, cannot match.
     """
-    squares = np.empty_like(center)
-    for i in range(X.shape[0]):
-        x = X[i]
-        for k in range(vectors.shape[0]):
-            vector, total = vectors[k], vectors.dtype.type(0.0)
-            for j in range(x.size):
-                total += x[j] * vector[j]
-            out[i, k] = total
-        for j in range(x.size):
-            deviation = x[j] - center[j]
-            squares[j] = deviation * deviation
-        for k in range(square_vectors.shape[0]):
-            vector, total = square_vectors[k], vectors.dtype.type(0.0)
-            for j in range(x.size):
-                total += squares[j] * vector[j]
-            square_out[i, k] = total
+    squares = np.empty((4, center.size), dtype=center.dtype)
+    for begin in range(0, X.shape[0], 4):
+        first = min(begin, X.shape[0] - 4)
+        rows, squared_rows = X[first : first + 4], square_out[first : first + 4]
+        _of_four(rows, vectors, out[first : first + 4])
+        for i in range(4):
+            for j in range(center.size):
+                deviation = rows[i, j] - center[j]
+                squares[i, j] = deviation * deviation
+        _of_four(squares, square_vectors, squared_rows)
+
+
+@kernel(inline="always", fastmath={"reassoc", "contract"})
+def _of_four(rows: Any, vectors: Any, out: Array) -> None:
+    x, y, z, w = rows[0], rows[1], rows[2], rows[3]
+    for k in range(vectors.shape[0]):
+        vector = vectors[k]
+        a = b = c = d = vectors.dtype.type(0.0)
+        for j in range(vector.size):
+            a += x[j] * vector[j]
+            b += y[j] * vector[j]
+            c += z[j] * vector[j]
+            d += w[j] * vector[j]
+        out[0, k], out[1, k], out[2, k], out[3, k] = a, b, c, d

@@ -86,18 +86,6 @@ def logistic_sums(mean: Array, var: Array, rule: Rule, out: Out) -> None:
     curvature /= z
 
 
-def tail_sums(mean: Array, var: Array, rule: Rule, out: Out) -> None:
-    """E[σ(-x)] for x ~ N(|mean|, var), P₁ above: all that a prediction needs."""
-    std = np.sqrt(var)
-    start, ratio = np.exp(np.abs(mean) + rule.first * std), np.exp(rule.step * std)
-    weights = rule.weights[:, np.newaxis]
-    for rows, odds in _pieces(mean.size, rule.weights.size, n_arrays=1):
-        _geometric(start[rows], ratio[rows], odds)
-        odds += 1.0
-        np.divide(weights, odds, out=odds)
-        np.add.reduce(odds, axis=0, out=out[0][rows])
-
-
 def power_sums(power: float, mean: Array, var: Array, rule: Rule, out: Out) -> None:
     """log E[σ(x)^a] for x ~ N(mean, var), a = power, and its derivatives; see `sigmoid_averages`."""
     std = np.sqrt(var)
@@ -164,11 +152,6 @@ def power_rows(
 ) -> None:
     """`power_sums` of rows none wider than the last rule."""
     _by_rules(partial(power_sums, power), mean, var, rules, (log_z, slope, curvature))
-
-
-def tail_rows(mean: Array, var: Array, rules: Rules, tail: Array) -> None:
-    """`tail_sums` of rows none wider than the last rule."""
-    _by_rules(tail_sums, mean, var, rules, (tail,))
 
 
 def _by_rules(sums: Sums, mean: Array, var: Array, rules: Rules, out: Out) -> None:
@@ -247,29 +230,6 @@ def _logistic_rows_in_loops(
                 log_z[at] = np.log(z)
                 slope[at] = middle / z
                 curvature[at] = (2.0 * outer - slope[at] * of_sigma) / z
-
-
-@kernel(instead_of=tail_rows)
-def _tail_rows_in_loops(mean: Array, var: Array, rules: Rules, tail: Array) -> None:
-    order, n_before = _sorted_by_rule(var, rules)
-    odds, ratio, total = np.ones(LANES), np.ones(LANES), np.empty(LANES)
-    for number in range(len(rules)):
-        _, step, start, weights = rules[number]
-        for begin in range(n_before[number], n_before[number + 1], LANES):
-            n_lanes = min(LANES, n_before[number + 1] - begin)
-            rows = order[begin : begin + n_lanes]
-            for lane in range(n_lanes):
-                std = np.sqrt(var[rows[lane]])
-                odds[lane] = np.exp(abs(mean[rows[lane]]) + start * std)
-                ratio[lane] = np.exp(step * std)
-            total[:] = 0.0
-            for node in range(weights.size):
-                weight = weights[node]
-                for lane in range(LANES):
-                    total[lane] += weight / (1.0 + odds[lane])
-                    odds[lane] *= ratio[lane]
-            for lane in range(n_lanes):
-                tail[rows[lane]] = total[lane]
 
 
 @kernel(instead_of=power_rows)

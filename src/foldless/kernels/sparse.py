@@ -1,6 +1,6 @@
 """Products with stored lines of a sparse matrix, as loops only: SciPy has the plain form.
 
-A line is a row of CSR or a column of CSC; `places` says where its entries lie across it. Squares are those of
+A line is a row of CSR or a column of CSC; `places` has where its entries lie across it. Squares are those of
 `Sparse`: x (x - 2c), to which c² is added elsewhere for all entries of a column, stored or not. Sums are
 float64 whatever the entries. Those along a line may be regrouped by the compiler, since additions that wait
 for one another would take most of the time: the same bits in every run, on one machine.
@@ -65,6 +65,26 @@ def gather_two(starts: Any, places: Any, data: Any, columns: Array, out: Array) 
             c += square * columns[place, 2]
             d += square * columns[place, 3]
         out[line, 0], out[line, 1], out[line, 2], out[line, 3] = a, b, c, d
+
+
+@kernel(fastmath={"reassoc", "contract"})
+def gather_many(
+    starts: Any, places: Any, data: Any, vectors: Array, square_vectors: Array, twice_center: Array,
+    out: Array, square_out: Array,
+) -> None:  # fmt: skip
+    """Any number of sums over each row of CSR, and of squares."""
+    for line in range(out.shape[0]):
+        xs, at = data[starts[line] : starts[line + 1]], places[starts[line] : starts[line + 1]]
+        total, square_total = out[line], square_out[line]
+        total[:], square_total[:] = 0.0, 0.0
+        for k in range(xs.size):
+            place, x = np.uint64(at[k]), np.float64(xs[k])
+            vector, square_vector = vectors[place], square_vectors[place]
+            for j in range(vector.size):
+                total[j] += x * vector[j]
+            x *= x - twice_center[place]
+            for j in range(square_vector.size):
+                square_total[j] += x * square_vector[j]
 
 
 @kernel()

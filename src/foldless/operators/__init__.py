@@ -1,4 +1,4 @@
-"""How a data matrix is visited: nothing but an operator knows how X is stored."""
+"""How a data matrix is visited: nothing but an operator depends on how X is stored."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ DenseTiles = Iterator[tuple[slice, NDArray[np.float64]]]
 class RowStep(Protocol):
     """What happens to a block of rows in mid-sweep: scores come in, slopes and curvatures go out.
 
-    `rows` says which rows these are, so that per-sample state can stay with its block. `score_var` and
+    `rows` are the positions of these rows, so that per-sample state can stay with its block. `score_var` and
     the returned curvature are None where the sweep was asked for no variances.
     """
 

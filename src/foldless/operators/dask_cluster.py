@@ -92,11 +92,7 @@ class OnWorkers:
         )
 
     async def _ask_once(
-        self,
-        question: Question,
-        told: tuple[Any, ...],
-        own: Own,
-        answers: dict[int, Any],
+        self, question: Question, told: tuple[Any, ...], own: Own, answers: dict[int, Any]
     ) -> None:
         """Ask every worker about its blocks; what a worker takes to its grave is left unanswered."""
         if self._client.status != "running":
@@ -124,7 +120,7 @@ class OnWorkers:
             self._places = None
 
     async def _holders(self) -> dict[str, Sequence[str]]:
-        """Which workers have each block, as the scheduler knows."""
+        """Which workers have each block, by the scheduler's own list."""
         try:
             held = await asyncio.wait_for(self._client.who_has(self._futures), PATIENCE_SECONDS)
         except CancelledError as error:

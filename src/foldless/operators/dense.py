@@ -368,18 +368,14 @@ class Dense(Tiled):
         self._tile_entries = min(rows, n_rows) * min(columns, n_columns)
 
     def scores_and_variances(
-        self,
-        weights: Array,
-        weight_var: Array,
-        *,
-        center: Array | None = None,
-        scale: Array | None = None,
+        self, weights: Array, weight_var: Array, **about: Unpack[About]
     ) -> tuple[Array, Array]:
-        by_rows = self._blas_walks and not self._by_columns and scale is None and center is not None
+        center, unscaled = about.get("center"), about.get("scale") is None
+        by_rows = self._blas_walks and not self._by_columns and unscaled and center is not None
         many = self.shape[0] >= LEAST_ROWS_COMPILED and weights.ndim == 2
         loops = kernels.compiled("mixtures") if by_rows and many else None
         if loops is None:
-            return super().scores_and_variances(weights, weight_var, center=center, scale=scale)
+            return super().scores_and_variances(weights, weight_var, **about)
         vectors = [np.ascontiguousarray(each.T, dtype=self.dtype) for each in (weights, weight_var)]
         scores, variances = (np.empty((self.shape[0], each.shape[1])) for each in (weights, weight_var))
         loops.of_rows(self.X, *vectors, np.asarray(center, dtype=self.dtype), scores, variances)

@@ -253,7 +253,7 @@ class RowBlocks(Blocked):
         return self.source.labels
 
     def dense_tile(self, rows: slice, columns: slice) -> NDArray[np.float64]:
-        # Single rows are for those who want to know the data, not to go through them.
+        # Single rows are asked for to look at the data, not to go through them.
         if self._held is None and rows.stop - rows.start > 1 and len(self._rows) <= BLOCKS_HELD:
             self._held = self.some_rows(np.arange(self.shape[0]))
         if self._held is not None:
@@ -314,11 +314,7 @@ def blocks_in_order(source: RowSource, cuts: Sequence[slice]) -> Iterator[Iterat
 
 
 def open_rows(
-    where: Any,
-    *,
-    target: str | None = None,
-    ignore: Sequence[str] = (),
-    block_bytes: int = BLOCK_BYTES,
+    where: Any, *, target: str | None = None, ignore: Sequence[str] = (), block_bytes: int = BLOCK_BYTES
 ) -> RowBlocks:
     """Open a table that does not fit into memory, to be passed as X to `fit` and `predict`.
 

@@ -23,7 +23,7 @@ ROWS_TO_COMPARE = 10
 # matter, and every block is a round of small array operations in `row_step`. Beyond, these leave the cache.
 LARGER_BLOCKS = 4
 # So many columns of weights are faster two by two, in compiled loops.
-FEW_COMPILED = 6
+FEW_COMPILED = 4
 # Of compiled sweeps: in how many parts, at most.
 MOST_PARTS = 4
 # Fewer entries than these are done before a thread has begun.
@@ -71,14 +71,14 @@ class Sparse(Tiled):
         self._by_columns = X.format == "csc"
         n_lines = n_columns if self._by_columns else n_rows
         self._lines = _slices_of_entries(X.indptr, n_lines, block_bytes // self.dtype.itemsize)
-        whole = slice(0, n_rows if self._by_columns else n_columns)
-        self._row_blocks = [whole] if self._by_columns else self._lines
-        self._unbuffered_row_blocks = (
-            [whole]
-            if self._by_columns
-            else _slices_of_entries(X.indptr, n_rows, LARGER_BLOCKS * block_bytes // self.dtype.itemsize)
-        )
-        self._column_tiles = self._moment_tiles = self._lines if self._by_columns else [whole]
+        if self._by_columns:
+            self._row_blocks = self._unbuffered_row_blocks = [slice(0, n_rows)]
+            self._column_tiles = self._moment_tiles = self._lines
+        else:
+            larger = LARGER_BLOCKS * block_bytes // self.dtype.itemsize
+            self._row_blocks = self._lines
+            self._unbuffered_row_blocks = _slices_of_entries(X.indptr, n_rows, larger)
+            self._column_tiles = self._moment_tiles = [slice(0, n_columns)]
         # Views of X need no memory but take time to set up, so they are kept; converted tiles are not.
         self._views: dict[tuple[int, int, int], Tile] | None = {} if X.dtype == self.dtype else None
 
@@ -100,7 +100,7 @@ class Sparse(Tiled):
     def sweep(
         self, weights: Array, weight_var: Array | None, row_step: RowStep, **about: Unpack[About]
     ) -> Sweep:
-        # Compiled loops know one score per row; scales and columns without a zero are rare, and not for them.
+        # Compiled loops have one score per row; scales and columns without a zero are rare, and not for them.
         simple = np.ndim(weights) == 1 and (
             weight_var is None
             or (np.ndim(weight_var) == 1 and about.get("scale") is None and not self._complete.any())
@@ -111,17 +111,12 @@ class Sparse(Tiled):
         return super().sweep(weights, weight_var, row_step, **about)
 
     def scores_and_variances(
-        self,
-        weights: Array,
-        weight_var: Array,
-        *,
-        center: Array | None = None,
-        scale: Array | None = None,
+        self, weights: Array, weight_var: Array, **about: Unpack[About]
     ) -> tuple[Array, Array]:
-        few = weights.ndim == 2 and max(weights.shape[1], weight_var.shape[1]) <= FEW_COMPILED
-        if not few or self._by_columns or scale is not None or self._compiled is None or self._complete.any():
-            return super().scores_and_variances(weights, weight_var, center=center, scale=scale)
-        return self._compiled.scores_and_variances(weights, weight_var, center)
+        other = weights.ndim == 1 or self._by_columns or about.get("scale") is not None
+        if other or self._compiled is None or self._complete.any():
+            return super().scores_and_variances(weights, weight_var, **about)
+        return self._compiled.scores_and_variances(weights, weight_var, about.get("center"))
 
     @cached_property
     def _compiled(self) -> CompiledSparse | None:
@@ -154,15 +149,16 @@ class Sparse(Tiled):
         return products
 
     def _values(self) -> TileSource:
-        if (views := self._views) is not None:
+        def make(rows: slice, columns: slice) -> Tile:
+            key = rows.start, rows.stop, columns.start
+            if self._views is not None and key in self._views:
+                return self._views[key]
+            tile = self._tile(rows, columns, self._entries(rows, columns))
+            if self._views is not None:
+                self._views[key] = tile
+            return tile
 
-            def view(rows: slice, columns: slice) -> Tile:
-                if (key := _key(rows, columns)) not in views:
-                    views[key] = self._tile(rows, columns, self._entries(rows, columns))
-                return views[key]
-
-            return TileSource(view)
-        return TileSource(lambda rows, columns: self._tile(rows, columns, self._entries(rows, columns)))
+        return TileSource(make)
 
     def _squares(self, center: Array | None = None, scale: Array | None = None) -> TileSource:
         inverse = None if scale is None else 1.0 / np.asarray(scale, dtype=np.float64)
@@ -267,10 +263,6 @@ class Sparse(Tiled):
         return tiles
 
 
-def _key(rows: slice, columns: slice) -> tuple[int, int, int]:
-    return rows.start, rows.stop, columns.start
-
-
 def _slices_of_entries(starts: NDArray[Any], n_lines: int, entries: int) -> list[slice]:
     """Consecutive lines cut so that each slice stores about `entries` entries, and at least one line."""
     if int(starts[-1]) - int(starts[0]) <= entries:
@@ -289,7 +281,7 @@ class CompiledSparse:
 
     Lines are divided into parts of about as many entries. Parts may run in threads: what is gathered belongs
     to one part only, and what is scattered goes to an accumulator of the part's own; these are added up in
-    order. The matrix alone says how many parts there are, so that results are the same bits for any number of
+    order. How many parts there are depends on the matrix alone: results are the same bits for any number of
     threads.
     """
 
@@ -352,7 +344,7 @@ class CompiledSparse:
     def scores_and_variances(
         self, weights: Array, weight_var: Array, center: Array | None
     ) -> tuple[Array, Array]:
-        """Of CSR, (rows, few) each: two columns of both at a time."""
+        """Of CSR, (rows, columns) each."""
         n_means, n_vars = weights.shape[1], weight_var.shape[1]
         center = np.zeros(self._shape[1]) if center is None else center
         scores, variances = np.empty((self._shape[0], n_means)), np.empty((self._shape[0], n_vars))
@@ -360,6 +352,9 @@ class CompiledSparse:
             both = _vector(weights[:, 0]), _vector(weight_var[:, 0])
             out = scores[:, 0], variances[:, 0]
             self._loops.gather(*self._lines, 0, self._shape[0], False, 2.0 * center, *both, *out)
+        elif max(n_means, n_vars) > FEW_COMPILED:
+            both = _vector(weights), _vector(weight_var)
+            self._loops.gather_many(*self._lines, *both, 2.0 * center, scores, variances)
         else:
             columns, found = np.zeros((self._shape[1], 5)), np.empty((self._shape[0], 4))
             columns[:, 4] = 2.0 * center

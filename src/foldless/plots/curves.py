@@ -335,7 +335,7 @@ class ConvergenceDisplay(Display):
             iteration, self.change, "o-", ms=3, color=BLUE, label="change of the weights"
         )
         (self.step_,) = ax.plot(
-            iteration, self.step, "s--", ms=3, color=ORANGE, label="damping step (1: undamped)"
+            iteration, self.step, "s--", ms=3, color=VERMILION, label="damping step (1: undamped)"
         )
         self.tol_ = None
         if self.tol:

@@ -26,9 +26,10 @@ BLUE, ORANGE, VERMILION, GREY, BLACK = "#0072B2", "#E69F00", "#D55E00", "#9A9A9A
 # Of classes, in their order; from the ninth class on looks repeat.
 CLASS_LOOKS = (
     (BLUE, "o"),
-    (ORANGE, "s"),
+    # Darker than orange, which white paper leaves faint, and black paper (the page's, by inversion) dim.
+    (VERMILION, "s"),
     ("#009E73", "^"),
-    (VERMILION, "D"),
+    (ORANGE, "D"),
     ("#CC79A7", "v"),
     ("#56B4E9", "P"),
     ("#8C6D00", "X"),

@@ -16,7 +16,6 @@ from foldless.plots.drawing import (
     CLASS_LOOKS,
     GREY,
     MOST_CLASSES_NAMED,
-    VERMILION,
     Display,
     Names,
     legend_below,
@@ -125,10 +124,9 @@ class LeaveOneOutDisplay(Display):
             return ax.scatter(place[mask], self.probability[mask], label=f"{what} ({mask.sum()})", **look)
 
         names = [printable(label) for label in self.classes]
-        looks = (CLASS_LOOKS[1], CLASS_LOOKS[0]) if len(groups) == 2 else CLASS_LOOKS
         self.recorded_ = []
         for k, mask in enumerate(groups):
-            colour, marker = looks[k % len(looks)]
+            colour, marker = CLASS_LOOKS[k % len(CLASS_LOOKS)]
             look = {"s": 20, "color": colour, "marker": marker, "linewidths": 0, "zorder": 3}
             self.recorded_.append(
                 draw(names[k] if len(groups) > 2 else f"recorded as {names[k]}", mask, **look)
@@ -160,7 +158,7 @@ class LeaveOneOutDisplay(Display):
     def _mark(self, draw: Callable[..., PathCollection]) -> dict[str, PathCollection]:
         marks = {}
         if self.mislabelled is not None:
-            ring = {"s": 80, "facecolors": "none", "edgecolors": VERMILION, "linewidths": 1.5, "zorder": 4}
+            ring = {"s": 80, "facecolors": "none", "edgecolors": BLACK, "linewidths": 1.5, "zorder": 4}
             marks["mislabelled"] = draw("label is wrong", self.mislabelled, **ring)
         if self.suspected is not None:
             cross = {"s": 34, "color": BLACK, "marker": "x", "linewidths": 1.2, "zorder": 5}
@@ -179,7 +177,8 @@ class LeaveOneOutDisplay(Display):
         event = names[1] if two else "the recorded class"
         error = ""
         if self.error is not None:
-            error = f": {100 * self.error:.1f} % on the wrong side" + (" (shaded)" if two else "")
+            where = "on the wrong side (shaded)" if two else "taken for another class"
+            error = f": {100 * self.error:.1f} % {where}"
         self._name(
             "samples, by recorded label and probability",
             f"probability of {event}, from all others",

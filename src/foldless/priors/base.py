@@ -36,7 +36,7 @@ class Prior(Component):
 
     @property
     def joint(self) -> bool:
-        """Whether it speaks of all weights together: what it says of one depends on the cavities of all."""
+        """Whether it constrains all weights together: the answer for one depends on the cavities of all."""
         return False
 
     def constrained(self, cavity_mean: Array, cavity_var: Array, weight: Weight = 1.0) -> Prior:

@@ -5,6 +5,7 @@ The multivariate one is for the weights of one feature for several classes, whic
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
@@ -27,9 +28,42 @@ from foldless.registry import registered
 from foldless.special import LOG_SQRT_2PI
 
 
+class GaussianRows:
+    """Rows of weights, one for each class, under full covariances: a Gaussian prior of a row."""
+
+    @abstractmethod
+    def _of_row(self, n_scores: int) -> tuple[Array, Array]:
+        """μ and Σ of a row."""
+
+    def tilted_rows(self, shift: Array, precision: Array) -> TiltedRows:
+        """With S = (Σ⁻¹ + Λ)⁻¹ and m = S (Σ⁻¹μ + η):
+
+        log_z = ½ (m'S⁻¹m - μ'Σ⁻¹μ) - ½ log|I + ΣΛ|.
+        """
+        found, cov = self._explained(shift, precision)
+        scale = np.linalg.slogdet(np.eye(shift.shape[1]) + cov @ precision)[1]
+        return found._replace(log_z=found.log_z - 0.5 * scale)
+
+    def proximal_rows(self, shift: Array, precision: Array) -> TiltedRows:
+        """The maximum has - ½ log|2πΣ| in place of the last term."""
+        found, cov = self._explained(shift, precision)
+        return found._replace(log_z=found.log_z - 0.5 * float(np.linalg.slogdet(2 * np.pi * cov)[1]))
+
+    def _explained(self, shift: Array, precision: Array) -> tuple[TiltedRows, Array]:
+        """All but the last term, and Σ."""
+        mean, cov = self._of_row(shift.shape[1])
+        prior_precision = np.linalg.inv(cov)
+        posterior = np.linalg.inv(prior_precision + precision)
+        posterior = 0.5 * (posterior + posterior.transpose(0, 2, 1))
+        total_shift = shift + prior_precision @ mean
+        moved = np.einsum("nij,nj->ni", posterior, total_shift)
+        log_z = 0.5 * (np.einsum("ni,ni->n", moved, total_shift) - mean @ prior_precision @ mean)
+        return TiltedRows(moved, posterior, log_z), cov
+
+
 @registered("prior/gaussian")
 @dataclass(frozen=True)
-class Gaussian(Continuous):
+class Gaussian(GaussianRows, Continuous):
     """N(w; mean, variance). EM learns the variance, and the mean only if it is named.
 
     A mean of its own makes a slab one-sided, which is right for few models: so the rule is not to learn it.
@@ -93,17 +127,8 @@ class Gaussian(Continuous):
         maximum -= 0.5 * float(np.log(self.variance)) + float(LOG_SQRT_2PI)
         return Tilted(mean, _filled(var, r), maximum)
 
-    def tilted_rows(self, shift: Array, precision: Array) -> TiltedRows:
-        """Rows of weights under full covariances: independent in the prior, not in what labels say."""
-        return self._rows(shift, precision, maximum=False)
-
-    def proximal_rows(self, shift: Array, precision: Array) -> TiltedRows:
-        return self._rows(shift, precision, maximum=True)
-
-    def _rows(self, shift: Array, precision: Array, *, maximum: bool) -> TiltedRows:
-        n_scores = shift.shape[1]
-        mean, cov = np.full(n_scores, float(self.mean)), float(self.variance) * np.eye(n_scores)
-        return _gaussian_rows(shift, precision, mean, cov, maximum=maximum)
+    def _of_row(self, n_scores: int) -> tuple[Array, Array]:
+        return np.full(n_scores, float(self.mean)), float(self.variance) * np.eye(n_scores)
 
     def moments(self) -> tuple[float, float]:
         return float(self.mean), float(self.variance)
@@ -142,7 +167,7 @@ class Gaussian(Continuous):
 
 @registered("prior/multivariate-gaussian")
 @dataclass(frozen=True, eq=False)
-class MultivariateGaussian(HoldsArrays):
+class MultivariateGaussian(GaussianRows, HoldsArrays):
     """N(w_n; 0, covariance) for the row w_n of a feature's weights, one for each of D classes.
 
     Weights are (features, D). With diagonal cavities (SHyGAMP) answers are marginal; HyGAMP has them whole.
@@ -161,12 +186,6 @@ class MultivariateGaussian(HoldsArrays):
                 f"classes by classes; got {self.covariance!r}. Without covariances use Gaussian(variance)."
             )
         object.__setattr__(self, "covariance", cov)
-
-    def tilted_rows(self, shift: Array, precision: Array) -> TiltedRows:
-        return self._rows(shift, precision, maximum=False)
-
-    def proximal_rows(self, shift: Array, precision: Array) -> TiltedRows:
-        return self._rows(shift, precision, maximum=True)
 
     def tilted(self, cavity_mean: Array, cavity_var: Array) -> Tilted:
         """Marginals at independent cavities; log_z of a row is shared out evenly among its scores."""
@@ -191,20 +210,20 @@ class MultivariateGaussian(HoldsArrays):
         of_row = np.broadcast_to(np.asarray(weight, dtype=np.float64), r.shape)[:, 0]
         if not wants(names, "covariance") or of_row.sum() <= 0:
             return self
-        found = self._rows(r / tau, np.eye(r.shape[1]) / tau[:, np.newaxis], maximum=False)
+        found = self.tilted_rows(r / tau, np.eye(r.shape[1]) / tau[:, np.newaxis])
         square = found.cov + found.mean[:, :, np.newaxis] * found.mean[:, np.newaxis, :]
         pseudo = hyper.scale_count * hyper.scale**2 * np.eye(r.shape[1])
         cov = (np.einsum("n,nij->ij", of_row, square) + pseudo) / (of_row.sum() + hyper.scale_count)
         return replace(self, covariance=cov)
 
-    def _rows(self, shift: Array, precision: Array, *, maximum: bool) -> TiltedRows:
-        nothing = np.zeros(len(self.covariance))
-        return _gaussian_rows(shift, precision, nothing, self.covariance, maximum=maximum)
+    def _of_row(self, n_scores: int) -> tuple[Array, Array]:
+        return np.zeros(n_scores), self.covariance
 
     def _marginals(self, cavity_mean: Array, cavity_var: Array, *, maximum: bool) -> Tilted:
         r, tau = as_cavity(cavity_mean, cavity_var)
         tau = np.broadcast_to(tau, r.shape)
-        found = self._rows(r / tau, np.eye(r.shape[1]) / tau[:, np.newaxis], maximum=maximum)
+        rule = self.proximal_rows if maximum else self.tilted_rows
+        found = rule(r / tau, np.eye(r.shape[1]) / tau[:, np.newaxis])
         # N(w; r, τ) is exp(η'w - ½ w'Λw) and this; under max-sum there is no normaliser.
         of_cavity = -0.5 * np.sum(r * r / tau, axis=1)
         if not maximum:
@@ -212,26 +231,6 @@ class MultivariateGaussian(HoldsArrays):
         log_z = np.broadcast_to(((found.log_z + of_cavity) / r.shape[1])[:, np.newaxis], r.shape)
         var = np.einsum("nii->ni", found.cov)
         return Tilted(*(np.array(part, dtype=r.dtype) for part in (found.mean, var, log_z)))
-
-
-def _gaussian_rows(shift: Array, precision: Array, mean: Array, cov: Array, *, maximum: bool) -> TiltedRows:
-    """N(μ, Σ) with S = (Σ⁻¹ + Λ)⁻¹ and m = S (Σ⁻¹μ + η):
-
-    log_z = ½ (m'S⁻¹m - μ'Σ⁻¹μ) - ½ log|I + ΣΛ|,
-
-    and the maximum has - ½ log|2πΣ| in place of the last term.
-    """
-    prior_precision = np.linalg.inv(cov)
-    posterior = np.linalg.inv(prior_precision + precision)
-    posterior = 0.5 * (posterior + posterior.transpose(0, 2, 1))
-    total_shift = shift + prior_precision @ mean
-    moved = np.einsum("nij,nj->ni", posterior, total_shift)
-    log_z = 0.5 * (np.einsum("ni,ni->n", moved, total_shift) - mean @ prior_precision @ mean)
-    if maximum:
-        log_z = log_z - 0.5 * float(np.linalg.slogdet(2 * np.pi * cov)[1])
-    else:
-        log_z = log_z - 0.5 * np.linalg.slogdet(np.eye(mean.size) + cov @ precision)[1]
-    return TiltedRows(moved, posterior, log_z)
 
 
 def _filled(values: Array, like: Array) -> Array:

@@ -126,7 +126,7 @@ class Pruned(Prior):
     """A share `density` of all weights is active; their squares add up to that of `variance` each.
 
     The two constraints hold for the weights given in one call, on average over their posterior. Unlike other
-    priors this one is not element-wise: what it says of one weight depends on the cavities of all.
+    priors this one is not element-wise: its answer for one weight depends on the cavities of all.
     """
 
     density: float = 0.1

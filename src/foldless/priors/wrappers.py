@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self, TypeVar, cast
+from typing import Any, ClassVar, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -232,6 +232,9 @@ class MovedCavity(HoldsArrays):
 
     base: Prior
 
+    # Parameters that may have one value per column.
+    by_column: ClassVar[tuple[str, ...]] = ()
+
     def __post_init__(self) -> None:
         require_prior(self, "base", self.base)
 
@@ -251,7 +254,8 @@ class MovedCavity(HoldsArrays):
         return replace(self, base=self.base.constrained(*inner, weight))
 
     def of_columns(self, columns: NDArray[np.intp], n_weights: int) -> Prior:
-        return replace(self, base=self.base.of_columns(columns, n_weights))
+        own = {name: _at_columns(getattr(self, name), columns, n_weights) for name in self.by_column}
+        return replace(self, base=self.base.of_columns(columns, n_weights), **own)
 
     def moments(self) -> tuple[float, float]:
         """Those of the base: what this wrapper adds stands for data, and is not known before them."""
@@ -292,6 +296,8 @@ class OverBackground(MovedCavity):
 
     variance: float | Array
 
+    by_column: ClassVar[tuple[str, ...]] = ("variance",)
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if not (_are_finite(self.variance) and np.all(np.asarray(self.variance) > 0)):
@@ -299,10 +305,6 @@ class OverBackground(MovedCavity):
                 "OverBackground(variance=...) must be finite and > 0, a number or one per feature; "
                 f"got {self.variance!r}. Without a background use the base itself."
             )
-
-    def of_columns(self, columns: NDArray[np.intp], n_weights: int) -> Prior:
-        own = _at_columns(self.variance, columns, n_weights)
-        return replace(self, base=self.base.of_columns(columns, n_weights), variance=own)
 
     def inner_cavity(self, cavity_mean: Array, cavity_var: Array) -> tuple[Array, Array]:
         """b is seen through the background, too: its variance is added."""
@@ -351,121 +353,110 @@ def background_of(prior: Prior, n_weights: int) -> Array:
     return found
 
 
-@registered("prior/ridged")
 @dataclass(frozen=True, eq=False)
-class Ridged(MovedCavity):
-    """base(w) exp(-precision w²/2): the base after further evidence for small weights.
+class WithEvidence(MovedCavity):
+    """base(w) exp(-precision (w - c)²/2): the base after further evidence, of this precision, for w near c.
 
-    The factor multiplies spike and slab alike, so it is merged into the cavity. It is not normalised: it
-    is a likelihood, of the features themselves in a blend of discriminative and generative models, and so
-    `moments` and `sample` are those of the base.
-
-    `precision` is a number or an array that broadcasts against the weights.
+    The factor multiplies spike and slab alike, so it is merged into the cavity. It stands for data: it is not
+    normalised, `moments` and `sample` are those of the base, and parameters are learnt beside it.
     """
 
     precision: float | Array
+
+    by_column: ClassVar[tuple[str, ...]] = ("precision",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not (_are_finite(self.precision) and np.all(np.asarray(self.precision) >= 0)):
             raise ValueError(
-                "Ridged(precision=...) must be finite and >= 0, a number or one per feature; "
-                f"got {self.precision!r}. A precision of 0 is no ridge."
+                f"{type(self).__name__}(precision=...) must be finite and >= 0, a number or one per feature; "
+                f"got {self.precision!r}. A precision of 0 is no evidence."
             )
 
-    def of_columns(self, columns: NDArray[np.intp], n_weights: int) -> Prior:
-        own = _at_columns(self.precision, columns, n_weights)
-        return replace(self, base=self.base.of_columns(columns, n_weights), precision=own)
-
-    def tilted(self, cavity_mean: Array, cavity_var: Array) -> Tilted:
-        """The base at the inner cavity (r', τ'); with κ the precision
-
-        log_z = log_z of the base - ½ κ r r' - ½ log(1 + κ τ).
-        """
-        return self._with_ridge(self.base.tilted, cavity_mean, cavity_var, normalised=True)
-
-    @property
-    def proximal(self) -> Denoiser:
-        """Max-sum, if the base has it: the base's maximum at the inner cavity, less ½ κ r r'."""
-        inner = proximal_of(self.base, self)
-        return lambda cavity_mean, cavity_var: self._with_ridge(
-            inner, cavity_mean, cavity_var, normalised=False
-        )
-
-    def slab_evidence(self, cavity_mean: Array, cavity_var: Array) -> SlabEvidence:
-        """The ridge is one at w = 0, so the Bayes factor is that of the base at the inner cavity."""
-        r, tau = as_cavity(cavity_mean, cavity_var)
-        inner_mean, inner_var = self.inner_cavity(r, tau)
-        base = slab_evidence_of(self.base, inner_mean, inner_var)
-        return base._replace(log_z=base.log_z + self._log_factor(r, tau, inner_mean, normalised=True))
+    @abstractmethod
+    def _center(self) -> float | Array:
+        """c."""
 
     def inner_cavity(self, cavity_mean: Array, cavity_var: Array) -> tuple[Array, Array]:
-        """Precisions add: τ' = 1/(1/τ + κ), r' = r τ'/τ. Right for a cavity of any width."""
+        """Precisions add: τ' = 1/(1/τ + κ), r' = τ' (r/τ + κ c). Right for a cavity of any width."""
         r, tau = as_cavity(cavity_mean, cavity_var)
-        inner_var = 1.0 / (1.0 / tau + np.asarray(self.precision, dtype=r.dtype))
-        return np.asarray(r * (inner_var / tau)), np.asarray(inner_var)
-
-    def _with_ridge(
-        self, rule: Denoiser, cavity_mean: Array, cavity_var: Array, *, normalised: bool
-    ) -> Tilted:
-        r, tau = as_cavity(cavity_mean, cavity_var)
-        inner_mean, inner_var = self.inner_cavity(r, tau)
-        mean, var, log_z = rule(inner_mean, inner_var)
-        return Tilted(mean, var, log_z + self._log_factor(r, tau, inner_mean, normalised=normalised))
-
-    def _log_factor(self, r: Array, tau: Array, inner_mean: Array, *, normalised: bool) -> Array:
-        """-½ κ r r' - ½ log(1 + κ τ): what cavity times ridge has more than the inner cavity."""
-        precision = np.asarray(self.precision, dtype=r.dtype)
-        log_factor = -0.5 * precision * r * inner_mean
-        if normalised:
-            log_factor -= 0.5 * np.log1p(precision * tau)
-        return log_factor
-
-
-@registered("prior/observed")
-@dataclass(frozen=True, eq=False)
-class Observed(MovedCavity):
-    """base(w) exp(-precision (w - centre)²/2): the base after a look at every weight, such as class means.
-
-    The slab of a spike and slab then has a mean of its own for each weight, and so has the inclusion. Like a
-    `Ridged` factor it stands for data: it is not normalised, and parameters are learnt beside it.
-
-    `precision` and `centre` are numbers or arrays that broadcast against the weights.
-    """
-
-    precision: float | Array
-    centre: float | Array
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not (_are_finite(self.precision) and np.all(np.asarray(self.precision) >= 0)):
-            raise ValueError(f"Observed(precision=...) must be finite and >= 0; got {self.precision!r}.")
-        if not _are_finite(self.centre):
-            raise ValueError(f"Observed(centre=...) must be finite; got {self.centre!r}.")
-
-    def of_columns(self, columns: NDArray[np.intp], n_weights: int) -> Prior:
-        own = (_at_columns(part, columns, n_weights) for part in (self.precision, self.centre))
-        return type(self)(self.base.of_columns(columns, n_weights), *own)
+        precision, center = self._as(r.dtype)
+        inner_var = 1.0 / (1.0 / tau + precision)
+        return np.asarray(r * (inner_var / tau) + inner_var * (precision * center)), np.asarray(inner_var)
 
     def tilted(self, cavity_mean: Array, cavity_var: Array) -> Tilted:
-        """The base at the inner cavity; with κ the precision and c the centre
+        """The base at the inner cavity; with κ the precision
 
         log_z = log_z of the base - ½ κ (r - c)²/(1 + κ τ) - ½ log(1 + κ τ).
         """
         r, tau = as_cavity(cavity_mean, cavity_var)
         mean, var, log_z = self.base.tilted(*self.inner_cavity(r, tau))
-        precision, centre = (np.asarray(part, dtype=r.dtype) for part in (self.precision, self.centre))
-        widening = 1.0 + precision * tau
-        return Tilted(
-            mean, var, log_z - 0.5 * (precision * np.square(r - centre) / widening + np.log(widening))
-        )
+        return Tilted(mean, var, log_z + self._log_factor(r, tau))
 
-    def inner_cavity(self, cavity_mean: Array, cavity_var: Array) -> tuple[Array, Array]:
-        """Precisions and what they are of add: τ' = 1/(1/τ + κ), r' = τ' (r/τ + κ c)."""
+    @property
+    def proximal(self) -> Denoiser:
+        """Max-sum, if the base has it: the same without the last term, which is of a normaliser."""
+        rule = proximal_of(self.base, self)
+
+        def proximal(cavity_mean: Array, cavity_var: Array) -> Tilted:
+            r, tau = as_cavity(cavity_mean, cavity_var)
+            mean, var, maximum = rule(*self.inner_cavity(r, tau))
+            return Tilted(mean, var, maximum + self._log_factor(r, tau, normalised=False))
+
+        return proximal
+
+    def _log_factor(self, r: Array, tau: Array, *, normalised: bool = True) -> Array:
+        """What cavity times evidence has more than the inner cavity."""
+        precision, center = self._as(r.dtype)
+        more = precision * tau
+        log_factor = -0.5 * (precision * np.square(r - center) / (1.0 + more))
+        return log_factor - 0.5 * np.log1p(more) if normalised else log_factor
+
+    def _as(self, dtype: Any) -> tuple[Array, Array]:
+        return np.asarray(self.precision, dtype=dtype), np.asarray(self._center(), dtype=dtype)
+
+
+@registered("prior/ridged")
+@dataclass(frozen=True, eq=False)
+class Ridged(WithEvidence):
+    """base(w) exp(-precision w²/2): the base after further evidence for small weights.
+
+    The factor is a likelihood of the features themselves in a blend of discriminative and generative models.
+
+    `precision` is a number or an array that broadcasts against the weights.
+    """
+
+    def _center(self) -> float | Array:
+        return 0.0
+
+    def slab_evidence(self, cavity_mean: Array, cavity_var: Array) -> SlabEvidence:
+        """The ridge is one at w = 0, so the Bayes factor is that of the base at the inner cavity."""
         r, tau = as_cavity(cavity_mean, cavity_var)
-        precision, centre = (np.asarray(part, dtype=r.dtype) for part in (self.precision, self.centre))
-        inner_var = 1.0 / (1.0 / tau + precision)
-        return np.asarray(inner_var * (r / tau + precision * centre)), np.asarray(inner_var)
+        base = slab_evidence_of(self.base, *self.inner_cavity(r, tau))
+        return base._replace(log_z=base.log_z + self._log_factor(r, tau))
+
+
+@registered("prior/observed")
+@dataclass(frozen=True, eq=False)
+class Observed(WithEvidence):
+    """base(w) exp(-precision (w - centre)²/2): the base after a look at every weight, such as class means.
+
+    The slab of a spike and slab then has a mean of its own for each weight, and so has the inclusion.
+
+    `precision` and `centre` are numbers or arrays that broadcast against the weights.
+    """
+
+    centre: float | Array
+
+    by_column: ClassVar[tuple[str, ...]] = ("precision", "centre")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not _are_finite(self.centre):
+            raise ValueError(f"Observed(centre=...) must be finite; got {self.centre!r}.")
+
+    def _center(self) -> float | Array:
+        return self.centre
 
 
 @registered("prior/with-screened-out")

@@ -201,9 +201,10 @@ def _what_next(subject: Subject) -> Answer | None:
         )
     elif worth is not None and subject.guessing_error is not None:
         n, guessing = round(worth.n_samples), subject.guessing_error
+        samples = "independent samples, as many as these are worth" if subject.by_groups else "samples"
         sentences.append(
             f"Twice as many samples can show what these cannot: {_clear_error(n, guessing)} is clearly below "
-            f"guessing with {counted(n)} samples, {_clear_error(2 * n, guessing)} with {counted(2 * n)}."
+            f"guessing with {counted(n)} {samples}, {_clear_error(2 * n, guessing)} with {counted(2 * n)}."
         )
     if subject.mislabel_probability is not None and subject.codes is not None:
         wrong = np.flatnonzero(subject.mislabel_probability > 0.5)

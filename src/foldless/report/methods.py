@@ -88,7 +88,8 @@ def _error(subject: Subject) -> Iterator[Sentence]:
         return
     how, around, worth = subject.loo.how, subject.error_in_words, subject.worth
     said = f"The error was estimated by {how.text}: {percent(subject.loo_error)}"
-    said += "." if around is None else f" ({around}; Clopper and Pearson 1934)."
+    source = "Korn and Graubard 1998" if subject.by_groups else "Clopper and Pearson 1934"
+    said += "." if around is None else f" ({around}; {source})."
     yield Sentence(said, (*how.claims, ("error", subject.loo_error)))
     if np.isfinite(subject.loo.log_loss):
         yield Sentence(
@@ -101,7 +102,7 @@ def _error(subject: Subject) -> Iterator[Sentence]:
         lower, upper = worth.auc_interval
         yield Sentence(
             f"The AUC of left-out samples is {worth.auc:.3f} (95 % interval {lower:.3f} to {upper:.3f}; "
-            "DeLong et al. 1988).",
+            f"{'Obuchowski 1997' if subject.by_groups else 'DeLong et al. 1988'}).",
             (("AUC", worth.auc),),
         )
     if worth.p_value is not None:

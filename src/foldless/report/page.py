@@ -9,6 +9,7 @@ two by their hashes. Without scripts the page is complete.
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from functools import cache
 from hashlib import sha256
@@ -136,7 +137,7 @@ def rendered(subject: Subject) -> str:
     from foldless.report import answer, choice, features, methods, pictures, samples
 
     style, script = _file("page.css"), _file("page.js")
-    return _template().render(
+    page = _template().render(
         style=Markup(style),
         style_hash=_hash(style),
         script=Markup(script),
@@ -165,6 +166,10 @@ def rendered(subject: Subject) -> str:
         methods=methods.methods(subject),
         cobidas=methods.cobidas(subject) if subject.images else [],
         missing=missing(subject),
+    )
+    # No line ends between a number and its unit; names stay as they are.
+    return re.sub(
+        r"<bdi>.*?</bdi>|(?<=\d) %", lambda m: "\u202f%" if m[0] == " %" else m[0], page, flags=re.S
     )
 
 

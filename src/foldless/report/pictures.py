@@ -255,7 +255,7 @@ def leave_one_out(subject: Subject) -> Drawing | None:
         suspected=None if mislabelled is None else mislabelled > 0.5,
         error=subject.loo_error,
     )
-    error = "" if subject.loo_error is None else f" {percent(subject.loo_error)} are on the wrong side."
+    error = "" if subject.loo_error is None else f" {percent(subject.loo_error)} are taken for another class."
     alt = f"Probability of each of {counted(len(subject.codes))} samples from all others, by class.{error}"
     caption = "Every sample, classified by all others."
     return Drawing(display.plot, alt, caption, (WIDTH, HEIGHT))

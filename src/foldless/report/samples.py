@@ -56,7 +56,8 @@ def operating_points(subject: Subject) -> list[dict[str, str]]:
             ("negative", ~called & ~positive, ~called),
         ):
             n_right, n = int(right.sum()), int(of.sum())
-            row[name] = f"{percent(n_right / n)} ({n_right} of {n})" if n else "none"
+            # The count stays in one line.
+            row[name] = f"{percent(n_right / n)} ({n_right}\u202fof\u202f{n})" if n else "none"
             if n and name in ("sensitivity", "specificity"):
                 lower, upper = exact_interval(n_right, n)
                 row[f"{name}_limits"] = f"{100 * lower:.0f} to {100 * upper:.0f} %"

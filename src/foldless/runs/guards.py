@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.stats import chi2_contingency, kruskal
 
-from foldless.estimators._preparation import in_per_cent, missing_share
+from foldless.estimators._preparation import missing_share
 from foldless.io.names import printable
 from foldless.io.table import Table, listed
 
@@ -364,15 +364,10 @@ def _codes_for_missing(look: _Look) -> Iterator[str]:
 
 
 def _missing(look: _Look) -> Iterator[str]:
-    share = missing_share(look.X)
-    if not share:
+    if not missing_share(look.X):
         return
-    gaps = np.isnan(look.dense)
-    of_samples = gaps.mean(axis=1)
-    yield (
-        f"{in_per_cent(share)} of values are missing, in {np.count_nonzero(gaps.any(axis=0))} features. "
-        "Fill them in: --impute median, or knn."
-    )
+    # How many there are is said by what fills them in.
+    of_samples = np.isnan(look.dense).mean(axis=1)
     parts = [of_samples[look.codes == k] for k in range(look.classes.size)]
     if np.ptp(of_samples) > 0 and float(kruskal(*parts).pvalue) < BY_CHANCE:
         yield (

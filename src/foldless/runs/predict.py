@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from foldless.beliefs import Array
+from foldless.io.names import counted
 from foldless.io.read import read_table
 from foldless.io.table import BadTable, OverBudget, Reading, Roles, Table, check_finite, listed
 from foldless.io.tsv import write_tsv
@@ -153,7 +154,7 @@ def _told_of(model: Any, table: Table, size: Array, far: float, how: str) -> str
     weights = np.max(np.abs(np.atleast_2d(model.coef_)), axis=0)
     order = np.lexsort((-size, -weights))
     names = [table.feature_names[j] for j in order if which[j]]
-    share = f"{np.count_nonzero(which)} of {which.size} columns {how}: {listed(names)}."
+    share = f"{counted(np.count_nonzero(which))} of {counted(which.size)} columns {how}: {listed(names)}."
     return (
         f"{share} Are units, logarithms and normalisation those of the fit? If not, predictions mean nothing."
     )

@@ -14,6 +14,7 @@ from rich.status import Status
 from rich.table import Table as Shown
 from rich.text import Text
 
+from foldless.estimators._preparation import in_per_cent, missing_share
 from foldless.estimators._summary import Summary, summary_of
 from foldless.io import Table, printable
 from foldless.io.budget import free_memory, in_words
@@ -48,7 +49,7 @@ def print_fit(console: Console, run: Run, folder: Path, written: Sequence[str]) 
     summary, table = run.summary, run.table
     n_samples, n_features = table.shape
     console.print(
-        f"{n_samples} samples of {summary.classes.size} classes ({_classes(summary)}), "
+        f"{counted(n_samples)} samples of {summary.classes.size} classes ({_classes(summary)}), "
         f"{counted(n_features)} features; fitted in {run.seconds:.1f} s."
     )
     for step in table.steps:
@@ -65,6 +66,8 @@ def print_fit(console: Console, run: Run, folder: Path, written: Sequence[str]) 
         if (worth := summary.loo.worth) is not None:
             lower, upper = worth.error_interval
             sentence += f" (95 % interval {100 * lower:.1f} to {100 * upper:.1f} %)"
+            if summary.loo.error >= worth.guessing_error:
+                sentence += f", no less than the {100 * worth.guessing_error:.1f} % of guessing"
             sentence += "" if worth.p_value is None else f", p = {worth.p_value:.2g}"
     console.print(sentence + ".", style="bold")
     differing = summary.differing()
@@ -108,13 +111,20 @@ def print_findings(console: Console, findings: Findings) -> None:
     table = findings.table
     n_samples, n_features = table.shape
     kind = "sparse" if hasattr(table.X, "indptr") else str(table.X.dtype)
-    console.print(f"{n_samples} samples, {counted(n_features)} features ({kind}).", style="bold")
+    console.print(f"{counted(n_samples)} samples, {counted(n_features)} features ({kind}).", style="bold")
     for step in table.steps:
         console.print(step)
     if table.target is None:
         for name, counts in list(table.candidates.items())[:N_SHOWN]:
             values = ", ".join(f"{printable(label)} ({n})" for label, n in list(counts.items())[:N_SHOWN])
             console.print(f"Could be the target: {printable(name)!r}: {values}.")
+        if share := missing_share(table.X):
+            console.print(f"{in_per_cent(share)} of values are missing.")
+        if not table.candidates:
+            console.print(
+                "No column looks like classes. Where samples are in columns (genes in rows), these are in "
+                "another table, or another sheet of the same workbook: --sample-sheet FILE."
+            )
         console.print("Name the column with the class of each sample, for instance:")
     else:
         counts = table.class_counts()
@@ -168,7 +178,7 @@ def print_comparison(console: Console, table: Table, scores: Sequence[Score], fo
     """Means over splits; the standard error says how far they can be trusted."""
     n_splits = max(score.split for score in scores)
     console.print(
-        f"{table.shape[0]} samples, {counted(table.shape[1])} features, {n_splits} test parts, each "
+        f"{counted(table.shape[0])} samples, {counted(table.shape[1])} features, {n_splits} test parts, each "
         "predicted by models fitted to the rest."
     )
     shown = empty_table("method", "error", "log loss", "features", "seconds")

@@ -77,6 +77,7 @@ class Candidates:
     priors: SpikesAndSlabs
     cavities: list[JointCavity]  # of each score
     correlation: Array  # absolute, between candidates
+    missed: float  # features that the prior expects among all others, beyond those that are found there
 
 
 def joint_candidates(
@@ -85,12 +86,13 @@ def joint_candidates(
     """From the sites of a solution, inclusion probabilities of all weights, and tiles a solver has left."""
     priors, spiked = spikes_and_slabs(problem.prior, inclusion.size)
     order = np.argsort(np.where(spiked, -inclusion, 1.0), kind="stable")
-    columns = order[: min(MOST_CANDIDATES, int(spiked.sum()))]
+    columns, others = np.split(order[: int(spiked.sum())], [MOST_CANDIDATES])
     tiles, cavities = tiles or Tiles(problem.operator), []
     for of_score in sites.of_scores():
         cavities += joint_cavities(tiles, of_score, problem.sample_weight, [columns])
     correlation = np.abs(correlations_within(problem.operator.columns(columns), problem.label_weight))
-    return Candidates(columns, inclusion[columns], priors.at(columns), cavities, correlation)
+    missed = float(np.sum(priors.inclusion[others] - inclusion[others]))
+    return Candidates(columns, inclusion[columns], priors.at(columns), cavities, correlation, missed)
 
 
 def refined_inclusion(

@@ -14,9 +14,17 @@ are in has odds (`selection.clusters`). From these, sets are drawn by a jump pro
 detailed balance, and a feature that leaves is replaced by itself or by one that can stand in its place.
 Rows of weights, one for each class, are in or out as a whole: log odds are sums over scores.
 
+**How many features are in** is not known, and of many that are improbable one is in the more surely, the
+surer their number is. So prior odds have a common factor r with the density exp(-r), by which the number is
+geometric a priori [Scott and Berger 2010]. Of r, a set S of candidates says r^|S| exp(-r E), where E is what
+the prior expects among candidates, and among all other features beyond what data have found there. Over all r,
+a feature joins S at (1 + |S|) / (1 + E) times its rate.
+
 **Which groups.** Around every leading candidate, of those that are correlated with it by at least a radius,
 the most probable are taken until one of them is in with the probability asked for. The smallest group is
-reported first, and the search goes on among the features that are left.
+reported first, and the search goes on among the features that are left. The smallest of very many groups is
+one that draws happen to favour: groups are sought by one half of the chains, and have the probability that
+the other half gives them, too.
 """
 
 from __future__ import annotations
@@ -52,8 +60,9 @@ MOST_MEMBERS = 40
 LARGEST_LOG_ODDS = 500.0
 # A feature this probable is in every set that is drawn: chains would only lose it and find it again.
 CERTAIN = 0.999
-# Equally probable sets that probabilities are counted in.
+# Equally probable sets that probabilities are counted in; those of each half of the chains.
 DRAWS = 2000
+HALF = DRAWS // 2
 # Groups form around so many features, of those correlated with it at least so much: twins first, and at the
 # last whatever shares a tenth of its variance.
 MOST_LEADERS = 100
@@ -102,17 +111,22 @@ class JointPosterior:
     precision: Array  # (scores, candidates, candidates): P, of the effects beyond a background
     shift: Array  # (scores, candidates): h
     correlation: Array  # absolute, between candidates
+    missed: float  # features that the prior expects among all others, beyond those that are found there
+    n_certain: int = 0  # others that are in every set
 
     @classmethod
     def of(cls, found: Candidates) -> JointPosterior:
         own, alike = found.priors, SpikesAndSlabs(*(values[np.newaxis] for values in found.priors))
         said = said_beyond(found.cavities, alike)
         priors = own.inclusion, own.slab_mean, own.slab_var
-        return cls(found.columns, found.inclusion, *priors, *said, found.correlation)
+        return cls(found.columns, found.inclusion, *priors, *said, found.correlation, found.missed)
 
     @cached_property
     def draws(self) -> NDArray[np.intp]:
-        """(draws, members): places of candidates that are in; what is no member is the number of them."""
+        """(draws, members): places of candidates that are in; what is no member is the number of them.
+
+        The first half is of one half of the chains, the second of the other.
+        """
         certain = self.inclusion >= CERTAIN
         if not certain.any():
             return self._drawn()
@@ -132,24 +146,29 @@ class JointPosterior:
             precision=self.precision[:, rest][:, :, rest] - across @ solved[:, :, :-1],
             shift=self.shift[:, rest] - np.einsum("src,sc->sr", across, solved[:, :, -1]),
             correlation=self.correlation[np.ix_(rest, rest)],
+            missed=self.missed + float(self.prior_inclusion[certain].sum()),
+            n_certain=int(certain.sum()),
             **{name: getattr(self, name)[rest] for name in OF_EACH},
         )
 
     def _drawn(self) -> NDArray[np.intp]:
-        states, time = [], []
+        states, time, owner = [], [], []
         rng, n = np.random.default_rng(0), self.columns.size
+        expected = 1.0 + max(float(self.prior_inclusion.sum()) + self.missed, 0.0)
         members, size = self._start(rng), np.zeros(CHAINS, dtype=np.intp)
         size[:] = np.sum(members < n, axis=1)
         chain, elapsed = np.arange(CHAINS), np.zeros(CHAINS)
         for _ in range(MOST_JUMPS if n else 0):
             most = max(int(size.max()), 1)
             joins = np.exp(self._log_odds(members[:, :most]))
+            joins *= (1.0 + self.n_certain + size[:, np.newaxis]) / expected
             joins[size >= MOST_MEMBERS] = 0.0
             reach = np.cumsum(joins, axis=1)
             rate = reach[:, -1] + size
             counted = elapsed >= LIVES_BEFORE
             states.append(members[counted].astype(np.int16))
             time.append(1.0 / rate[counted])
+            owner.append(chain[counted])
             elapsed += 1.0 / rate
             if elapsed.min() >= LIVES_BEFORE + LIVES:
                 break
@@ -164,9 +183,11 @@ class JointPosterior:
             size += np.where(joined, 1, -1)
         if not states:
             return np.full((DRAWS, 1), n)
-        share = np.cumsum(np.concatenate(time))
-        at = np.searchsorted(share, (np.arange(DRAWS) + 0.5) / DRAWS * share[-1])
-        found = np.concatenate(states)[np.minimum(at, share.size - 1)].astype(np.intp)
+        lasted, later, at = np.concatenate(time), np.concatenate(owner) >= CHAINS // 2, []
+        for half in (~later, later):
+            share = np.cumsum(np.where(half, lasted, 0.0))
+            at.append(np.searchsorted(share, (np.arange(HALF) + 0.5) / HALF * share[-1]))
+        found = np.concatenate(states)[np.concatenate(at)].astype(np.intp)
         return found[:, : max(int(np.sum(found < n, axis=1).max()), 1)]
 
     def _start(self, rng: np.random.Generator) -> Positions:
@@ -249,7 +270,7 @@ class JointPosterior:
         leaders = leaders[np.argsort(-probable[leaders], kind="stable")][:MOST_LEADERS]
         if leaders.size == 0:
             return []
-        best: dict[int, tuple[Positions, float]] = {}
+        best: dict[int, tuple[int, Positions, float]] = {}
         for radius in RADII:
             near = free & (self.correlation[leaders] >= radius)
             rank = np.where(near, -probable, 1.0)
@@ -262,18 +283,18 @@ class JointPosterior:
             for leader, own, arrived, most in zip(
                 leaders.tolist(), order, first, near.sum(axis=1), strict=True
             ):
-                covered = np.cumsum(np.bincount(arrived, minlength=n + 1)[:n]) / DRAWS
+                halves = [np.bincount(half, minlength=n + 1)[:n] for half in np.split(arrived, 2)]
                 # Draws have errors of their own; that one is in is no more probable than the sum of all.
-                covered = np.minimum(covered, np.cumsum(self.inclusion[own]))
-                size = int(np.searchsorted(covered, level)) + 1
-                if size > most or (leader in best and best[leader][0].size <= size):
+                covered = np.minimum(np.cumsum(halves, axis=1) / HALF, np.cumsum(self.inclusion[own]))
+                sought, size = (int(np.searchsorted(c, level)) + 1 for c in (covered[0], covered.min(axis=0)))
+                if size > most or (leader in best and best[leader][0] <= sought):
                     continue
                 members = own[:size]
-                prior = -np.expm1(np.sum(np.log1p(-self.prior_inclusion[members])))
+                expected = float(np.sum(self.prior_inclusion[members]))
                 pure = purity == 0 or self.correlation[np.ix_(members, members)].min() >= purity
-                if size > 1 and pure and prior <= LARGEST_PRIOR_PROBABILITY:
-                    best[leader] = members, float(covered[size - 1])
-        return sorted(best.values(), key=lambda each: (each[0].size, -each[1]))
+                if size > 1 and pure and expected / (1.0 + expected) <= LARGEST_PRIOR_PROBABILITY:
+                    best[leader] = sought, members, float(covered[:, size - 1].min())
+        return [each[1:] for each in sorted(best.values(), key=lambda each: (each[0], -each[2]))]
 
 
 def single_features(inclusion: Array, selected: Positions) -> list[Group]:

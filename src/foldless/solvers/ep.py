@@ -50,6 +50,7 @@ from foldless.solvers.gaussian_layer import (
     Gaussian,
     NotPositiveDefinite,
     Opened,
+    Positions,
     Scores,
     Sites,
     Tiles,
@@ -70,6 +71,7 @@ from foldless.solvers.message_passing import (
     psi,
 )
 from foldless.solvers.sites import (
+    ANSWER_STEP,
     LARGEST_GROWTH,
     MAX_HALVINGS,
     Cavities,
@@ -79,6 +81,7 @@ from foldless.solvers.sites import (
     opened_layers,
     prior_sites,
     score_cavities,
+    share_of_way,
     sites_at_cavities,
 )
 
@@ -151,7 +154,8 @@ class EP(MessagePassing[EPState]):
 
     damping: Damping = field(default_factory=lambda: AdaptiveDamping(first=0.85, smallest=0.3))
     # Whether products with X are in single precision: their rounding moves scores by far less than the
-    # tolerance, in half of the time and memory. Matrices of samples by samples are in double precision.
+    # tolerance, in half of the time and memory. Matrices of samples by samples are in double precision; those
+    # of features by features, for more samples, only of one score.
     single: bool = False
 
     def init(self, problem: Problem) -> EPState:
@@ -197,6 +201,27 @@ class EP(MessagePassing[EPState]):
             return state_of(problem, sites, gaussian, start, iteration=1)
         return start
 
+    def from_ridge(self, problem: Problem, free: Positions, precision: Array, scores: Array) -> EPState:
+        """The state of Gaussian priors of some weights, with labels as they are at the scores of its mode.
+
+        All rows of weights are in there, and those that are not needed drop out. From plain parameters most
+        drop out at once, scores become small and labels sure, and the way back takes dozens of iterations.
+        """
+        start = self.init(problem)
+        sites = start.sites.with_prior(free, along_scores(precision, scores), np.zeros_like(scores[:1]))
+        at_mode = problem.channel.at_score(scores, problem.labels)
+        curvature = np.maximum(at_mode.curvature, 0.0)
+        sites = sites._replace(label_precision=curvature, label_shift=curvature * scores + at_mode.slope)
+        held = np.ones(start.tiles.shape[1], dtype=bool)
+        held[free] = False
+        try:
+            opened = opened_layers(start.tiles, sites, problem.sample_weight, np.flatnonzero(held))
+            pairs = zip(opened, sites.of_scores(), strict=True)
+            gaussian = Gaussian.of_scores([layer.closed(layer.block_of(own)) for layer, own in pairs])
+        except NotPositiveDefinite:
+            return start
+        return state_of(problem, sites, gaussian, start, iteration=1)
+
     def step(self, problem: Problem, state: EPState) -> EPState:
         """Labels and held weights go towards the wanted sites, free weights answer.
 
@@ -209,7 +234,7 @@ class EP(MessagePassing[EPState]):
         now, present = state.gaussian, state.sites.as_vector()
         # Rows without weight are not there.
         n_samples, n_weights = int(np.count_nonzero(problem.sample_weight)), state.tiles.shape[1]
-        step = state.next_step
+        step, several = state.next_step, bool(problem.channel.score_shape)
         is_free, towards = np.zeros(n_weights, dtype=bool), state.sites.towards(wanted, step)
         is_free[free_weights(towards, state.sites, now.data_precision, n_samples)] = True
         each = np.repeat(is_free, now.mean.size // n_weights)
@@ -218,6 +243,16 @@ class EP(MessagePassing[EPState]):
         proposed = present if state.proposed is None else state.proposed
         # What became of the proposal: free weights have answered, the others are to go where they want.
         residual = np.where(answers, present, wanted.as_vector()) - proposed
+
+        def steps(step: float) -> Array:
+            """Of all sites. Rows of weights follow labels at once, or both go round in circles."""
+            of_labels = np.full(2 * now.scores.mean.size, step)
+            share: Array | float = step
+            if several:
+                share = share_of_way(state.sites.prior_precision, wanted.prior_precision, ANSWER_STEP)
+            of_prior = np.broadcast_to(share, now.mean.shape).ravel()
+            return np.where(answers, 1.0, np.concatenate([of_prior, of_prior, of_labels]))
+
         # A sample of weight 2 has two rows' say in where a leap goes.
         score_var = now.scores.var
         rows = np.sqrt(along_scores(problem.sample_weight, score_var))
@@ -241,10 +276,10 @@ class EP(MessagePassing[EPState]):
             weights = FreeWeights.at(opened, sites, now.var).answered(problem, state.weight_cavities)
             return reached(weights.sites, weights.gaussian(), step, proposed=point, secants=secants)
 
-        near = NEAR_OF_SEVERAL if problem.channel.score_shape else NEAR
+        near = NEAR_OF_SEVERAL if several else NEAR
         if len(secants) > FIRST_SECANTS and state.change < near:
             try:
-                leap = moved(secants.next_point(np.where(answers, 1.0, step), scale), None, secants)
+                leap = moved(secants.next_point(steps(step), scale), None, secants)
                 if np.all(leap.gaussian.scores.var <= LARGEST_GROWTH**2 * score_var):
                     return leap
             except NotPositiveDefinite:
@@ -252,7 +287,7 @@ class EP(MessagePassing[EPState]):
             secants = secants.last()
         for _ in range(MAX_HALVINGS):
             try:
-                return moved(proposed + np.where(answers, 1.0, step) * residual, step, secants)
+                return moved(proposed + steps(step) * residual, step, secants)
             except NotPositiveDefinite:
                 step /= 2
         # Nothing on the way is proper: numbers that the loop takes for a divergence.
@@ -260,7 +295,10 @@ class EP(MessagePassing[EPState]):
         return reached(state.sites, now._replace(scores=nowhere), step, proposed=proposed, secants=secants)
 
     def _tiles(self, problem: Problem) -> Tiles:
-        return Tiles(problem.operator, np.float32 if self.single else None)
+        if not self.single:
+            return Tiles(problem.operator)
+        # Factors are most of the work for several scores, whose tolerance is wide.
+        return Tiles(problem.operator, np.float32, np.float32 if problem.channel.score_shape else np.float64)
 
     def for_new_data(self, problem: Problem, state: EPState) -> EPState:
         # Sites answer to the data they were made for; others start afresh.

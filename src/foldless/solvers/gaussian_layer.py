@@ -56,7 +56,7 @@ KEPT_BYTES = 64 << 20
 # 1 - e/λ is the share of its prior variance that a weight retains. A share of this size is rounding error.
 LEAST_RETAINED = 8 * np.finfo(np.float64).eps
 # What labels say of a weight is taken as a difference, unless its prior is so many times as sure as they are.
-FAR_SURER = 1e6
+FAR_SURER, FAR_SURER_IN_SINGLE = 1e6, 1e3
 # 1 - b is what a label says of its score, relative to the rest. Below this it is not taken as a difference.
 WEAK_LABEL = 1e-4
 
@@ -69,11 +69,19 @@ class Tiles:
     """A matrix in dense tiles, of columns if it has more columns than rows, else of rows.
 
     Tiles and their products are in the precision of the caller's data, or in the one asked for; sums of
-    products are in double precision. `keeps` is for who visits all of them again and again.
+    products are in double precision, unless what is made of rows is to be factorised in `factors`. `keeps`
+    is for who visits all of them again and again.
     """
 
-    def __init__(self, operator: Operator, dtype: DTypeLike | None = None, *, keeps: bool = True) -> None:
-        self.operator = operator
+    def __init__(
+        self,
+        operator: Operator,
+        dtype: DTypeLike | None = None,
+        factors: DTypeLike = np.float64,
+        *,
+        keeps: bool = True,
+    ) -> None:
+        self.operator, self.factors = operator, np.dtype(factors)
         self.dtype = np.dtype(operator.dtype if dtype is None else dtype)
         n_rows, n_columns = self.shape = operator.shape
         self.by_columns = n_columns > n_rows
@@ -81,7 +89,7 @@ class Tiles:
         self._keeps = keeps and self.dtype.itemsize * n_rows * n_columns <= KEPT_BYTES
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Tiles, (self.operator, self.dtype)
+        return Tiles, (self.operator, self.dtype, self.factors)
 
     def __iter__(self) -> Iterator[tuple[slice, Array]]:
         if self._kept is not None:
@@ -244,15 +252,17 @@ class Block:
     def __init__(self, opened: Opened, site_precision: Array, site_shift: Array) -> None:
         self.opened, self.site_precision, self.site_shift = opened, site_precision, site_shift
         matrix = opened.precision.copy()
-        matrix.flat[:: matrix.shape[0] + 1] += site_precision
+        matrix.flat[:: matrix.shape[0] + 1] += site_precision.astype(matrix.dtype, copy=False)
         self.root, self.log_determinant = _cholesky(matrix)  # L of Λ = L Lᵀ
         half = _inverse(self.root)
-        self.mean = (half @ (site_shift + opened.shift)) @ half
-        self.var = _squares(half)
+        single, shift = half.dtype == np.float32, site_shift + opened.shift
+        self.mean = np.asarray((half @ shift.astype(half.dtype, copy=False)) @ half, dtype=np.float64)
+        self.var = np.asarray(_squares(half), dtype=np.float64)
         if not np.all(self.var > 0):
             raise NotPositiveDefinite("a marginal variance is not positive")
         # What labels say: without cancellation where the prior is the stronger, or where it is the weaker.
-        self._sure: NDArray[np.bool_] = site_precision > FAR_SURER * opened.precision.diagonal()
+        surer = FAR_SURER_IN_SINGLE if single else FAR_SURER
+        self._sure: NDArray[np.bool_] = site_precision > surer * opened.precision.diagonal()
         self.data_precision = 1.0 / self.var - site_precision
         self.data_slope = site_precision * self.mean - site_shift
         if (sure := self._sure).any():
@@ -476,7 +486,8 @@ class _AllFree(Opened):
         self.label_shift = sample_weight * sites.label_shift
         n_weights = tiles.shape[1]
         self.free = np.arange(n_weights)
-        self.precision, self.shift = np.zeros((n_weights, n_weights)), np.zeros(n_weights)
+        self.precision = np.zeros((n_weights, n_weights), dtype=tiles.factors)
+        self.shift = np.zeros(n_weights)
         root = np.sqrt(self.label_precision)
         for rows, tile in tiles:
             scaled = tile * root[rows, np.newaxis].astype(tile.dtype)

@@ -107,14 +107,18 @@ def fit_part(table: Table, plan: Plan, choices: Choices, *, sparse: bool) -> Ave
     """What a plan predicts with, from the rows that have a weight, for less than the whole plan costs.
 
     Dense models predict as well without a `sparse` one that has no share beside them. It is fitted as its
-    tuned weight of the class means has it, and not refined.
+    tuned weight of the class means has it, and not refined. An interrupt is the caller's: what it leaves
+    is no model of the part.
     """
     if plan.dense is not None and not sparse:
         models = _Path(table, plan, choices, Recorder())._dense(table)[0]
         # Rows without weight would be predicted at once, and the caller is about to predict all.
         counted = replace(table, sample_weight=np.maximum(table.sample_weight, np.finfo(float).tiny))
         return stacked([class_frequencies(table), *models], counted).average
-    return _fit_quickly(table, plan, choices).portfolio.average
+    found = _fit_quickly(table, plan, choices)
+    if found.sparse.outcome is Outcome.INTERRUPTED:
+        raise KeyboardInterrupt
+    return found.portfolio.average
 
 
 def _fit_quickly(table: Table, plan: Plan, choices: Choices) -> Result:
@@ -210,6 +214,9 @@ class _Path:
                 self.recorder.earlier = ()  # an earlier fit was not gone on from
                 return found
             self.recorder.reject(slice(None))
+        if sparse.from_ridge and dense is not None and self.warm is None:
+            models, end = newton_ridges(self.table, dense, self.unit, self.recorder, sparse.from_ridge)
+            return fit_sparse(self.table, sparse, self.choices, self.recorder, ridge=end), models
         fits = fit_sparse(self.table, sparse, self.choices, self.recorder, warm=self.warm)
         return fits, self._worthwhile(fits)
 
@@ -259,7 +266,7 @@ class _Path:
         if dense.solver == "kernel EP":
             return informed_ridges(table, dense, self.recorder), {}
         if dense.solver in ("Newton", "primal EP"):
-            return newton_ridges(table, dense, unit, self.recorder), {}
+            return newton_ridges(table, dense, unit, self.recorder)[0], {}
         return ridges(table, dense, unit, self.recorder, recipes=recipes, known=known)
 
     def concluded(self, fits: SparseFits, dense: list[Model]) -> tuple[Fit, Portfolio]:

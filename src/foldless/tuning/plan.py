@@ -62,7 +62,8 @@ EM_ITERATIONS, EM_ITERATIONS_OF_MANY = 40, 20
 # the middle; the best decade and its neighbours are kept.
 SEARCHED_VARIANCES = (0.1, 1.0, 10.0, 100.0, 1000.0, 10000.0)
 # With more features than samples any labels can be separated. A prior this wide leaves it to them how far, as
-# a Bayes point machine does; wrong labels and certainties make predictions more or less timid.
+# a Bayes point machine does; wrong labels and certainties make predictions more or less timid. From such a
+# ridge rows of weights are settled: all are in, and what is not needed drops out.
 INFORMED_VARIANCE = 1000.0
 # An average in which a model has a smaller weight than this is hardly another without it.
 WORTH_IT = 0.1
@@ -183,6 +184,7 @@ class SparsePlan:
     # there are two, the first that settles is taken, or the one that predicts left-out labels better.
     starts: tuple[str, ...] = ("class means",)
     judged_by_left_out: bool = False
+    from_ridge: float = 0.0  # score variance of a ridge that plain parameters are settled from; 0: none
     background: float = 0.0  # score variance of a dense background beside the sparse effects
     single: bool = False  # exact covariances from products with X in single precision
     variances: str = "rank-one"  # of message passing from plain parameters
@@ -573,7 +575,8 @@ class _Planning:
         if self.many:
             em = EM_ITERATIONS_OF_MANY if self.cost <= self.budget.tune_many else 0
         fallback = self._over_background() if self._may_fall_back else message_passing
-        return replace(self._by_ep, em_iterations=em, fallback=fallback)
+        from_ridge = INFORMED_VARIANCE if self.many else 0.0
+        return replace(self._by_ep, from_ridge=from_ridge, em_iterations=em, fallback=fallback)
 
     def _few_columns(self) -> bool:
         """Whether samples far outnumber features, in a table too large for a sparse model of all columns.
@@ -599,6 +602,7 @@ class _Planning:
             self._exact_sparse(),
             candidates=candidates,
             neighbours=neighbours,
+            from_ridge=0.0,
             em_iterations=0,
             groups=not self.many,
         )

@@ -32,14 +32,16 @@ from foldless.beliefs import Array
 from foldless.channels import Channel, FlippedLabels, Logistic, Multinomial
 from foldless.channels.flipped_labels import flips_of, log_probabilities
 from foldless.channels.logistic import LEAST_ROWS_COMPILED, log_tails
+from foldless.channels.multinomial import pieces
 from foldless.evaluation import LEAST_VARIANCE, jackknifed, scale_of, stacking_weights
-from foldless.kernels import compiled
+from foldless.kernels import compiled, in_threads
+from foldless.kernels.softened import as_arguments
 from foldless.operators import Operator
 from foldless.problem import Solution
 from foldless.registry import registered
 from foldless.solvers.ep import left_out_groups
 from foldless.tuning.plan import Recipe
-from foldless.tuning.table import Table, mean_and_error
+from foldless.tuning.table import Table, log_frequencies, mean_and_error
 
 # Shares of a model's score variance that predictions are tried with.
 CERTAINTIES = (0.0, 0.3, 1.0)
@@ -112,7 +114,7 @@ def of_solution(
     if group is not None:
         mean, var = left_out_groups(solution.problem, solution.state, group)
     samples = slice(0, table.shape[0])
-    left_out = Scores(as_columns(mean[samples]), as_columns(var[samples]))
+    left_out = Scores(as_columns(mean[samples]) + table.frequency_shift, as_columns(var[samples]))
 
     def weights() -> Weights:
         return weights_of(solution, table, unit)
@@ -136,10 +138,7 @@ def class_frequencies(table: Table) -> Model:
     """The model without features, so that an average can turn out to be nothing but that."""
     count = table.class_weight
     left = count - table.left_out.taken(table.indicator)
-    # Laplace's rule of succession: a class without samples left is improbable, not impossible.
-    whole, of_samples = np.log(count + 1.0)[np.newaxis], np.log(left + 1.0)
-    if table.n_classes == 2:
-        whole, of_samples = np.diff(whole, axis=1), np.diff(of_samples, axis=1)
+    whole, of_samples = log_frequencies(count[np.newaxis]), log_frequencies(left) + table.frequency_shift
     nothing = np.zeros((table.layout.n_features, table.n_scores))
     weights = Weights(nothing, nothing, whole[0], np.zeros(table.n_scores))
     channel = Logistic() if table.n_classes == 2 else Multinomial(table.n_classes)
@@ -220,30 +219,38 @@ class Gathered:
         return means, variances
 
     def proba(self, means: Array, variances: Array) -> Array | None:
-        """Of two classes by loops where these serve, NaN where a row is not for them; else None."""
+        """By loops where these serve, NaN where a row is not for them; else None."""
         if self._as_arguments is None or len(means) < LEAST_ROWS_COMPILED:
             return None
-        if (loops := compiled("mixtures")) is None:
+        n_scores = self._parts[0].weights.intercept.size
+        two = n_scores == 1
+        if (loops := compiled("mixtures" if two else "gumbel")) is None:
             return None
-        found = np.empty((len(means), 2))
-        loops.mixture_rows(means, variances, *self._as_arguments, log_tails(), found)
+        found, table = np.empty((len(means), max(n_scores, 2))), log_tails() if two else as_arguments()
+        shared = (*self._as_arguments, table)
+        tasks = [(means[rows], variances[rows], *shared, found[rows]) for rows in pieces(found.shape)]
+        in_threads(loops.mixture_rows, tasks)
         return found
 
     @cached_property
     def _as_arguments(self) -> tuple[Array, ...] | None:
-        """What `kernels.mixtures` takes of every part, in log-odds, if all have logistic channels."""
-        rows = []
+        """What `mixture_rows` takes of every part, if all have logistic or multinomial channels."""
+        rows, moments = [], []
         for part, *at in zip(self._parts, self.mean_at, self._var_at, strict=True):
             channel, flip, own = part.channel, 0.0, part.weights
             if isinstance(channel, FlippedLabels):
                 flip, channel = channel.flip_prob, channel.base
-            if not (isinstance(channel, Logistic) and channel.exact and channel.scale == 1.0):
+            logistic = isinstance(channel, Logistic) and channel.exact and channel.scale == 1.0
+            if not (logistic or isinstance(channel, Multinomial)):
                 return None
             first = [-1 if columns is None else columns.start for columns in at]
-            moments = float(own.intercept[0]), float(own.intercept_var[0])
-            rows.append((*first, *moments, part.certainty * part.spread, flip, part.weight))
+            moments.append(np.broadcast_arrays(own.intercept, own.intercept_var))
+            rows.append((*first, part.certainty * part.spread, flip, part.weight))
         columns = np.array(rows).T
-        return (*columns[:2].astype(np.intp), *np.ascontiguousarray(columns[2:]))
+        of_scores = (
+            np.squeeze(each, 1) if each.shape[1] == 1 else each for each in np.stack(moments, axis=1)
+        )
+        return (*columns[:2].astype(np.intp), *of_scores, *np.ascontiguousarray(columns[2:]))
 
     def scores(self, means: Array, variances: Array) -> list[tuple[Array, Array | None]]:
         """Of every part, from its columns of products: means, and variances as far as it is unsure."""

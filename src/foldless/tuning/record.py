@@ -82,8 +82,8 @@ _TEXTS = {
         "weights instead. Features are in where they have an effect beyond that background."
     ),
     "may-be-chance": (
-        "Classes differ by no more than labels in another order would (`p_value_`): probabilities, weights "
-        "and intervals of features may be chance, too, or of effects too many and too small for this table."
+        "Classes differ by no more than labels in another order would: probabilities, weights and "
+        "intervals of features may be chance, too, or of effects too many and too small for this table."
     ),
     "unsettled": (
         "The sparse model did not settle, and so nothing is selected. Inclusion probabilities are a ranking "

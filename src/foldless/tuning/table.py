@@ -161,6 +161,20 @@ class Table:
         return np.asarray(self.sample_weight @ self.indicator)
 
     @cached_property
+    def frequency_shift(self) -> Array:
+        """(samples, scores): what scores from other groups lack for the class frequencies of the whole table.
+
+        Without a group its own class is rarer: of ten subjects of either class who differ in nothing, each is
+        predicted to be of the other. New subjects come at frequencies of their own, not at these, so that
+        predictions without a group are brought to those of all [Parker et al. 2007], as an intercept is
+        [King and Zeng 2001]. A single sample hardly moves frequencies, and needs no such step.
+        """
+        if self.left_out.group is None:
+            return np.zeros((1, self.n_scores))
+        left = self.class_weight - self.left_out.taken(self.indicator)
+        return log_frequencies(self.class_weight[np.newaxis]) - log_frequencies(left)
+
+    @cached_property
     def class_means(self) -> Array:
         """(features, classes), about the mean of all, by one pass; zero where a class has no weight."""
         sums = self.standardized.adjoint(self.sample_weight[:, np.newaxis] * self.indicator)
@@ -221,6 +235,15 @@ class Table:
         x = self.standardized
         counted = Standardized(x.operator, x.center, x.scale / unit, x.constant)
         return replace(self, standardized=counted)
+
+
+def log_frequencies(count: Array) -> Array:
+    """Scores without features, (..., scores), from weights of classes, (..., classes).
+
+    Laplace's rule of succession: a class without samples left is improbable, not impossible.
+    """
+    found = np.log(count + 1.0)
+    return np.diff(found, axis=-1) if count.shape[-1] == 2 else found
 
 
 def assembled(table: Table, channel: Channel, prior: Prior | None = None) -> Problem:

@@ -32,7 +32,7 @@ LARGEST_LOGIT = 30.0
 SMALL_LOGIT = 1e-4
 # Weights that move by less than this share of the largest stand still.
 STANDING_STILL = 1e-3
-# Single steps add up: without a dual, all of them together may promise only this share of the target.
+# Single steps add up: without a dual, all of them together may gain only this share of the target.
 CERTAIN_SHARE = 0.02
 
 

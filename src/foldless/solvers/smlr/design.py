@@ -49,7 +49,7 @@ class Design:
         if not self.penalty.has_dual:
             return False
         if self.n_plain:
-            # The gap knows nothing of intercepts; one off by g from its optimum costs about g²/2h.
+            # Intercepts are not part of the gap; one off by g from its optimum costs about g²/2h.
             bend = np.array([self.labels.curvature(at, k, k).sum() for k in range(self.labels.n_scores)])
             cost = np.square(gradient[: self.n_plain]) / (2.0 * np.maximum(bend, np.finfo(float).tiny))
             if cost.sum() > gap_target:
@@ -77,10 +77,6 @@ class Design:
     def hessian(self, at: AtScores, pairs: NDArray[np.intp]) -> Array:
         """Second derivatives of the loss by some pairs."""
         n_scores = self.labels.n_scores
-        if n_scores == 1:
-            used_columns = self.columns[:, pairs]
-            weighted = used_columns * self.labels.curvature(at, 0, 0)[:, np.newaxis]
-            return weighted.T @ used_columns
         rows, score = np.divmod(pairs, n_scores)
         out = np.empty((pairs.size, pairs.size))
         used = [np.flatnonzero(score == k) for k in range(n_scores)]

@@ -246,7 +246,7 @@ class _Expansion:
 
 
 def _far(labels: Labels, scores: Array, log_proba: Array) -> NDArray[np.intp]:
-    """The samples of which a step says so much that it should be checked."""
+    """The samples whose step leads so far that it should be checked."""
     every = np.arange(labels.code.size)
     before, after = -log_proba_of(labels, scores)[every, labels.code], -log_proba[every, labels.code]
     # A sample that has run away must not make the others look near.

@@ -85,8 +85,6 @@ class Labels:
         of 1e-20 and one of 1e20 are exact: loss = log(1 + Σ exp uₖ) over the other classes. So is
         1 - p_own, as the sum of the other probabilities.
         """
-        if self.n_scores == 1:
-            return self._at_one_score(scores)
         eta = self.full(scores)
         rows = np.arange(self.code.size)
         u = eta - eta[rows, self.code][:, np.newaxis]
@@ -109,21 +107,6 @@ class Labels:
         """Of two classes: 1 for the one with a score, -1 for the other."""
         return np.where(self.code == self.free[0], 1.0, -1.0)
 
-    def _at_one_score(self, scores: Array) -> AtScores:
-        """The same for two classes, in the margin alone: half of the passes over short vectors."""
-        margin = self.sign * scores[:, 0]
-        small = np.exp(-np.abs(margin))
-        loss = np.maximum(-margin, 0.0) + np.log1p(small)
-        wrong = np.where(margin > 0, small, 1.0) / (1.0 + small)
-        right = np.where(margin > 0, 1.0, small) / (1.0 + small)
-        proba = np.empty((scores.shape[0], 2))
-        free, other = self.free[0], 1 - self.free[0]
-        positive = self.sign > 0
-        proba[:, free] = np.where(positive, right, wrong)
-        proba[:, other] = np.where(positive, wrong, right)
-        residual = (self.sign * wrong * self.sample_weight)[:, np.newaxis]
-        return AtScores(float(self.sample_weight @ loss), proba, residual)
-
     def entropy(self, at: AtScores, shrink: float) -> float:
         """Σ weight · H(q) with q = label moved by the share `shrink` towards the probabilities."""
         q = shrink * at.proba
@@ -138,8 +121,6 @@ class Labels:
     def curvature(self, at: AtScores, k: int, j: int) -> Array:
         """Per sample: the second derivative of its loss by the scores number k and j."""
         a, b = self.free[k], self.free[j]
-        if self.n_classes == 2 and a == b:
-            return self.sample_weight * at.proba[:, 0] * at.proba[:, 1]
         if a == b:
             rest = np.delete(at.proba, a, axis=1).sum(axis=1)  # 1 - p without its cancellation
             return self.sample_weight * at.proba[:, a] * rest

@@ -1,7 +1,7 @@
 """Sparse multinomial logistic regression on any operator: working sets, screening, a certificate, a path.
 
 Most weights are zero, so a fit is a sequence of small dense ones over the columns that may not be. After
-each, one look at all columns says whether any other is wanted, and how far the objective is from its
+each, one look at all columns shows whether any other is wanted, and how far the objective is from its
 minimum: the duality gap, by which a fit ends. Along a path of falling rates each fit starts from the last,
 and the strong rule [Tibshirani et al. 2012] names the columns to begin with; since it can err, the
 certificate still covers all columns.

@@ -38,7 +38,7 @@ COARSE_LOOKS, REFINEMENTS = 8, 2
 ENOUGH_RISES, CLEAR_RISE = 2, 0.1
 # ... if that best is lower by this share than where the path begins: the first weights of all may do harm.
 REAL_GAIN = 0.1
-# A place is worth refits if its steps promise a loss that is lower by this share.
+# A place is worth refits if its loss by steps is lower by this share.
 WORTH_REFITS = 0.05
 # Fits that are not exact are passed over; after so many of them smaller rates are hopeless, too.
 ENOUGH_FAILURES = 2
@@ -251,7 +251,7 @@ def by_criterion(task: Task, rates: Array, criterion: Callable[[RegressionFit], 
 
 def _best(fits: list[RegressionFit], criterion: Array) -> Tuned:
     looked = np.flatnonzero(np.isfinite(criterion))
-    # A criterion that is nowhere finite says nothing: the simplest fit.
+    # Where a criterion is nowhere finite, the simplest fit.
     best = int(looked[np.argmin(criterion[looked])]) if looked.size else 0
     rates = np.array([f.rate for f in fits])
     return Tuned(fits[best], rates[looked], criterion[looked], sum(f.n_iter for f in fits))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -48,6 +48,14 @@ from foldless.tuning.table import COVARIATE_VARIANCE, INTERCEPT_VARIANCE, Table,
 
 # Where ridges have ended, by their recipes.
 States = Mapping[Recipe, Any]
+
+
+class RidgeEnd(NamedTuple):
+    """Where Newton's method has ended."""
+
+    precision: Array  # of the priors of free weights
+    scores: Array  # (samples, D), with all labels
+
 
 # How a search over recipes, from narrow to wide, finds its way: from here to the better neighbour.
 FIRST = 2
@@ -143,24 +151,32 @@ def searched(
 # ---------------------------------------------------------------------- in the smaller dimension
 
 
-def newton_ridges(table: Table, dense: DensePlan, unit: Array | None, recorder: Recorder) -> list[Model]:
-    """Ridges of the best strengths. A sample of weight 0 is predicted, and otherwise not there."""
+def newton_ridges(
+    table: Table, dense: DensePlan, unit: Array | None, recorder: Recorder, end_of: float = 0.0
+) -> tuple[list[Model], RidgeEnd | None]:
+    """Ridges of the best strengths, and where one of several classes ends that has this score variance.
+
+    A sample of weight 0 is predicted, and otherwise not there.
+    """
     counted, rows = table.in_units(unit).standardized, table.sample_weight > 0
     space = Coordinates.of(counted, table.free)
     weight = table.sample_weight[rows]
     size = float(weight @ np.sum(space.basis[rows] ** 2, axis=1)) / float(weight.sum())
     if size == 0:
-        return []
+        return [], None
     kept = np.column_stack([counted.columns(table.kept), np.ones(rows.size)])
     kept_spread = np.sqrt(np.append(np.full(table.kept.size, COVARIATE_VARIANCE), INTERCEPT_VARIANCE))
     two, n_free = table.n_classes == 2, space.basis.shape[1]
     channel: Channel = Logistic() if two else Multinomial(table.n_classes)
     start: Any = None
 
+    def scaled(score_variance: float) -> tuple[Array, Array]:
+        scale = np.append(np.full(n_free, np.sqrt(score_variance / size)), kept_spread)
+        return np.hstack([space.basis, kept]) * scale, scale
+
     def fitted(recipe: Recipe) -> _Ridge | None:
         nonlocal start
-        scale = np.append(np.full(n_free, np.sqrt(recipe.score_variance / size)), kept_spread)
-        basis = np.hstack([space.basis, kept]) * scale
+        basis, scale = scaled(recipe.score_variance)
         solve = _two_classes if two else _several_classes
         ridge, start = solve(table, dense, basis, scale, start)
         fine = ridge.converged and bool(np.isfinite(ridge.left_out.mean).all())
@@ -183,7 +199,16 @@ def newton_ridges(table: Table, dense: DensePlan, unit: Array | None, recorder: 
 
         return Model(recipe.code, recipe.name, channel, ridge.left_out, weights)
 
-    return [model(recipe, ridge) for recipe, ridge in searched(dense.recipes, fitted, loss)]
+    found = searched(dense.recipes, fitted, loss)
+    models = [model(recipe, ridge) for recipe, ridge in found]
+    if not end_of or not models:
+        return models, None
+    basis, scale = scaled(end_of)
+    mode = multinomial_ridge(
+        basis[rows], table.indicator[rows], weight, start / scale[:, np.newaxis], ROUGH_TOLERANCE
+    )
+    own = np.ones(table.n_free) if unit is None else unit[table.free] ** 2
+    return models, RidgeEnd(size / (end_of * own), basis @ mode.weights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,6 +233,7 @@ def _several_classes(
     scores, group, lost = basis @ found.weights, table.left_out.group, table.left_out.weight[rows]
     if group is not None:
         scores[rows] = leave_groups_out(*inside, group[rows], found)
+        scores[rows] += table.frequency_shift[rows]
     elif dense.left_out == IN_SETS:
         scores[rows] = leave_one_out_in_sets(*inside, lost, found)
     elif dense.left_out == ALONG_OWN:

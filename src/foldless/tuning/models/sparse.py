@@ -36,6 +36,7 @@ from foldless.tuning.em import EM, tunable_names
 from foldless.tuning.fit import SPARSE, Choices, Fit, fit_some_rows, fit_tuned
 from foldless.tuning.integration import STOPPING as NEIGHBOUR_STOPPING
 from foldless.tuning.integration import integrated
+from foldless.tuning.models.ridges import RidgeEnd
 from foldless.tuning.plan import (
     EXPECTED_ACTIVE,
     HONEST_STANDARD_ERRORS,
@@ -100,8 +101,11 @@ def fit_sparse(
     *,
     purpose: str = "fit",
     warm: SparseFits | None = None,
+    ridge: RidgeEnd | None = None,
 ) -> SparseFits:
     """The sparse model as planned: from one start, or from the better of two; or from where it ended before.
+
+    Plain parameters are settled from where the `ridge` ended, if there is one.
 
     `warm` must be a settled fit of the same data under the same plan: then it is the same answer, to the
     tolerance.
@@ -111,10 +115,11 @@ def fit_sparse(
         begun_with = sparse if warm.start in sparse.starts else sparse.fallback or sparse
         return _continued(table, warm, patient(choices, begun_with, warm.start), recorder)
     tried: list[tuple[SparseFits, slice]] = []
+    first = len(recorder.runs)
     for start in sparse.starts:
         begun, own = len(recorder.runs), patient(choices, sparse, start)
         if start == PLAIN:
-            fits = _from_plain_parameters(table, sparse, own, recorder, purpose)
+            fits = _from_plain_parameters(table, sparse, own, recorder, purpose, ridge)
         else:
             fits = SparseFits.one(fit_tuned(table, own, recorder, purpose=purpose), choices.solver)
         tried.append((fits, slice(begun, len(recorder.runs))))
@@ -132,7 +137,7 @@ def fit_sparse(
     begun = len(recorder.runs)
     other = fit_sparse(table, sparse.fallback, choices, recorder, purpose="fallback")
     better = _ended_well(other)
-    recorder.reject(slice(0, begun) if better else slice(begun, None))
+    recorder.reject(slice(first, begun) if better else slice(begun, None))
     return other if better else chosen
 
 
@@ -173,7 +178,12 @@ def patient(choices: Choices, sparse: SparsePlan, start: str) -> Choices:
 
 
 def _from_plain_parameters(
-    table: Table, sparse: SparsePlan, choices: Choices, recorder: Recorder, purpose: str
+    table: Table,
+    sparse: SparsePlan,
+    choices: Choices,
+    recorder: Recorder,
+    purpose: str,
+    ridge: RidgeEnd | None,
 ) -> SparseFits:
     """Settled at plain parameters, and at those that EM finds from there as far as that goes well."""
     exact = sparse.solver != "GAMP"
@@ -199,7 +209,10 @@ def _from_plain_parameters(
             if recorder.runs[n].outcome is not plain.outcome:
                 recorder.reject(slice(n, n + 1))
     else:
-        plain = run(purpose, problem, choices.stopping, detail=PLAIN)
+        state = None
+        if ridge is not None and isinstance(solver, EP):
+            state = solver.from_ridge(problem, np.flatnonzero(table.free), *ridge)
+        plain = run(purpose, problem, choices.stopping, detail=PLAIN, state=state)
     as_it_is = SparseFits.one(Fit.of(plain, table), solver, PLAIN)
     # Where no feature is more in than out, there is nothing to tune by. With exact covariances other
     # parameters may settle what plain ones do not, if no other model is to be fitted then; with diagonal ones
