@@ -57,3 +57,14 @@ def test_every_method_names_its_paper_and_every_table_is_there():
     }
     assert len(methods) >= 29
     assert len(data) == 21
+
+
+def test_methods_with_fewer_splits_are_compared_on_the_splits_of_both():
+    plot = study("plot")
+    rows = [("ridge", 0, 0.10), ("ridge", 1, 0.30), ("SMLR", 1, 0.32)]
+    results = pd.DataFrame(rows, columns=["method", "split", "error"]).assign(data="heart", stopped="")
+    # 0.20 by ridge, and .02 more on the one split that both have; not .32, which is that of a hard split.
+    assert plot.errors(results).heart.to_dict() == pytest.approx({"ridge": 0.20, "SMLR": 0.22})
+    noise = plot.standard_errors(results).heart
+    assert noise["ridge"] == pytest.approx(0.1)
+    assert pd.isna(noise["SMLR"])

@@ -98,3 +98,15 @@ def test_the_posterior_of_figure_1a_is_that_of_the_formula():
     assert abs(angles[best[0]] - np.pi / 4) < 0.6
     assert_allclose(checks.as_angle(np.array([1.0, 1.0, 0.5])), [np.pi / 4, 0.5 / np.sqrt(2)])
     assert_allclose(checks.true_error(np.array([2.0, 2.0]), 0.0), 7.865, atol=1e-3)
+
+
+def test_ways_of_choosing_are_shares_of_settings():
+    choices = study("choices")
+    settings = choices.Choices(costs=(1.0, 3.0), sweeps=(50,), betas=(1.0,)).settings
+    # Errors on three left-out samples: 0, 1, 2 and 3.
+    left_out = np.array([[1, 1, 1], [1, 1, -1], [1, -1, -1], [-1, -1, -1]], dtype=float)
+    every = np.ones(4, dtype=bool)
+    shares = choices.shares(settings, left_out, every, 1.0)
+    np.testing.assert_allclose(shares, np.exp(-np.arange(4.0)) / np.exp(-np.arange(4.0)).sum())
+    best = choices.shares(settings, left_out, np.array([False, True, True, True]), np.inf)
+    np.testing.assert_array_equal(best, [0, 1, 0, 0])

@@ -23,7 +23,7 @@ from sklearn.datasets import load_breast_cancer, load_digits
 from benchmarks.studies import _common as common
 from benchmarks.studies._real_data import add_data_option, data_folder
 from benchmarks.studies.all_methods.data import load
-from benchmarks.studies.bayes_point_table1.plot import SETS
+from benchmarks.studies.bayes_point_table1.plot import PAPER, SETS
 from benchmarks.studies.bayes_point_table1.run import Split, random_split, tuned_svm
 from foldless import EPBayesPointClassifier
 from foldless.solvers.knapsack import Machine
@@ -43,7 +43,6 @@ FIRST_SEED = 1000
 SINGLE, ELSEWHERE = "single_settings.csv", "ways_of_choosing.csv"
 # A few more than the default has.
 SINGLE_CHOICES = Choices(costs=(0.03, 0.1, *COSTS), betas=(0.1, 1.0, 10.0, np.inf))
-MACHINE = Machine(n_bins=FOLD_BINS)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -52,19 +51,23 @@ def main(argv: Sequence[str] | None = None) -> None:
     add_data_option(parser, [f"{name}.npz" for name in SETS])
     parser.add_argument("--only", nargs="*", choices=SETS, default=SETS)
     parser.add_argument("--trials", type=int, default=10)
+    parser.add_argument("--bins", type=int, default=FOLD_BINS, help=f"of histograms (default {FOLD_BINS})")
     parser.add_argument("--out", type=Path, default=STUDY)
     args = parser.parse_args(argv)
     source = data_folder(args.data, [f"{name}.npz" for name in args.only])
+    machine = Machine(n_bins=args.bins)
     if args.part == "single":
-        found = (row for name in args.only for row in single(source, name, args.trials))
-        keep(args.out / SINGLE, ["data"], list(found))
+        found = (row for name in args.only for row in single(source, name, args.trials, machine))
+        keep(args.out / SINGLE, ["data", "bins"], list(found))
+        common.refresh_readme(args.out, single_report(args.out), SINGLE)
         return
-    path, key = args.out / ELSEWHERE, ["data", "trial"]
+    path, key = args.out / ELSEWHERE, ["data", "trial", "bins"]
     there = set(pd.read_csv(path).set_index(key).index) if path.exists() else set()
     rows = []
-    for row in elsewhere(source, args.trials, there):
+    for row in elsewhere(source, args.trials, machine, there):
         rows.append(row)
         keep(path, key, rows)
+    common.refresh_readme(args.out, elsewhere_report(args.out), ELSEWHERE)
 
 
 def keep(path: Path, key: list[str], rows: list[dict[str, Any]]) -> None:
@@ -77,6 +80,57 @@ def keep(path: Path, key: list[str], rows: list[dict[str, Any]]) -> None:
     new.to_csv(path, index=False, float_format="%.6g")
 
 
+def single_report(folder: Path) -> str:
+    """The best and the worst of the settings of each set, with their lead over the SVM on the same splits."""
+    rows = []
+    for (name, bins), own in pd.read_csv(folder / SINGLE).groupby(["data", "bins"]):
+        beside = own[own.loop.isin(["SVM", "EP"])].set_index("loop").error
+        settings = own[~own.loop.isin(["SVM", "EP"])].sort_values("error")
+        best = settings.iloc[0]
+        long = settings[(settings.loop == "inner") & (settings.sweeps == 50)].iloc[0]
+        place = SETS.index(str(name))
+        rows.append(
+            [
+                name,
+                f"{bins}",
+                f"{own.splits.iloc[0]}",
+                *(f"{100 * beside[m]:.1f}" for m in ("SVM", "EP")),
+                _told(best),
+                _told(long),
+                f"{100 * settings.error.quantile(0.25):.1f} to {100 * settings.error.quantile(0.75):.1f}",
+                f"{PAPER['SVM'][place] - PAPER['knapsack'][place]:+.2f}",
+            ]
+        )
+    header = ["set", "bins", "splits", "SVM", "EP", "best setting, points ahead of SVM", "best of 50 sweeps"]
+    return common.markdown([*header, "middle half of settings", "published, ahead of SVM"], rows)
+
+
+def _told(one: pd.Series) -> str:
+    where = f"{one.loop} loop, c = {one.cost:g}, {one.sweeps:.0f} sweeps, β = {one.beta:g}"
+    return f"{100 * one.error:.1f}: {100 * one.ahead_of_svm:+.1f} ± {100 * one.standard_error:.1f} ({where})"
+
+
+def elsewhere_report(folder: Path) -> str:
+    results = pd.read_csv(folder / ELSEWHERE)
+    coarse = results[results.bins == FOLD_BINS]
+    table = 100.0 * coarse.pivot_table(index=["data", "trial"], columns="way", values="error", sort=False)
+    for bins, own in results[(results.bins != FOLD_BINS) & (results.way == "default")].groupby("bins"):
+        table[f"default, {bins} bins"] = 100.0 * own.set_index(["data", "trial"]).error
+    beyond = table.sub(table["default"], axis=0)
+    rows = [
+        [
+            way,
+            f"{table[way].count()}",
+            f"{table[way].mean():.1f}",
+            f"{beyond[way].mean():+.2f} ± {beyond[way].sem():.2f}",
+            f"{(beyond[way] < 0).sum()}, {(beyond[way] > 0).sum()}",
+        ]
+        for way in table
+    ]
+    header = ["averaged or chosen", "tables", "error %", "beyond the default", "better, worse"]
+    return common.markdown(header, rows)
+
+
 def designs(split: Split) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Rows y (x, 1) of training and of test samples: a negative product with the weights is an error."""
 
@@ -86,22 +140,22 @@ def designs(split: Split) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     return rows(split.X, split.y), rows(split.X_test, split.y_test)
 
 
-def test_margins(split: Split, settings: list[Setting]) -> NDArray[np.float64]:
+def test_margins(split: Split, settings: list[Setting], machine: Machine) -> NDArray[np.float64]:
     """Of every setting, fitted to all training samples."""
     rows, test = designs(split)
     place = {setting: k for k, setting in enumerate(settings)}
     margins = np.zeros((len(settings), len(test)))
-    for setting, sweep in sweeps_of(rows, np.ones(len(rows)), MACHINE, settings, 1e-4):
+    for setting, sweep in sweeps_of(rows, np.ones(len(rows)), machine, settings, 1e-4):
         margins[place[setting]] = test @ sweep.marginals.at(setting.beta).mean
     return margins
 
 
-def single(source: Path, name: str, n_splits: int) -> Iterator[dict[str, Any]]:
+def single(source: Path, name: str, n_splits: int, machine: Machine) -> Iterator[dict[str, Any]]:
     settings = SINGLE_CHOICES.settings
     errors, beside = [], []
     for seed in range(FIRST_SEED, FIRST_SEED + n_splits):
         split = random_split(source, name, seed)
-        errors.append(np.mean(test_margins(split, settings) <= 0, axis=1))
+        errors.append(np.mean(test_margins(split, settings, machine) <= 0, axis=1))
         models = tuned_svm(split), EPBayesPointClassifier().fit(split.X, split.y)
         beside.append([np.mean(model.predict(split.X_test) != split.y_test) for model in models])
         print(name, seed, flush=True)
@@ -111,8 +165,9 @@ def single(source: Path, name: str, n_splits: int) -> Iterator[dict[str, Any]]:
     for k, (outer, cost, sweeps, beta) in enumerate([("SVM", "", "", ""), ("EP", "", "", ""), *every]):
         yield {
             "data": name,
+            "bins": machine.n_bins,
             "splits": n_splits,
-            "loop": outer or "inner",
+            "loop": "outer" if outer == 1 else outer or "inner",
             "cost": cost,
             "sweeps": sweeps,
             "beta": beta,
@@ -142,24 +197,26 @@ WAYS = {
 }
 
 
-def elsewhere(source: Path, n_trials: int, there: set[tuple[str, int]]) -> Iterator[dict[str, Any]]:
+def elsewhere(
+    source: Path, n_trials: int, machine: Machine, there: set[tuple[str, int, int]]
+) -> Iterator[dict[str, Any]]:
     choices = Choices()
     settings = choices.settings
     for trial in range(n_trials):
         for name, make in OTHERS.items():
-            if (name, trial) in there:
+            if (name, trial, machine.n_bins) in there:
                 continue
             split = standardised(*make(source, trial))
             rows, _ = designs(split)
             fold = folds(np.column_stack([split.X, np.ones(split.y.size)]), split.y, choices.n_folds)
             assert fold is not None
-            left_out = left_out_margins(rows, np.ones(len(rows)), fold, MACHINE, choices)
-            margins = test_margins(split, settings)
+            left_out = left_out_margins(rows, np.ones(len(rows)), fold, machine, choices)
+            margins = test_margins(split, settings, machine)
             for way, (of, strictness) in WAYS.items():
                 mine = np.array([of(s) for s in settings])
                 share = shares(settings, left_out, mine, strictness)
                 error = float(np.mean(share @ margins <= 0))
-                yield {"data": name, "trial": trial, "way": way, "error": error, "tested": margins.shape[1]}
+                yield {"data": name, "trial": trial, "bins": machine.n_bins, "way": way, "error": error}
             print(name, trial, flush=True)
 
 

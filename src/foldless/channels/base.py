@@ -196,6 +196,11 @@ def innermost(channel: Channel) -> Channel:
     return innermost(channel.base) if isinstance(channel, Wrapper) else channel
 
 
+def log_odds_per_score(channel: Channel) -> float:
+    """Of labels that are right, at the boundary: the scale of a logistic channel, 2 of the hinge."""
+    return 2.0 * float(innermost(channel).at_score(np.zeros(1), np.ones(1)).slope[0])
+
+
 def with_innermost(channel: Channel, changed: Channel) -> Channel:
     """The same wrappers around another channel."""
     if isinstance(channel, Wrapper):

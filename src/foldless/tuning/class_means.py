@@ -44,7 +44,7 @@ from foldless.channels import (
     Multinomial,
     Pinned,
 )
-from foldless.channels.base import innermost, with_innermost
+from foldless.channels.base import innermost, log_odds_per_score, with_innermost
 from foldless.channels.flipped_labels import with_flip_prob
 from foldless.priors import (
     PRIORS,
@@ -174,11 +174,6 @@ def informed(prior: Prior, means: ClassMeans, n_columns: int, channel: Channel) 
     return Observed(
         prior, np.append(precision, none), np.append(means.contrast / means.within_var / scale, none)
     )
-
-
-def log_odds_per_score(channel: Channel) -> float:
-    """Of labels that are right, at the boundary: the scale of a logistic channel, 2 of the hinge."""
-    return 2.0 * float(innermost(channel).at_score(np.zeros(1), np.ones(1)).slope[0])
 
 
 def without_own_means(solution: Solution, table: Table) -> Solution:
