@@ -82,7 +82,9 @@ ALONG_INCLUSION = 0.01
 LEFT_ALONE, LEFT_OF_MOVES = 0.0005, 0.1
 # Watched are the columns of the largest moves, but for this share of what all move, and no more than that
 # share of all columns; until they move by less than this share of what all moved when they were chosen.
-NOT_WATCHED, MOST_WATCHED, SETTLED_WATCHED = 0.2, 0.2, 0.1
+NOT_WATCHED, MOST_WATCHED, SETTLED_WATCHED = 0.2, 0.05, 0.1
+# Columns at hand are visited so many at a time.
+AT_ONCE = 512
 TINY = float(np.finfo(np.float64).tiny)
 # So many at a time: two hundred wide effects at once would leave labels nothing to say. Sweeps look in every
 # iteration, and of rare words that go together few at a time find their places sooner.
@@ -141,19 +143,23 @@ class HeldBackground(Tiles):
             begin, end = np.searchsorted(chosen, (where.start, where.stop))
             columns[:, begin:end] = tile[:, chosen[begin:end] - where.start]
             for sign in (1.0, -1.0):
-                some = np.flatnonzero(sign * spread[where] > 0)
-                difference.add(tile[:, some] * root[where][some].astype(tile.dtype), sign)
+                moving = np.flatnonzero(sign * spread[where] > 0)
+                for start in range(0, moving.size, AT_ONCE):
+                    some = moving[start : start + AT_ONCE]
+                    difference.add(tile[:, some] * root[where][some].astype(tile.dtype), sign)
         return HeldBackground(self.kernel + difference.whole(), self.active_columns, held_scores), columns
 
 
 class FewColumns(Tiles):
-    """Columns that are at hand."""
+    """Columns that are at hand, some at a time."""
 
     def __init__(self, columns: Array) -> None:
         self.few, self.shape, self.dtype = columns, columns.shape, columns.dtype
 
     def __iter__(self) -> Iterator[tuple[slice, Array]]:
-        yield slice(0, self.shape[1]), self.few
+        for start in range(0, self.shape[1], AT_ONCE):
+            some = slice(start, min(start + AT_ONCE, self.shape[1]))
+            yield some, self.few[:, some]
 
 
 class AllOverHeld(Tiles):
@@ -353,7 +359,9 @@ class BackgroundEP(EP):
         added = _largest(inclusion, ALONG_INCLUSION if worth_it else np.inf, MOST_ADDED)
         if added.size:
             state = self._with_active(problem, state, held, at[added], added)
-        state = self._answered(tiles, prior, replace(state, said=known), held, at)
+        answers = held.answers(prior, state.spread[at], state.shift[at])
+        del held, said, slope, inclusion  # of the features' length, before another visit of columns
+        state = self._answered(tiles, replace(state, said=known), answers, at)
         return replace(state, complete=False, moved=INCOMPLETE) if added.size else state
 
     def _with_active(
@@ -389,18 +397,11 @@ class BackgroundEP(EP):
         return _of(state_of(reduced, sites, gaussian, found, proposed=None, secants=Secants()))
 
     def _answered(
-        self, tiles: Tiles, prior: Prior, state: BackgroundState, held: Held, at: Positions
+        self, tiles: Tiles, state: BackgroundState, answers: tuple[Array, Array, Array], at: Positions
     ) -> BackgroundState:
         """After the priors of these held weights have answered: thousands that are hardly in, together."""
         before, shift_before = state.spread[at], state.shift[at]
-        is_held = before > 0
-        mean, var, log_z = prior.tilted(held.cavity_mean, held.cavity_var)
-        precision = np.where(is_held, 1.0 / np.maximum(var, TINY) - 1.0 / held.cavity_var, np.inf)
-        wanted = np.where(precision > 0, 1.0 / precision, before)
-        spread = np.where(is_held, wanted, 0.0)
-        shift = np.where(is_held, mean / np.maximum(var, TINY) - held.cavity_mean / held.cavity_var, 0.0)
-        factors = log_z + psi(held.cavity_mean, held.cavity_var) - psi(held.mean, np.maximum(held.var, TINY))
-        factors += psi(before * shift_before, np.maximum(before, TINY))
+        spread, shift, factors = answers
         # Held weights that hardly move stay, so that the field changes by the columns of the others only.
         change, total = np.abs(spread - before), float(np.sum(state.spread))
         moved, order = float(np.sum(change)) / total, np.argsort(change)
@@ -410,7 +411,7 @@ class BackgroundEP(EP):
         after, shifts, factor = (
             values.copy() for values in (state.spread, state.shift, state.held_log_factor)
         )
-        after[at], shifts[at], factor[at] = spread, shift, np.where(is_held, factors, 0.0)
+        after[at], shifts[at], factor[at] = spread, shift, factors
         watched, settled, chosen = state.watched, False, np.zeros(0, dtype=np.intp)
         if watched is None and not (settled := moved < MOVED_LITTLE):
             few = order.size - math.ceil(MOST_WATCHED * order.size)
@@ -547,6 +548,17 @@ class Held(NamedTuple):
         retained = 1.0 - spread * said
         mean = spread * (shift + slope)
         return cls(mean, spread * retained, mean + slope * retained / said, retained / said, slope)
+
+    def answers(self, prior: Prior, before: Array, shift_before: Array) -> tuple[Array, Array, Array]:
+        """Spread and shift that the prior wants instead of these, and the logs of what factors have more."""
+        is_held = before > 0
+        mean, var, log_z = prior.tilted(self.cavity_mean, self.cavity_var)
+        precision = np.where(is_held, 1.0 / np.maximum(var, TINY) - 1.0 / self.cavity_var, np.inf)
+        wanted = np.where(precision > 0, 1.0 / precision, before)
+        shift = mean / np.maximum(var, TINY) - self.cavity_mean / self.cavity_var
+        factors = log_z + psi(self.cavity_mean, self.cavity_var) - psi(self.mean, np.maximum(self.var, TINY))
+        factors += psi(before * shift_before, np.maximum(before, TINY))
+        return np.where(is_held, wanted, 0.0), np.where(is_held, shift, 0.0), np.where(is_held, factors, 0.0)
 
 
 def _inclusion(prior: Prior, held: Held, spread: Array) -> Array:
