@@ -51,6 +51,8 @@ LEAST_VARIANCE = 1e-6
 LARGEST_SHARE = 0.95
 # Without a sample stacking is not left with less than this share of its curvature along what it predicts.
 LEAST_STAYS = 0.25
+# Probabilities above this are sums of numbers none of which has left the range of float64.
+SMALLEST_SUM = 1e-290
 
 
 @registered("interval/limits")
@@ -124,6 +126,14 @@ def log_frequencies(count: Array) -> Array:
     """
     found = np.log(count + 1.0)
     return np.diff(found, axis=-1) if count.shape[-1] == 2 else found
+
+
+def mean_and_error(values: Array, weight: Array) -> tuple[float, float]:
+    """The weighted mean and its standard error; a sample of weight 2 counts as two."""
+    total = weight.sum()
+    share = weight / total
+    mean = float(share @ values)
+    return mean, float(np.sqrt(share @ (values - mean) ** 2 / total))
 
 
 def exact_interval(hits: float, n_samples: float) -> Interval:
@@ -281,6 +291,22 @@ def stacking_weights(log_density: Array, sample_weight: Array, prior: Array) -> 
     start = np.full(prior.size, 1.0 / prior.size)
     found = damped_newton(loss, expand, start, tolerance=TOLERANCE, max_iter=MAX_ITER, room=room)
     return np.asarray(found.at / found.at.sum())
+
+
+def mixed(weights: Array, log_proba: Array) -> Array:
+    """Of the mixture with these weights of (models, samples, classes), in the log domain.
+
+    Weights are those of models, or of models for each sample.
+    """
+    if weights.shape[0] == 1:
+        return np.asarray(log_proba[0])
+    of_each = weights.reshape(*weights.shape, *(1,) * (3 - weights.ndim))
+    proba = np.sum(of_each * np.exp(log_proba), axis=0)
+    # Not where a class is so improbable that the sum has lost digits.
+    if proba.min(initial=1.0) > SMALLEST_SUM:
+        return np.asarray(np.log(proba))
+    with np.errstate(divide="ignore"):  # a weight of zero is a log of -inf, and no model
+        return np.asarray(np.logaddexp.reduce(np.log(of_each) + log_proba, axis=0))
 
 
 def jackknifed(

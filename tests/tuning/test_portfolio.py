@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 from scipy.special import expit, log_expit, log_softmax
 
 from foldless.channels import FlippedLabels, Logistic, Multinomial
-from foldless.evaluation import scale_of
+from foldless.evaluation import mixed, scale_of
 from foldless.operators import operator_from
 from foldless.tuning.portfolio import (
     Average,
@@ -19,7 +19,6 @@ from foldless.tuning.portfolio import (
     Scores,
     Weights,
     _mislabelled,
-    mixed,
     stacked,
 )
 from foldless.tuning.table import Layout, Table, survey

@@ -46,6 +46,7 @@ from foldless.channels import (
 )
 from foldless.channels.base import innermost, log_odds_per_score, with_innermost
 from foldless.channels.flipped_labels import with_flip_prob
+from foldless.evaluation import mean_and_error
 from foldless.priors import (
     PRIORS,
     ElasticNet,
@@ -62,7 +63,7 @@ from foldless.problem import Outcome, Problem, Solution
 from foldless.solvers.base import State
 from foldless.tuning.em import EM
 from foldless.tuning.plan import CLEAR_STANDARD_ERRORS
-from foldless.tuning.table import Table, blocks_of, mean_and_error, with_prior
+from foldless.tuning.table import Table, blocks_of, with_prior
 
 # A starting slab weaker than this share of the noise in all class means cannot be told from none.
 LEAST_SIGNAL_SHARE = 0.05

@@ -33,7 +33,15 @@ from foldless.channels import Channel, FlippedLabels, Logistic, Multinomial
 from foldless.channels.flipped_labels import flips_of, log_probabilities
 from foldless.channels.logistic import LEAST_ROWS_COMPILED, log_tails
 from foldless.channels.multinomial import pieces
-from foldless.evaluation import LEAST_VARIANCE, jackknifed, log_frequencies, scale_of, stacking_weights
+from foldless.evaluation import (
+    LEAST_VARIANCE,
+    jackknifed,
+    log_frequencies,
+    mean_and_error,
+    mixed,
+    scale_of,
+    stacking_weights,
+)
 from foldless.kernels import compiled, in_threads
 from foldless.kernels.softened import as_arguments
 from foldless.operators import Operator
@@ -41,7 +49,7 @@ from foldless.problem import Solution
 from foldless.registry import registered
 from foldless.solvers.ep import left_out_groups
 from foldless.tuning.plan import Recipe
-from foldless.tuning.table import Table, mean_and_error
+from foldless.tuning.table import Table
 
 # Shares of a model's score variance that predictions are tried with.
 CERTAINTIES = (0.0, 0.3, 1.0)
@@ -53,8 +61,6 @@ LEAST_WEIGHT = 0.01
 PSEUDO_SAMPLES = 3.0
 # Scales of scores, of models that have taken labels for right and are the smaller for it, to judge labels by.
 SHARPER = (0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)
-# Probabilities above this are sums of numbers none of which has left the range of float64.
-SMALLEST_SUM = 1e-290
 
 
 class Scores(NamedTuple):
@@ -333,22 +339,6 @@ class Portfolio:
     def share_of(self, code: str) -> float:
         """Of all models of a kind in predictions."""
         return sum(model.weight for model in self.models if model.code == code)
-
-
-def mixed(weights: Array, log_proba: Array) -> Array:
-    """Of the mixture with these weights of (models, samples, classes), in the log domain.
-
-    Weights are those of models, or of models for each sample.
-    """
-    if weights.shape[0] == 1:
-        return np.asarray(log_proba[0])
-    of_each = weights.reshape(*weights.shape, *(1,) * (3 - weights.ndim))
-    proba = np.sum(of_each * np.exp(log_proba), axis=0)
-    # Not where a class is so improbable that the sum has lost digits.
-    if proba.min(initial=1.0) > SMALLEST_SUM:
-        return np.asarray(np.log(proba))
-    with np.errstate(divide="ignore"):  # a weight of zero is a log of -inf, and no model
-        return np.asarray(np.logaddexp.reduce(np.log(of_each) + log_proba, axis=0))
 
 
 def _of_some_account(weights: Array) -> Array:

@@ -275,14 +275,6 @@ def assembled(table: Table, channel: Channel, prior: Prior | None = None) -> Pro
     )
 
 
-def mean_and_error(values: Array, weight: Array) -> tuple[float, float]:
-    """The weighted mean and its standard error; a sample of weight 2 counts as two."""
-    total = weight.sum()
-    share = weight / total
-    mean = float(share @ values)
-    return mean, float(np.sqrt(share @ (values - mean) ** 2 / total))
-
-
 def with_prior(problem: Problem, prior: Prior) -> Problem:
     """An assembled problem with another prior for the free features."""
     return problem.but(prior=replace(blocks_of(problem), base=prior))

@@ -25,6 +25,7 @@ from scipy.special import expit, logit
 from foldless.beliefs import Array, mixture_moments
 from foldless.channels import FlippedLabels
 from foldless.channels.flipped_labels import FLIP_PRIOR_FLIPPED, FLIP_PRIOR_RIGHT
+from foldless.evaluation import mean_and_error
 from foldless.priors import PRIORS, Gaussian, OverBackground, Prior, SpikeAndSlab
 from foldless.problem import History, Outcome, Solution
 from foldless.solvers import EP, GAMP, BackgroundEP, Stopping
@@ -49,7 +50,7 @@ from foldless.tuning.plan import (
 )
 from foldless.tuning.portfolio import Model, channel_of, of_solution, weights_of
 from foldless.tuning.record import Recorder
-from foldless.tuning.table import Table, assembled, blocks_of, mean_and_error, with_prior
+from foldless.tuning.table import Table, assembled, blocks_of, with_prior
 
 # EM moves every so many iterations of exact covariances.
 EM_PERIOD = 2
