@@ -22,7 +22,8 @@ leaves a weight next to no precision, which makes scores less certain. An iterat
 sites and those of held weights, and then lets the free weights, whose sites are weak or negative, answer to
 what labels say now. That is cheap, because it happens in the free weights' own small Gaussians
 (`sites`), and its fixed points are those of any other order. Weights that compete for what labels say can
-still go round in circles at any step; `Secants` finds what they go round.
+still go round in circles at any step; `Secants` finds what they go round. Of several scores held weights go
+as far as free ones, by factors of their precisions: slower than labels, they circle with them.
 
 **Leave-one-group-out** comes from one fit. Taking the site of one label out leaves a belief that all other
 sites still agree with, all but exactly. A whole group has had more of a say: with a sparse prior, weights are
