@@ -43,7 +43,7 @@ class Response(NamedTuple):
 
 @dataclass(frozen=True)
 class Posterior:
-    """What a solver knows about the weights, and about every sample without its own label."""
+    """Beliefs about the weights, and about the score of every sample without its own label."""
 
     mean: Array
     var: Array

@@ -129,7 +129,7 @@ def introduce(console: Console, data: Simulated) -> None:
 
 
 def tell(console: Console, study: Study) -> None:
-    """The answer in a sentence, the selected features in a table, and every promise beside the truth."""
+    """The answer in a sentence, the selected features in a table, and every estimate beside the truth."""
     model, data = study.model, study.data
     n_selected = study.selected.size
     n_found = int(study.is_marker[study.selected].sum())
@@ -171,7 +171,7 @@ def selection_table(study: Study) -> Table:
 
 
 def promise_table(study: Study) -> Table:
-    """What the one fit says of itself, beside what is so."""
+    """What the one fit estimates of itself, beside the truth."""
     model, data, selected = study.model, study.data, study.selected
     missed = np.setdiff1d(data.active, selected)
     found = f"{data.active.size - missed.size} of {data.active.size}"

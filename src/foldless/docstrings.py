@@ -1,7 +1,7 @@
 """Docstrings in the format of numpydoc that say once what classes share.
 
 A class describes the parameters and attributes that it adds, and takes over what its bases say of the others.
-A method that replaces another says what is new, and takes over its sections. `help` shows the whole.
+A method that replaces another describes what is new, and takes over its sections. `help` shows the whole.
 """
 
 from __future__ import annotations

@@ -117,6 +117,15 @@ def worth_of(
     )
 
 
+def log_frequencies(count: Array) -> Array:
+    """Scores without features, (..., scores), from weights of classes, (..., classes).
+
+    Laplace's rule of succession: a class without samples left is improbable, not impossible.
+    """
+    found = np.log(count + 1.0)
+    return np.diff(found, axis=-1) if count.shape[-1] == 2 else found
+
+
 def exact_interval(hits: float, n_samples: float) -> Interval:
     """Of a rate of which `hits` of `n_samples` were seen, by Clopper and Pearson; counts may be fractions."""
     misses = n_samples - hits

@@ -14,6 +14,7 @@ from foldless.channels.logistic import (
     LOGISTIC_RULES,
     POWER_RULES,
     exponential_sums_response,
+    log_sigmoid_tail,
     rules_of,
     sigmoid_power_response,
 )
@@ -148,6 +149,9 @@ def test_compiled_rows_are_those_of_numpy(monkeypatch, power):
     assert_allclose(answers[0].log_z, np.minimum(plain[0], 0.0), rtol=1e-13, atol=1e-13)
     assert_allclose(answers[0].slope, plain[1], rtol=1e-12)
     assert_allclose(answers[0].curvature, plain[2], rtol=1e-10)
+    if power == 1.0:
+        tail = log_sigmoid_tail(mean, var)
+        assert_allclose(tail, sigmoid_power_response(-np.abs(mean), var).log_z, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.usefixtures("compiled_rows")

@@ -127,7 +127,7 @@ def test_other_files_are_refused(frame, address, tmp_path):
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 nothing PAR1")
     result = run("fit", tmp_path / "bad.parquet", "--target", "tissue", "--dask", address)
     assert result.exit_code == ExitCode.BAD_DATA
-    assert "no Parquet file" in result.stderr
+    assert "cannot be read as Parquet" in result.stderr
 
 
 def test_a_missing_scheduler_is_named(table, tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import foldless
 from foldless import SparseClassifier
-from foldless.selection.groups import DRAWS, JointPosterior
+from foldless.selection.groups import DRAWS, SHAPE_OF_RATE, JointPosterior
 from foldless.tuning.plan import CHANCE
 
 
@@ -34,8 +34,10 @@ def enumerated(joint):
     """Every set of candidates, and its probability; a factor of all prior odds is integrated out."""
     n, sets, log_odds = joint.columns.size, [], []
     expected = joint.prior_inclusion.sum() + joint.missed
-    factor, weight = np.polynomial.laguerre.laggauss(40)  # of exp(-r), and the rest in units of it
-    factor, weight = factor / (1 + expected), weight / (1 + expected)
+    # Of exp(-u), u the factor times what its density and the sets that lack features have in their exponents.
+    factor, weight = np.polynomial.laguerre.laggauss(40)
+    factor = factor / (SHAPE_OF_RATE + expected)
+    weight = weight * factor ** (SHAPE_OF_RATE - 1)
     for members in chain.from_iterable(combinations(range(n), k) for k in range(n + 1)):
         at = list(members)
         total = float(np.sum(np.log(joint.prior_inclusion[at] / (1 - joint.prior_inclusion[at]))))
@@ -93,11 +95,13 @@ def test_what_is_certain_is_in_every_draw_and_the_others_are_as_they_were(n_scor
 
 
 def test_one_of_many_is_less_sure_where_their_number_is_not_known():
-    """Without data a set of none has the odds of a geometric distribution, not e^-E of a known rate."""
+    """Without data nothing is in as often as a negative binomial number is zero, not e^-E of a known rate."""
     n = 60
     joint = posterior_of(np.zeros((1, n, n)), np.zeros((1, n)), rate=0.05)
     none = np.mean(np.all(joint.draws == n, axis=1))
-    assert abs(none - 1 / (1 + n * 0.05)) < 5 * np.sqrt(0.25 / (DRAWS / 4))
+    expected = (1 + n * 0.05 / SHAPE_OF_RATE) ** -SHAPE_OF_RATE
+    assert abs(none - expected) < 5 * np.sqrt(expected / (DRAWS / 4))
+    assert none > 1.5 * np.exp(-n * 0.05)
 
 
 def test_draws_are_the_same_every_time_and_for_duplicates():

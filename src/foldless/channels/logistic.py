@@ -259,26 +259,32 @@ def _power_proximal(margin: Array, var: Array, scale: float, power: float) -> Re
 
 def sigmoid_power_response(mean: Array, var: Array, power: float = 1.0) -> Response:
     """log E[σ(x)^a] for x ~ N(mean, var), a = power in (0, 1], and its derivatives in the mean."""
+    return _averaged(mean, var, power, "logistic_rows" if power == 1.0 else "power_rows")
+
+
+def log_sigmoid_tail(mean: Array, var: Array) -> Array:
+    """log E[σ(-x)] for x ~ N(|mean|, var): the improbable side, from which the other follows."""
+    rows = "tail_rows" if mean.size < LEAST_ROWS_COMPILED else "logistic_rows"
+    return _averaged(-np.abs(mean), var, 1.0, rows).log_z
+
+
+def _averaged(mean: Array, var: Array, power: float, rows: str) -> Response:
+    """Narrow cavities by those `kernels.sigmoids`, the others by sums of exponentials."""
     mean, var = np.broadcast_arrays(np.asarray(mean, dtype=np.float64), np.asarray(var, dtype=np.float64))
     shape = mean.shape
     mean, var = mean.ravel(), var.ravel()
     # Not `>`: what is not a number must not pass for narrow.
     narrow = (np.abs(mean) <= LARGEST_MEAN) & (var <= rules_of(power)[-1].largest_var)
     if narrow.all():
-        out = _at_nodes(mean, var, power, mean.size)
+        out = _at_nodes(mean, var, power, mean.size, rows)
     else:
         out = np.empty((3, mean.size))
         out[:, ~narrow] = exponential_sums_response(mean[~narrow], var[~narrow], power)
-        out[:, narrow] = _at_nodes(mean[narrow], var[narrow], power, mean.size)
+        out[:, narrow] = _at_nodes(mean[narrow], var[narrow], power, mean.size, rows)
     # A power of a probability is below one, and its logarithm is concave: the rest is rounding.
     np.minimum(out[0], 0.0, out=out[0])
     np.maximum(out[2], 0.0, out=out[2])
     return Response(*(field.reshape(shape) for field in out))
-
-
-def log_sigmoid_tail(mean: Array, var: Array) -> Array:
-    """log E[σ(-x)] for x ~ N(|mean|, var): the improbable side, from which the other follows."""
-    return sigmoid_power_response(-np.abs(mean), var).log_z
 
 
 @lru_cache
@@ -287,16 +293,16 @@ def log_tails() -> Array:
     return tail_table(log_sigmoid_tail)
 
 
-def _at_nodes(mean: Array, var: Array, power: float, n_rows: int) -> Array:
+def _at_nodes(mean: Array, var: Array, power: float, n_rows: int, rows: str) -> Array:
     """Rows that a rule is good for, of so many in all: log_z, slope and curvature, (3, rows)."""
-    out = np.empty((3, mean.size))
+    out = np.zeros((3, mean.size))
     loops = fastest("sigmoids", n_rows >= LEAST_ROWS_COMPILED)
     cuts = np.linspace(0, mean.size, max(mean.size // ROWS_PER_THREAD, 1) + 1).astype(int)
     tasks = [
         (float(power), mean[a:b], var[a:b], rules_of(power), *(field[a:b] for field in out))
         for a, b in pairwise(cuts)
     ]
-    in_threads(loops.logistic_rows if power == 1.0 else loops.power_rows, tasks)
+    in_threads(getattr(loops, rows), tasks)
     return out
 
 

@@ -210,14 +210,11 @@ def _tell(
 
 def table(answer: Plan, simulations: list[Simulation]) -> Table:
     """One line for each number of samples."""
-    from rich import box
-    from rich.table import Table
+    from foldless.runs.printing import empty_table
 
-    lines = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    headings = ["samples", "error", "power", "selected", "false"]
-    headings += ["simulated error", "simulated power"] if simulations else []
-    for heading in headings:
-        lines.add_column(heading, justify="right")
+    more = ("simulated error", "simulated power") if simulations else ()
+    lines = empty_table("samples", "error", "power", "selected", "false", *more)
+    lines.columns[0].justify = "right"
     rows = {row.n_samples: row for row in answer.rows}
     if answer.needed is not None:
         rows[answer.needed.n_samples] = answer.needed
@@ -248,21 +245,14 @@ def _write(
 ) -> None:
     from matplotlib.figure import Figure
 
-    from foldless.io import replacing
     from foldless.plots import LearningCurveDisplay, PlanDisplay, save
+    from foldless.runs.results import write_json
 
-    with replacing(folder / ANSWER) as unfinished, open(unfinished, "x", encoding="utf-8") as file:
-        json.dump(whole, file, indent=2, allow_nan=False)
-        file.write("\n")
+    write_json(folder / ANSWER, whole)
     figure = Figure(figsize=(7, 5.5), layout="constrained")
-    beside = None
-    if simulations:
-        beside = (
-            [s.n_samples for s in simulations],
-            [s.error for s in simulations],
-            [s.standard_error for s in simulations],
-        )
-    PlanDisplay.from_plan(answer, simulated=beside, ax=figure.subplots())
+    beside = [(s.n_samples, s.error, s.standard_error) for s in simulations]
+    simulated: Any = tuple(zip(*beside, strict=True)) or None
+    PlanDisplay.from_plan(answer, simulated=simulated, ax=figure.subplots())
     save(figure, folder / PICTURE)
     if curve is not None:
         figure = Figure(figsize=(7, 5), layout="constrained")

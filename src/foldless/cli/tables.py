@@ -68,8 +68,7 @@ def fit(
         bool, typer.Option("--xlsx", help="Also write results.xlsx, a workbook of all tables.")
     ] = False,
     lists: Annotated[
-        bool,
-        typer.Option("--lists", help="Also write lists/ for enrichment tools: ranked .rnk, plain .txt."),
+        bool, typer.Option("--lists", help="Also write lists/ for enrichment tools: ranked .rnk, plain .txt.")
     ] = False,
     figures: Annotated[
         FigureWidth | None,

@@ -258,16 +258,17 @@ class Account:
             yield said(text, ("beside correlated", True))
         around = [run for run in self._for("integrate") if run.outcome.trustworthy]
         if around:
-            text = (
+            yield said(
                 f"The posterior was integrated over these parameters and {len(around)} neighbours of them, "
+                "weighted by their evidence.",
+                ("integrated", len(around)),
             )
-            yield said(text + "weighted by their evidence.", ("integrated", len(around)))
-
         if self._for("more flips"):
-            text = (
+            yield said(
                 "Standard deviations of weights count what more wrong labels would make of them, as far as "
+                "the evidence allows for these.",
+                ("more flips", "EP"),
             )
-            yield said(text + "the evidence allows for these.", ("more flips", "EP"))
 
     def _dense(self) -> Iterator[Sentence]:
         dense, runs = self.plan.dense, [run for run in self.record.all if run.model in DENSE and run.used]

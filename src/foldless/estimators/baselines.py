@@ -24,10 +24,11 @@ from sklearn.utils.validation import check_is_fitted
 from foldless.beliefs import Array
 from foldless.docstrings import like
 from foldless.estimators._kernel_basis import Kernel, kernel_matrix
-from foldless.estimators._scikit_learn import Classifier, ProbabilisticClassifier, validated
+from foldless.estimators._scikit_learn import FLOATS, Classifier, ProbabilisticClassifier, validated
 from foldless.estimators._summary import AS_THEY_ARE, STANDARDISED, KernelBasis, Summary, basics, said
 from foldless.estimators.smlr import SMLRClassifier
 from foldless.kernels import one_blas_thread
+from foldless.operators import operator_from
 from foldless.registry import registered
 from foldless.solvers.solve import damped_newton
 
@@ -158,8 +159,8 @@ class OneBitCS(_Binary):
     def decision_function(self, X: Any) -> Array:
         """Measurements of the estimate."""
         check_is_fitted(self)
-        X = validated(self, X, reset=False, dtype=np.float64)
-        return X @ self.coef_[0] + self.intercept_[0]
+        X = validated(self, X, reset=False, dtype=FLOATS)
+        return operator_from(X).scores(self.coef_[0]) + self.intercept_[0]
 
 
 def one_bit_weights(correlation: Array, sparsity: float) -> Array:

@@ -32,18 +32,12 @@ from foldless.priors.wrappers import background_of
 from foldless.problem import Outcome
 from foldless.registry import registered
 from foldless.selection import Group
-from foldless.selection.clusters import (
-    Candidates,
-    conditional_inclusion,
-    joint_candidates,
-    refined_inclusion,
-)
+from foldless.selection.clusters import Candidates, conditional_inclusion, joint_candidates, refined_inclusion
 from foldless.selection.groups import COVERAGE, PURITY, JointPosterior, single_features
 from foldless.selection.marginal import ClassSums, class_sums
 from foldless.solvers import GAMP
-from foldless.solvers.background_ep import FACTOR_DTYPE
+from foldless.solvers.background_ep import unknown_over_background
 from foldless.solvers.ep import EPState
-from foldless.solvers.label_ep import dual_weights
 from foldless.tuning.fit import Choices, Fit
 from foldless.tuning.path import Result, fit_table, with_groups_left_out
 from foldless.tuning.plan import CHANCE, SETS_OF_GROUPS, Plan, plan
@@ -63,8 +57,6 @@ NOTHING_TO_FALL_BACK_ON = Flag(
 )
 # Where the plan has none of its own.
 SOLVER = GAMP()
-# Below this a label leaves its score as it was, to the digits of double precision.
-LEAST_LABEL_PRECISION = 1e-8
 
 
 @registered("estimator/sparse")
@@ -364,14 +356,8 @@ def on_average_over_background(fit: Fit, own: Weights, inclusion: Array) -> Weig
     solution, base = fit.solution, fit.prior.base  # type: ignore[attr-defined]
     problem, posterior = solution.problem, solution.posterior
     background = background_of(problem.prior, problem.operator.shape[1])
-    kernel = problem.operator.gram(background, FACTOR_DTYPE).astype(np.float64)[np.newaxis]
-    none, factor = np.zeros(kernel.shape[1]), []
-    for sites in solution.state.sites.of_scores():
-        precision = np.maximum(problem.sample_weight * sites.label_precision, LEAST_LABEL_PRECISION)
-        retained = dual_weights(kernel, none, precision[np.newaxis], none[np.newaxis])[3][0]
-        unknown = np.maximum(1.0 / retained - 1.0, 0.0) / precision
-        factor.append(problem.label_weight @ (1.0 + np.pi / 8.0 * unknown) ** -0.5)
-    flatter = np.array(factor) / problem.label_weight.sum()
+    unknown = unknown_over_background(problem, solution.state)
+    flatter = problem.label_weight @ (1.0 + np.pi / 8.0 * unknown) ** -0.5 / problem.label_weight.sum()
     n, (r, v) = fit.table.free.size, map(as_columns, (posterior.cavity_mean, posterior.cavity_var))
     of_background = background[:n, np.newaxis]
     shares = [var / (var + v[:n]) for var in (of_background + base.slab.variance / flatter**2, of_background)]
@@ -382,7 +368,5 @@ def on_average_over_background(fit: Fit, own: Weights, inclusion: Array) -> Weig
     )
     free = fit.table.free[:, np.newaxis]
     return replace(
-        own,
-        mean=flatter * np.where(free, mean, own.mean),
-        var=flatter**2 * np.where(free, var, own.var),
+        own, mean=flatter * np.where(free, mean, own.mean), var=flatter**2 * np.where(free, var, own.var)
     )

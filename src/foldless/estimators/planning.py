@@ -1,7 +1,7 @@
 """Planning with data and fits: a study guessed from a pilot, its learning curve, and plans put to the test.
 
-Theory knows no data (`foldless.theory.planning`); what it needs of them is gathered here: what a fitted
-`SparseClassifier` says of its population, the spectrum of its features, and fits of simulated studies.
+Theory takes no data (`foldless.theory.planning`); what it needs of them is gathered here: what a fitted
+`SparseClassifier` estimates of its population, the spectrum of its features, and fits of simulated studies.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LEAST_MARKERS = 1.0
 
 
 def seen_by(model: SparseClassifier) -> Seen:
-    """What a fitted model says of its population: error, markers, wrong labels."""
+    """What a fitted model estimates of its population: error, markers, wrong labels."""
     check_is_fitted(model)
     if not isinstance(model, SparseClassifier):
         raise TypeError(f"planning starts from a fitted SparseClassifier; got {type(model).__name__}.")
@@ -176,7 +176,7 @@ def simulate(
     seed: int = 0,
     watch: Callable[[int], None] | None = None,
 ) -> Simulation:
-    """Draw a study `runs` times, fit each, and test it on new samples: what a plan promises, as it is."""
+    """Draw a study `runs` times, fit each, and test it on new samples: what a plan expects, as it is."""
     if runs < 2:
         raise ValueError(f"runs must be at least 2, to see how much studies differ; got {runs!r}.")
     errors, powers, false = [], [], []

@@ -17,12 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from foldless.beliefs import Array
 from foldless.docstrings import like
 from foldless.estimators._kernel_basis import Kernel, kernel_matrix
-from foldless.estimators._scikit_learn import (
-    SampleWeights,
-    SelectingClassifier,
-    all_finite,
-    unless_finite,
-)
+from foldless.estimators._scikit_learn import SampleWeights, SelectingClassifier, all_finite, unless_finite
 from foldless.estimators._summary import (
     AS_THEY_ARE,
     BASIS_STANDARDISED,

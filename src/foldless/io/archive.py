@@ -1,6 +1,6 @@
 """The container of model files: a document of plain values and the arrays it refers to, nothing that runs.
 
-The format is safetensors: a length, a JSON header that says where each array lies, and the arrays' bytes.
+The format is safetensors: a length, a JSON header with the place of each array, and the arrays' bytes.
 There is nothing to decompress and nothing to execute, sizes cannot exceed the file's, and other languages
 read it. (A zip of .npy would do without a dependency, but its checks against bombs and tampered headers would
 be ours to write and to keep.) The document is one of the arrays, its UTF-8 bytes, because headers are limited

@@ -80,7 +80,7 @@ def encoding_of(start: bytes) -> str:
 
 
 def dialect_of(path: Path, opened: Opened, reading: Reading, usual: str) -> Dialect:
-    """What the first lines show; `usual` is the delimiter that the suffix promises."""
+    """What the first lines show; `usual` is the delimiter that goes with the suffix."""
     with opened() as stream:
         lines = _first_lines(stream)
     if sum(line.count("\0") for line in lines) > SHARE_OF_ZEROS * sum(map(len, lines)):

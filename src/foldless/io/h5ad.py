@@ -100,7 +100,7 @@ def table_of_anndata(path: Path, adata: Any, roles: Roles, reading: Reading) -> 
 
 
 def _check_claims(path: Path, budget: float, layer: str | None) -> None:
-    """What X says of its size, before anything is read: a small file can claim to unpack into anything."""
+    """The size that X claims, before anything is read: a small file can claim to unpack into anything."""
     _check_texts_end(path)
     with readable_as(path, "HDF5", REMEDY), opened_hdf5(path) as file:
         check_is_anndata(path, file)
@@ -228,7 +228,7 @@ class H5adRows(RowSource):
             X = file["X"]
 
             def read(rows: slice, space: NDArray[np.uint8]) -> Any:
-                # Only what reading says is translated, not what happens to a block later on.
+                # Errors of reading are translated, not those of what happens to a block later on.
                 with readable_as(self.path, "AnnData", REMEDY):
                     if self._starts is not None:
                         return self._sparse_rows(X, self._starts, rows)

@@ -1,9 +1,9 @@
 """An append-only file of records, whose whole ones survive whatever ends the process.
 
-    magic, a byte that says how the last use ended, header (JSON), record, record, ...
+    magic, a byte for how the last use ended, header (JSON), record, record, ...
 
 The header and every record are framed: length, CRC-32, content. A record that is not whole was being written
-when the process ended, or damaged since; it is cut off with everything behind it. The header says what the
+when the process ended, or damaged since; it is cut off with everything behind it. The header tells what the
 records are of. It is on disk before the file has its name, so that a file without one is somebody else's.
 """
 
@@ -143,8 +143,7 @@ def _check_header(path: Path, stream: BinaryIO, header: Mapping[str, str]) -> by
         )
         more = f" (also different: {', '.join(printable(n) for n in different[1:])})" if different[1:] else ""
         raise BadJournal(
-            path,
-            f"it is of another fit and cannot be resumed: {what} was {then} and is {now}{more}.",
+            path, f"it is of another fit and cannot be resumed: {what} was {then} and is {now}{more}."
         )
     return how
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from foldless.io.matrix import as_texts
 from foldless.io.names import printable
 from foldless.io.sheet import SampleSheet
 from foldless.io.table import (
@@ -140,8 +141,8 @@ def table_of_columns(
             laid_out.keep_rows(laid_out.texts(roles.target) != "", "have no label in the sample sheet")
         target = laid_out.texts(roles.target)
         # What is predicted need not be known.
-        target = class_labels(filled(path, target, roles.target) if roles.features is None else target)
-    groups = None if roles.groups is None else filled(path, laid_out.texts(roles.groups), roles.groups)
+        target = class_labels(as_texts(path, target, roles.target) if roles.features is None else target)
+    groups = None if roles.groups is None else as_texts(path, laid_out.texts(roles.groups), roles.groups)
     names, originals, X, words = laid_out.features(set(empty))
     table = assembled(
         path,
@@ -160,11 +161,9 @@ def table_of_columns(
     if columns.about:
         found = (columns.about.get(table.renamed.get(name, name), "") for name in table.feature_names)
         table = replace(table, about=dict(zip(table.feature_names, found, strict=True)))
-    return (
-        replace(table, candidates=laid_out.candidates(), unused=laid_out.unused)
-        if roles.target is None
-        else table
-    )
+    if roles.target is None:
+        table = replace(table, candidates=laid_out.candidates(), unused=laid_out.unused)
+    return table
 
 
 class _Purposes:
@@ -358,15 +357,3 @@ def looks_like_dates(column: Any) -> bool:
     """Most values are a day as people write it."""
     there = [str(value).strip() for value in column.dropna()]
     return bool(there) and sum(bool(DATE.fullmatch(text)) for text in there) > SHARE_OF_WORDS * len(there)
-
-
-def filled(path: Path, texts: NDArray[Any], name: str | None) -> NDArray[Any]:
-    """Labels or groups, of which none may be missing."""
-    missing = np.flatnonzero(np.array([not text.strip() for text in texts], dtype=bool))
-    if missing.size:
-        raise BadTable(
-            path,
-            f"sample {missing[0] + 1} has no value in {printable(name)!r} ({missing.size} such samples).",
-            "Fill it in, or remove the row.",
-        )
-    return texts.astype(str)

@@ -98,14 +98,14 @@ def as_labels(path: Path, values: NDArray[Any], name: str) -> NDArray[Any]:
 
 
 def as_texts(path: Path, values: NDArray[Any], name: str) -> NDArray[Any]:
+    """Labels or groups, of which none may be missing."""
     texts = [value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value) for value in values]
-    for i, text in enumerate(texts):
-        if text.strip() in MISSING_TEXTS:
-            raise BadTable(
-                path,
-                f"sample {i + 1} has no value in {printable(name)!r}.",
-                "Fill it in, or remove the sample.",
-            )
+    missing = [i for i, text in enumerate(texts) if text.strip() in MISSING_TEXTS]
+    if missing:
+        problem = (
+            f"sample {missing[0] + 1} has no value in {printable(name)!r} ({len(missing)} such samples)."
+        )
+        raise BadTable(path, problem, "Fill it in, or remove the sample.")
     return np.array(texts, dtype=object).astype(str)
 
 

@@ -69,7 +69,8 @@ class ParquetRows(RowSource):
                 raise BadTable(
                     path, f"the table is empty: {n_rows} x {len(header)}.", "Is the file complete?"
                 )
-            layout = layout_of(path, header, roles, samples=_samples_position(schema, roles))
+            samples = samples_position(header, roles, _is_text(schema.field(0).type))
+            layout = layout_of(path, header, roles, samples=samples)
             if in_memory:
                 beside = [*roles.categories, *roles.covariates]
                 words = [
@@ -103,7 +104,7 @@ class ParquetRows(RowSource):
                 nonlocal batches, position, rest
                 n_rows = rows.stop - rows.start
                 block = self.in_space(rows, space)
-                # Only what reading says is translated, not what happens to a block later on.
+                # Errors of reading are translated, not those of what happens to a block later on.
                 with readable_as(self.path, "Parquet", REMEDY):
                     if rows.start != position:
                         batches, position, rest = self._batches_from(file, rows)
@@ -180,11 +181,11 @@ def _values(path: Path, name: str) -> NDArray[Any]:
     return np.array(values, dtype=object)
 
 
-def _samples_position(schema: Any, roles: Roles) -> int | None:
+def samples_position(header: list[str], roles: Roles, first_is_text: bool) -> int | None:
     """The column that names rows: pandas' index, or a first column of text that is for nothing else."""
-    if INDEX in schema.names:
-        return int(schema.names.index(INDEX))
-    return 0 if schema.names[0] not in roles.named and _is_text(schema.field(0).type) else None
+    if INDEX in header:
+        return header.index(INDEX)
+    return 0 if first_is_text and header[0] not in roles.named else None
 
 
 def _is_text(kind: Any) -> bool:

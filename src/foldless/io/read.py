@@ -1,4 +1,4 @@
-"""Reading a table, whatever the format: the suffix of the file says which."""
+"""Reading a table, whatever the format: the suffix of the file decides which."""
 
 from __future__ import annotations
 
@@ -24,11 +24,7 @@ COMPRESSED_IN_THEMSELVES = ("parquet", "h5ad", "npz")
 
 
 def read_table(
-    path: Path,
-    roles: Roles | None = None,
-    reading: Reading | None = None,
-    *,
-    budget: float | None = None,
+    path: Path, roles: Roles | None = None, reading: Reading | None = None, *, budget: float | None = None
 ) -> Table:
     """Read a table, samples in rows or, in text and spreadsheets, in columns.
 
@@ -40,12 +36,6 @@ def read_table(
     budget : bytes that the table may take; most of the free memory by default
     """
     reading = Reading() if reading is None else reading
-    table = _read(path, Roles() if roles is None else roles, reading, budget)
-    return table.tidied() if reading.tidy_labels else table
-
-
-def _read(path: Path, roles: Roles, reading: Reading, budget: float | None) -> Table:
-    budget = default_budget() if budget is None else budget
     path.stat()  # an error that names the file if there is none
     if path.is_dir():
         raise BadTable(path, "this is a folder.", "Name a file in it.")
@@ -69,5 +59,6 @@ def _read(path: Path, roles: Roles, reading: Reading, budget: float | None) -> T
             "Give --sample-sheet, or --samples for the column of this table that names its samples.",
         )
     read = getattr(import_module(f"foldless.io.{reader}"), f"read_{reader}")
-    table: Table = read(path, roles, reading, budget=budget)
-    return table
+    budget = default_budget() if budget is None else budget
+    table: Table = read(path, Roles() if roles is None else roles, reading, budget=budget)
+    return table.tidied() if reading.tidy_labels else table

@@ -130,7 +130,9 @@ class Table:
     steps: tuple[str, ...] = ()
     words: dict[str, NDArray[Any]] = field(default_factory=dict)  # covariates that are no numbers
     renamed: dict[str, str] = field(default_factory=dict)  # features by the name the file has for them
-    about: dict[str, str] = field(default_factory=dict)  # what the file says of features, by their names
+    about: dict[str, str] = field(
+        default_factory=dict
+    )  # descriptions of features in the file, by their names
     # What could be the target of a table that has none yet: values, and how often each occurs.
     candidates: dict[str, dict[str, int]] = field(default_factory=dict)
     unused: tuple[str, ...] = ()  # its columns of words, which have no purpose yet

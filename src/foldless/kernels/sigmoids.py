@@ -86,6 +86,18 @@ def logistic_sums(mean: Array, var: Array, rule: Rule, out: Out) -> None:
     curvature /= z
 
 
+def tail_sums(mean: Array, var: Array, rule: Rule, out: Out) -> None:
+    """log P₁ above, where derivatives are not needed: it has most of what a prediction costs."""
+    std = np.sqrt(var)
+    start, ratio = np.exp(np.abs(mean) + rule.first * std), np.exp(rule.step * std)
+    for rows, odds in _pieces(mean.size, rule.weights.size, n_arrays=1):
+        _geometric(start[rows], ratio[rows], odds)
+        odds += 1.0
+        np.divide(rule.weights[:, np.newaxis], odds, out=odds)
+        np.add.reduce(odds, axis=0, out=out[0][rows])
+    np.log(out[0], out=out[0])
+
+
 def power_sums(power: float, mean: Array, var: Array, rule: Rule, out: Out) -> None:
     """log E[σ(x)^a] for x ~ N(mean, var), a = power, and its derivatives; see `sigmoid_averages`."""
     std = np.sqrt(var)
@@ -152,6 +164,11 @@ def power_rows(
 ) -> None:
     """`power_sums` of rows none wider than the last rule."""
     _by_rules(partial(power_sums, power), mean, var, rules, (log_z, slope, curvature))
+
+
+def tail_rows(power: float, mean: Array, var: Array, rules: Rules, log_z: Array, *_: Array) -> None:
+    """`tail_sums` of rows none wider than the last rule. Loops are as fast with all sums: there are none."""
+    _by_rules(tail_sums, mean, var, rules, (log_z,))
 
 
 def _by_rules(sums: Sums, mean: Array, var: Array, rules: Rules, out: Out) -> None:

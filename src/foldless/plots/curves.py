@@ -68,7 +68,7 @@ class PlanDisplay(Display):
             [row.n_samples for row in course],
             [row.error for row in course],
             [row.power for row in course],
-            # Of a selection of less than one feature, a share of false ones says nothing.
+            # A share of less than one feature means nothing.
             [row.false_share if row.n_selected >= 1 else np.nan for row in course],
             best_error=plan.study.best_error,
             needed=None if plan.needed is None else plan.needed.n_samples,

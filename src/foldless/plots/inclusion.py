@@ -98,7 +98,7 @@ class InclusionDisplay(Display):
     ) -> Self:
         """Draw a fitted classifier, with its features selected at `fdr` (the model's own if not given).
 
-        Of more than two classes the weight of a feature is its largest, for the class it says most of.
+        Of more than two classes the weight of a feature is its largest, with the class that it belongs to.
         """
         inclusion = read(model, "inclusion_probability_", "WeightDisplay draws weights alone.")
         selected = model.get_support(fdr)

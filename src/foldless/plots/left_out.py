@@ -87,12 +87,7 @@ class LeaveOneOutDisplay(Display):
 
     @classmethod
     def from_estimator(
-        cls,
-        model: Any,
-        y: ArrayLike,
-        *,
-        mislabelled: ArrayLike | None = None,
-        ax: Axes | None = None,
+        cls, model: Any, y: ArrayLike, *, mislabelled: ArrayLike | None = None, ax: Axes | None = None
     ) -> Self:
         """Draw the leave-one-out probabilities of a fitted classifier beside `y`, the labels of its fit."""
         proba = read(model, "loo_proba_", "Cross-validation can stand in: sklearn's cross_val_predict.")

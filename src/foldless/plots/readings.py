@@ -33,7 +33,7 @@ class Weights(NamedTuple):
 
 
 def read(model: Any, name: str, otherwise: str) -> Any:
-    """A fitted attribute, or an error that says what to do about a model without it."""
+    """A fitted attribute, or an error with what to do about a model without it."""
     if not hasattr(model, "coef_"):
         raise ValueError(f"This {type(model).__name__} is not fitted. Call fit first.")
     if not hasattr(model, name):

@@ -34,7 +34,7 @@ class WeightDisplay(Display):
     names : sequence of str, optional
         Positions if not given.
     classes : sequence, optional
-        Of two classes, which the weights speak against and for; of more, one for each row of `weight`.
+        Of two classes, those of negative and positive weights; of more, one for each row of `weight`.
     per : str
         What a weight is measured by, for the axis.
 

@@ -40,10 +40,7 @@ def feature_groups(subject: Subject) -> list[tuple[str, list[dict[str, Any]]]]:
         for which, heading in (
             ("kept", "kept in the model whatever the data say"),
             ("selected", "selected" if subject.inclusion is not None else "in use"),
-            (
-                "not selected",
-                "next, not selected" if chosen.size else "the head of the ranking, not selected",
-            ),
+            ("not selected", f"{'next' if chosen.size else 'the head of the ranking'}, not selected"),
         )
     ]
     return [group for group in groups if group[1]]
@@ -116,7 +113,7 @@ def _row(subject: Subject, j: int, status: str, twins: dict[int, str]) -> dict[s
 
 
 def _towards(subject: Subject, line: int, weight: float) -> str:
-    """Of two classes the one that larger values speak for; of more, the class the weight is of."""
+    """Of two classes the one that is likelier with larger values; of more, the class the weight is of."""
     if weight == 0:
         return ""
     return subject.classes[int(weight > 0)] if subject.two else subject.classes[line]

@@ -116,7 +116,7 @@ def _error(subject: Subject) -> Iterator[Sentence]:
 
 
 def cobidas(subject: Subject) -> list[tuple[str, str]]:
-    """Items that COBIDAS [Nichols et al. 2017] asks decoding studies for, as far as the fit knows them."""
+    """Items that COBIDAS [Nichols et al. 2017] asks decoding studies for, as far as a fit has them."""
     yours = "to be told by you"
     proportions = yours
     if subject.class_counts is not None:

@@ -168,9 +168,8 @@ def rendered(subject: Subject) -> str:
         missing=missing(subject),
     )
     # No line ends between a number and its unit; names stay as they are.
-    return re.sub(
-        r"<bdi>.*?</bdi>|(?<=\d) %", lambda m: "\u202f%" if m[0] == " %" else m[0], page, flags=re.S
-    )
+    kept_together = re.compile(r"<bdi>.*?</bdi>|(?<=\d) %", re.DOTALL)
+    return kept_together.sub(lambda found: "\u202f%" if found[0] == " %" else found[0], page)
 
 
 def missing(subject: Subject) -> list[str]:

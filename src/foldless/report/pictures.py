@@ -124,11 +124,7 @@ class Drawing(NamedTuple):
 
 def drawings(subject: Subject) -> dict[str, Drawing]:
     """All that the model, its labels and its table allow, by name."""
-    return {name: drawing for name, drawing in _asked(subject).items() if drawing is not None}
-
-
-def _asked(subject: Subject) -> dict[str, Drawing | None]:
-    return {
+    found = {
         "heat_map": heat_map(subject),
         "values": strips(subject),
         "inclusion": inclusion(subject),
@@ -140,16 +136,14 @@ def _asked(subject: Subject) -> dict[str, Drawing | None]:
         "learning_curve": learning_curve(subject),
         "convergence": convergence(subject),
     }
+    return {name: drawing for name, drawing in found.items() if drawing is not None}
 
 
 def write_figures(subject: Subject, folder: Path, width: float = 183.0) -> list[Path]:
     """Every picture of the page as SVG and PDF, for a column (89 mm) or a page (183 mm) of a journal."""
     folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    for name, drawing in _asked(subject).items():
-        if drawing is not None:
-            written += drawing.write(folder, name, width)
-    return written
+    found = drawings(subject).items()
+    return [path for name, drawing in found for path in drawing.write(folder, name, width)]
 
 
 @contextmanager
@@ -164,20 +158,15 @@ def inclusion(subject: Subject) -> Drawing | None:
     """Weight against probability: the volcano."""
     if subject.inclusion is None or subject.kernel:
         return None
-    mask = np.zeros(subject.n_weights, dtype=bool)
-    mask[subject.selected] = True
     # What is kept by decree has no probability, and would stretch the axis.
     free = np.setdiff1d(np.arange(subject.n_weights), subject.kept)
     if not free.size:
         return None
-    names = subject.feature_names
-    if subject.kept.size:
-        names = [subject.feature(int(j)) for j in free]
     display = InclusionDisplay(
         subject.weights.mean[:, free],
         subject.inclusion[free],
-        mask[free],
-        names=names,
+        np.isin(free, subject.selected),
+        names=[subject.feature(int(j)) for j in free] if subject.kept.size else subject.feature_names,
         fdr=subject.fdr,
         classes=subject.summary.classes,
         per=subject.weights.per,

@@ -96,7 +96,7 @@ def suspects(subject: Subject) -> Suspects | None:
                 "sample": subject.sample(int(i)),
                 "recorded": subject.classes[code],
                 "probability_of_recorded": "unknown" if np.isnan(p) else probability(p),
-                # The class that all other samples speak for.
+                # The most probable class given all other samples.
                 "likelier": "the same" if other == code or np.isnan(p) else subject.classes[other],
                 "mislabel_probability": 0.0 if mislabelled is None else float(mislabelled[i]),
                 "suspected": bool(suspicious[i]),

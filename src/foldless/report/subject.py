@@ -132,7 +132,7 @@ class Subject:
 
     @cached_property
     def judged(self) -> NDArray[np.bool_] | None:
-        """Samples of which leave-one-out says something; an approximation may break down for some."""
+        """Samples with leave-one-out probabilities; an approximation may break down for some."""
         return None if self.loo_proba is None else np.all(np.isfinite(self.loo_proba), axis=1)
 
     @property

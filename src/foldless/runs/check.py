@@ -120,8 +120,8 @@ def fit_command(path: Path, roles: Roles, reading: Reading, more: Iterable[str] 
         "--transpose": reading.transpose,
         "--no-transpose": reading.transpose is False,
         "--average": reading.average,
+        "--tidy-labels": reading.tidy_labels,
     }
-    given["--tidy-labels"] = reading.tidy_labels
     words += [option for option, is_given in given.items() if is_given]
     return shlex.join([*words, *more])
 

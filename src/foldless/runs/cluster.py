@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from foldless.io.extras import needs
 from foldless.io.matrix import as_labels, as_texts
 from foldless.io.names import printable
-from foldless.io.parquet import INDEX
-from foldless.io.table import BadTable, Roles, Table, assembled, layout_of
+from foldless.io.parquet import samples_position
+from foldless.io.table import BadTable, Roles, Table, assembled, layout_of, readable_as
 from foldless.operators import ClusterLost, operator_from
 
 # A scheduler that is there answers within a second, over slow networks too.
@@ -30,8 +30,9 @@ def connected(address: str) -> Iterator[Any]:
         client = distributed.Client(address, timeout=CONNECT_SECONDS)
     except (OSError, TimeoutError, ValueError) as error:
         raise ClusterLost(
-            f"no Dask scheduler answers at {address} ({_first_line(error)}). Start one with `dask scheduler` "
-            "and workers with `dask worker`; --dask takes the address that it prints, tcp://host:port."
+            f"no Dask scheduler answers at {address} ({printable(error, longest=200)}). Start one with "
+            "`dask scheduler` and workers with `dask worker`; --dask takes the address that it prints, "
+            "tcp://host:port."
         ) from error
     try:
         yield client
@@ -51,18 +52,12 @@ def read_on_workers(path: Path, roles: Roles) -> Table:
         needs("pyarrow", "parquet", "to read Parquet files"),
     ):
         import dask.dataframe as dd
-    try:
+    path.stat()  # an error that names the file if there is none
+    with readable_as(path, "Parquet", "Write it again."):
         frame = dd.read_parquet(str(path.resolve()), index=False)
         header, dtypes = [str(name) for name in frame.columns], list(frame.dtypes)
-    except FileNotFoundError:
-        raise
-    except (OSError, ValueError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
-        raise BadTable(
-            path, f"this is no Parquet file, or a damaged one ({_first_line(error)}).", "Write it again."
-        ) from None
-    layout = layout_of(path, header, roles, samples=_samples(header, dtypes, roles))
+    is_text = bool(header) and getattr(dtypes[0], "kind", "O") == "O"
+    layout = layout_of(path, header, roles, samples=samples_position(header, roles, is_text))
     for j in layout.features:
         if getattr(dtypes[j], "kind", "O") not in "fiub":
             raise BadTable(
@@ -84,23 +79,9 @@ def read_on_workers(path: Path, roles: Roles) -> Table:
     return table
 
 
-def _samples(header: list[str], dtypes: list[Any], roles: Roles) -> int | None:
-    """The column that names rows, as a reader of the file would find it."""
-    if INDEX in header:
-        return header.index(INDEX)
-    named = (roles.target, roles.groups, *roles.covariates, *roles.ignore)
-    is_text = bool(header) and getattr(dtypes[0], "kind", "O") == "O"
-    return 0 if is_text and header[0] not in named else None
-
-
 def _values(column: Any) -> NDArray[Any]:
     """A column of a frame as it would be read from the file: numbers, or texts, "" where missing."""
     if getattr(column.dtype, "kind", "O") in "fiu" and isinstance(column.dtype, np.dtype):
         return np.asarray(column.to_numpy())
     values = column.to_numpy(dtype=object)
     return np.where(column.isna(), "", values)
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error) or type(error).__name__
-    return printable(text.splitlines()[0], longest=200)

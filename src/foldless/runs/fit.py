@@ -138,7 +138,7 @@ def with_panel(run: Run, sizes: list[int] | str) -> Run:
 
 
 def _check_wanted(table: Table, estimator: Any, name: str, checkpoint: Path | None) -> None:
-    """Groups and covariates are promises: a model that cannot keep them is not fitted."""
+    """Groups and covariates that are asked for and cannot be had are an error before any work."""
     known, model = inspect.signature(type(estimator)).parameters, f"the model {name!r}"
     resumable = "checkpoint" in known
     if table.groups is not None and "groups" not in inspect.signature(estimator.fit).parameters:

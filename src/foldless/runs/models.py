@@ -1,4 +1,4 @@
-"""The estimators by the names a command line knows them by."""
+"""The estimators by their names on the command line."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Prediction:
 
     @property
     def comparable(self) -> NDArray[np.bool_]:
-        """Samples whose class the table has, and the model knows."""
+        """Samples whose class is in the table, and among those of the model."""
         if self.table.target is None:
             return np.zeros(self.table.shape[0], dtype=bool)
         return np.isin(self.table.target.astype(str), self.classes.astype(str))
@@ -55,7 +55,7 @@ class Prediction:
 
     @property
     def unknown_labels(self) -> dict[str, int]:
-        """Labels of the table that the model does not know, and how often each occurs."""
+        """Labels of the table that are no classes of the model, and how often each occurs."""
         if self.table.target is None:
             return {}
         labels, counts = np.unique(self.table.target[~self.comparable].astype(str), return_counts=True)
@@ -154,7 +154,7 @@ def _told_of(model: Any, table: Table, size: Array, far: float, how: str) -> str
     weights = np.max(np.abs(np.atleast_2d(model.coef_)), axis=0)
     order = np.lexsort((-size, -weights))
     names = [table.feature_names[j] for j in order if which[j]]
-    share = f"{counted(np.count_nonzero(which))} of {counted(which.size)} columns {how}: {listed(names)}."
+    share = f"{counted(int(which.sum()))} of {counted(which.size)} columns {how}: {listed(names)}."
     return (
         f"{share} Are units, logarithms and normalisation those of the fit? If not, predictions mean nothing."
     )

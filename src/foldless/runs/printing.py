@@ -175,7 +175,7 @@ def print_model(console: Console, metadata: dict[str, Any], model: Any) -> None:
 
 
 def print_comparison(console: Console, table: Table, scores: Sequence[Score], folder: Path | None) -> None:
-    """Means over splits; the standard error says how far they can be trusted."""
+    """Means over splits, with standard errors."""
     n_splits = max(score.split for score in scores)
     console.print(
         f"{counted(table.shape[0])} samples, {counted(table.shape[1])} features, {n_splits} test parts, each "
@@ -200,7 +200,7 @@ def print_comparison(console: Console, table: Table, scores: Sequence[Score], fo
 
 
 def _features(summary: Summary, names: list[str]) -> Shown:
-    """The surest features, selected or not: an empty list says less than a ranking."""
+    """The surest features, selected or not: a ranking is of more use than an empty list."""
     selected, coef, std = summary.selected(), summary.weights, summary.weight_std
     digits = 3 if coef.shape[0] == 1 else 2  # a column more must fit into the same 80
     largest = np.argmax(np.abs(coef), axis=0)

@@ -155,7 +155,7 @@ def panel_columns(panel: PanelClassifier) -> list[Column]:
         ("rank", range(1, order.size + 1)),
         ("feature", names[order]),
         ("column", order + 1),
-        ("in_panel", ["yes" if int(j) in stability else "no" for j in order]),
+        ("in_panel", [int(j) in stability for j in order]),
         ("stability", [stability.get(int(j)) for j in order]),
         *(
             (f"stand_in_{n + 1}", [(*each, *[None] * STAND_INS)[n] for each in replaced])
@@ -171,6 +171,7 @@ def panel_size_columns(panel: PanelClassifier) -> list[Column]:
 
 def about_table(table: Table) -> dict[str, Any]:
     """What a page is told of the table that a model was fitted to."""
+    descriptions = [table.about.get(name, "") for name in table.feature_names]
     return {
         "y": table.target,
         "feature_names": table.feature_names,
@@ -178,13 +179,9 @@ def about_table(table: Table) -> dict[str, Any]:
         "groups": table.groups,
         "source": table.source,
         "steps": table.steps,
-        "feature_descriptions": _descriptions(table),
+        "feature_descriptions": descriptions if table.about else None,
         "X": None if stays_elsewhere(table.X) else table.X,
     }
-
-
-def _descriptions(table: Table) -> list[str] | None:
-    return [table.about.get(name, "") for name in table.feature_names] if table.about else None
 
 
 def report_again(path: Path, model: Any, table: Table) -> Path:
@@ -258,19 +255,14 @@ def feature_columns(
         more = [
             name for name in of_itself.columns if not name.startswith(("inclusion", "selected", "effect"))
         ]
-        columns += [(name, _cells(of_itself[name].to_numpy()[order])) for name in more]
+        # Nothing where there is no number.
+        values = {name: of_itself[name].to_numpy()[order] for name in more}
+        columns += [(name, [None if x != x else x for x in values[name]]) for name in more]
     return columns
 
 
-def _cells(values: Any) -> list[Any]:
-    """Yes and no, and nothing where there is no number."""
-    if values.dtype == bool:
-        return ["yes" if value else "no" for value in values]
-    return [None if value != value else value for value in values]
-
-
 def left_out_columns(run: Run) -> list[Column]:
-    """What the fit says of each sample from all others, or, with groups, from all other groups."""
+    """What all others predict for each sample, or, with groups, all other groups."""
     table, summary = run.table, run.summary
     columns: list[Column] = [("sample", table.sample_names)]
     if table.groups is not None:
@@ -291,7 +283,7 @@ def prediction_columns(proba: Array, classes: Any) -> list[Column]:
 
 
 def run_record(run: Run, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """What somebody needs to know to do it again, and how it went."""
+    """What is needed to do it again, and how it went."""
     model, summary, table, panel = run.model, run.summary, run.table, run.panel
     outcome, loo, plan = summary.outcome, summary.loo, summary.plan
     found = {

@@ -15,10 +15,10 @@ detailed balance, and a feature that leaves is replaced by itself or by one that
 Rows of weights, one for each class, are in or out as a whole: log odds are sums over scores.
 
 **How many features are in** is not known, and of many that are improbable one is in the more surely, the
-surer their number is. So prior odds have a common factor r with the density exp(-r), by which the number is
-geometric a priori [Scott and Berger 2010]. Of r, a set S of candidates says r^|S| exp(-r E), where E is what
-the prior expects among candidates, and among all other features beyond what data have found there. Over all r,
-a feature joins S at (1 + |S|) / (1 + E) times its rate.
+surer their number is. So prior odds have a common factor r, Gamma distributed with mean one and shape a
+[Scott and Berger 2010]. Of r, a set S of candidates says r^|S| exp(-r E), where E is what the prior expects
+among candidates, and among all other features beyond what data have found there. Over all r, a feature joins
+S at (a + |S|) / (a + E) times its rate.
 
 **Which groups.** Around every leading candidate, of those that are correlated with it by at least a radius,
 the most probable are taken until one of them is in with the probability asked for. The smallest group is
@@ -58,6 +58,8 @@ MOST_JUMPS = 5000
 MOST_MEMBERS = 40
 # Odds beyond this are as good as certain, and finite.
 LARGEST_LOG_ODDS = 500.0
+# How well the number of features is known, a: where ten are expected it is ten, give or take seven.
+SHAPE_OF_RATE = 3.0
 # A feature this probable is in every set that is drawn: chains would only lose it and find it again.
 CERTAIN = 0.999
 # Equally probable sets that probabilities are counted in; those of each half of the chains.
@@ -154,14 +156,14 @@ class JointPosterior:
     def _drawn(self) -> NDArray[np.intp]:
         states, time, owner = [], [], []
         rng, n = np.random.default_rng(0), self.columns.size
-        expected = 1.0 + max(float(self.prior_inclusion.sum()) + self.missed, 0.0)
+        expected = SHAPE_OF_RATE + max(float(self.prior_inclusion.sum()) + self.missed, 0.0)
         members, size = self._start(rng), np.zeros(CHAINS, dtype=np.intp)
         size[:] = np.sum(members < n, axis=1)
         chain, elapsed = np.arange(CHAINS), np.zeros(CHAINS)
         for _ in range(MOST_JUMPS if n else 0):
             most = max(int(size.max()), 1)
             joins = np.exp(self._log_odds(members[:, :most]))
-            joins *= (1.0 + self.n_certain + size[:, np.newaxis]) / expected
+            joins *= (SHAPE_OF_RATE + self.n_certain + size[:, np.newaxis]) / expected
             joins[size >= MOST_MEMBERS] = 0.0
             reach = np.cumsum(joins, axis=1)
             rate = reach[:, -1] + size
@@ -291,8 +293,9 @@ class JointPosterior:
                     continue
                 members = own[:size]
                 expected = float(np.sum(self.prior_inclusion[members]))
+                prior = 1.0 - (1.0 + expected / SHAPE_OF_RATE) ** -SHAPE_OF_RATE
                 pure = purity == 0 or self.correlation[np.ix_(members, members)].min() >= purity
-                if size > 1 and pure and expected / (1.0 + expected) <= LARGEST_PRIOR_PROBABILITY:
+                if size > 1 and pure and prior <= LARGEST_PRIOR_PROBABILITY:
                     best[leader] = sought, members, float(covered[:, size - 1].min())
         return [each[1:] for each in sorted(best.values(), key=lambda each: (each[0], -each[2]))]
 

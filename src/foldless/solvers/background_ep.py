@@ -22,13 +22,17 @@ improbable, would make scores a little vaguer, and left-out labels are predicted
 **Exactly.** Thousands of effects, each of which is hardly probable, make more of scores together than the
 background does where samples are few. With `exact_looks` e is what it is, a product of W with all columns,
 and the priors of held weights answer at their cavities, as in `EP`: the field changes, in another product.
-Such looks are few, and the fixed point is that of EP over all features.
+Such a look is as much work as all else, and most of what it moves is in few columns: these are *watched*, at
+every third iteration, and all others are looked at again when those have settled. The fixed point is that of
+EP over all features.
 
 Without effects the same solver fits the background alone, a ridge regression.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -36,6 +40,7 @@ import numpy as np
 
 from foldless.beliefs import Array, Posterior
 from foldless.operators.base import Gram, Operator
+from foldless.priors import Prior
 from foldless.priors.wrappers import background_of
 from foldless.problem import Problem
 from foldless.registry import registered
@@ -67,11 +72,19 @@ FIRST_LOOK = 3
 LEAST_INCLUSION, SHARE_OF_DIAGONAL = 0.05, 0.5
 # Exact looks are at every so manieth iteration: held weights that moved only when all others have settled
 # would overshoot, and these with them. They end once held weights together move by less than this share of
-# their variance.
+# their variance in a look at all of them.
 LOOK_EVERY = 3
 MOVED_LITTLE = 0.002
-# At a look, held weights that together would move by this share of the variance of all stay as they are.
-LEFT_ALONE = 0.0005
+# An exact look that finds an effect worth a site takes those along that may be soon.
+ALONG_INCLUSION = 0.01
+# Held weights whose moves are small, together this share of the variance of all, or that share of what all
+# move, stay as they are.
+LEFT_ALONE, LEFT_OF_MOVES = 0.0005, 0.1
+# Watched are the columns of the largest moves, but for this share of what all move, and no more than that
+# share of all columns; until they move by less than this share of what all moved when they were chosen.
+NOT_WATCHED, MOST_WATCHED, SETTLED_WATCHED = 0.2, 0.05, 0.1
+# Columns at hand are visited so many at a time.
+AT_ONCE = 512
 TINY = float(np.finfo(np.float64).tiny)
 # So many at a time: two hundred wide effects at once would leave labels nothing to say. Sweeps look in every
 # iteration, and of rare words that go together few at a time find their places sooner.
@@ -119,6 +132,35 @@ class HeldBackground(Tiles):
             self.held_scores - columns @ (spread * shift),
         )
 
+    def changed(
+        self, tiles: Tiles, spread: Array, mean: Array, chosen: Positions
+    ) -> tuple[HeldBackground, Array]:
+        """After weights have changed by so much, in variance and in mean; and some chosen columns."""
+        difference, held_scores = Gram(self.shape[0], self.kernel.dtype), self.held_scores.copy()
+        columns, root = np.empty((self.shape[0], chosen.size), dtype=tiles.dtype), np.sqrt(np.abs(spread))
+        for where, tile in tiles:
+            held_scores += tile @ mean[where].astype(tile.dtype)
+            begin, end = np.searchsorted(chosen, (where.start, where.stop))
+            columns[:, begin:end] = tile[:, chosen[begin:end] - where.start]
+            for sign in (1.0, -1.0):
+                moving = np.flatnonzero(sign * spread[where] > 0)
+                for start in range(0, moving.size, AT_ONCE):
+                    some = moving[start : start + AT_ONCE]
+                    difference.add(tile[:, some] * root[where][some].astype(tile.dtype), sign)
+        return HeldBackground(self.kernel + difference.whole(), self.active_columns, held_scores), columns
+
+
+class FewColumns(Tiles):
+    """Columns that are at hand, some at a time."""
+
+    def __init__(self, columns: Array) -> None:
+        self.few, self.shape, self.dtype = columns, columns.shape, columns.dtype
+
+    def __iter__(self) -> Iterator[tuple[slice, Array]]:
+        for start in range(0, self.shape[1], AT_ONCE):
+            some = slice(start, min(start + AT_ONCE, self.shape[1]))
+            yield some, self.few[:, some]
+
 
 class AllOverHeld(Tiles):
     """All columns, of which those that are held have made their field already."""
@@ -141,6 +183,14 @@ class AllOverHeld(Tiles):
         return HeldKernel(tiles.kernel, tiles.held_scores, positions[order], columns, sites, sample_weight)
 
 
+class Watched(NamedTuple):
+    """Held columns that are looked at until they have settled."""
+
+    positions: Positions
+    columns: Array
+    moved: float  # by which share all held weights moved when these were chosen
+
+
 @dataclass(frozen=True, eq=False)
 class BackgroundState(EPState):
     """Sites and moments are those of the active features, in this order."""
@@ -149,11 +199,14 @@ class BackgroundState(EPState):
     # Of held weights: the variance that their sites stand for, and their shifts; of others, zero.
     spread: Array
     shift: Array
-    held_log_factor: float  # what the held factors have more than their sites, in the log evidence
+    held_log_factor: Array  # what factors of held weights have more than their sites, in the log evidence
     # The problem of the active features alone.
     reduced: Problem
     complete: bool  # all that should be active are
     moved: float = INCOMPLETE  # by which share held weights moved last, if none became active
+    # What the last exact looks found labels to say of held weights, and what is watched (None: all of them).
+    said: Array | None = None
+    watched: Watched | None = None
 
     def problem_of(self, problem: Problem) -> Problem:
         return self.reduced
@@ -215,7 +268,7 @@ class BackgroundEP(EP):
                 active=active,
                 spread=background,
                 shift=np.zeros(n_weights),
-                held_log_factor=0.0,
+                held_log_factor=np.zeros(n_weights),
                 reduced=reduced,
                 complete=not self.effects,
             ),
@@ -235,14 +288,15 @@ class BackgroundEP(EP):
         state = replace(
             state,
             score_cavities=_without_labels(problem, state),
-            log_evidence=state.log_evidence + state.held_log_factor,
+            log_evidence=state.log_evidence + float(np.sum(state.held_log_factor)),
         )
         return state if self.effects else self._settled_means(problem, state)
 
     def _settled_means(self, problem: Problem, state: BackgroundState) -> BackgroundState:
         """After labels have moved on with their precisions as they are, which takes no factor of a matrix.
 
-        Where there are effects it is these that take their time, and this would not help.
+        Where there are effects it is these that take their time, and labels that hurry ahead of words that
+        go together lead hundreds of rare ones astray.
         """
         weight, before = problem.label_weight, np.inf
         size = float(np.sqrt(weight @ state.gaussian.scores.mean**2))
@@ -274,30 +328,46 @@ class BackgroundEP(EP):
         its_turn = (state.iteration - FIRST_LOOK) % LOOK_EVERY == 0
         return not self.exact_looks or (its_turn and not state.complete)
 
-    def _said(self, problem: Problem, state: BackgroundState) -> tuple[Array, Array]:
-        return (said_exactly if self.exact_looks else said_by_diagonal)(problem, state)
-
     def _looked(self, problem: Problem, state: BackgroundState) -> BackgroundState:
         """With the features that should be active; complete if there were no more."""
-        said, slope = self._said(problem, state)
+        if self.exact_looks:
+            return self._looked_exactly(problem, state)
+        said, slope = said_by_diagonal(problem, state)
         held = Held.of(said, slope, state.spread, state.shift)
-        glance = (
-            held if self.exact_looks else Held.of(SHARE_OF_DIAGONAL * said, slope, state.spread, state.shift)
-        )
-        inclusion = problem.prior.inclusion_probability(glance.cavity_mean, glance.cavity_var)  # type: ignore[attr-defined]
-        inclusion[state.spread == 0] = 0.0
-        wanted = np.flatnonzero(inclusion >= LEAST_INCLUSION)
-        most = MOST_ADDED if self.exact_looks else MOST_ADDED_BY_SWEEP
-        added = np.sort(wanted[np.argsort(-inclusion[wanted], kind="stable")[:most]])
+        glance = Held.of(SHARE_OF_DIAGONAL * said, slope, state.spread, state.shift)
+        inclusion = _inclusion(problem.prior, glance, state.spread)
+        added = _largest(inclusion, LEAST_INCLUSION, MOST_ADDED_BY_SWEEP)
         if added.size:
-            state = self._with_active(problem, state, held, added)
-        state = replace(state, complete=added.size == 0)
-        return self._answered(problem, state, held) if self.exact_looks else state
+            state = self._with_active(problem, state, held, added, added)
+        return replace(state, complete=added.size == 0)
+
+    def _looked_exactly(self, problem: Problem, state: BackgroundState) -> BackgroundState:
+        """After held weights have answered, too; complete only if all were looked at and hardly moved."""
+        watched, n_weights = state.watched, problem.operator.shape[1]
+        if watched is None:
+            at = np.arange(n_weights)
+            tiles, prior = Tiles(problem.operator, FACTOR_DTYPE, keeps=False), problem.prior
+        else:
+            at, tiles = watched.positions, FewColumns(watched.columns)
+            prior = problem.prior.of_columns(at, n_weights)
+        said, slope = said_exactly(problem, state, tiles)
+        known = np.empty(n_weights) if state.said is None else state.said.copy()
+        known[at] = said
+        held = Held.of(said, slope, state.spread[at], state.shift[at])
+        inclusion = _inclusion(prior, held, state.spread[at])
+        worth_it = np.any(inclusion >= LEAST_INCLUSION)
+        added = _largest(inclusion, ALONG_INCLUSION if worth_it else np.inf, MOST_ADDED)
+        if added.size:
+            state = self._with_active(problem, state, held, at[added], added)
+        answers = held.answers(prior, state.spread[at], state.shift[at])
+        del held, said, slope, inclusion  # of the features' length, before another visit of columns
+        state = self._answered(tiles, replace(state, said=known), answers, at)
+        return replace(state, complete=False, moved=INCOMPLETE) if added.size else state
 
     def _with_active(
-        self, problem: Problem, state: BackgroundState, held: Held, added: Positions
+        self, problem: Problem, state: BackgroundState, held: Held, added: Positions, place: Positions
     ) -> BackgroundState:
-        """Features that begin to move begin where they were held."""
+        """Features that begin to move begin where they were held, with this place among `held`."""
         active, spread = np.append(state.active, added), state.spread[added]
         reduced, sites, now = _reduced(problem, active), state.sites, state.gaussian
         sites = sites._replace(
@@ -305,61 +375,84 @@ class BackgroundEP(EP):
             prior_shift=np.append(sites.prior_shift, state.shift[added]),
         )
         gaussian = now._replace(
-            mean=np.append(now.mean, held.mean[added]),
-            var=np.append(now.var, held.var[added]),
-            data_precision=np.append(now.data_precision, 1.0 / held.cavity_var[added]),
-            data_slope=np.append(now.data_slope, held.slope[added]),
+            mean=np.append(now.mean, held.mean[place]),
+            var=np.append(now.var, held.var[place]),
+            data_precision=np.append(now.data_precision, 1.0 / held.cavity_var[place]),
+            data_slope=np.append(now.data_slope, held.slope[place]),
         )
         assert isinstance(state.tiles, HeldBackground)
         tiles = state.tiles.freed(problem.operator.columns(added), spread, state.shift[added])
-        held_spread, shift = state.spread.copy(), state.shift.copy()
-        held_spread[added], shift[added] = 0.0, 0.0
+        held_spread, shift, factor = state.spread.copy(), state.shift.copy(), state.held_log_factor.copy()
+        held_spread[added], shift[added], factor[added] = 0.0, 0.0, 0.0
         found = replace(
             state,
             tiles=tiles,
             active=active,
             spread=held_spread,
             shift=shift,
+            held_log_factor=factor,
             reduced=reduced,
             complete=False,
         )
         return _of(state_of(reduced, sites, gaussian, found, proposed=None, secants=Secants()))
 
-    def _answered(self, problem: Problem, state: BackgroundState, held: Held) -> BackgroundState:
-        """After the priors of held weights have answered, too: thousands that are hardly in, together."""
-        is_held = state.spread > 0
-        mean, var, log_z = problem.prior.tilted(held.cavity_mean, held.cavity_var)
-        precision = np.where(is_held, 1.0 / np.maximum(var, TINY) - 1.0 / held.cavity_var, np.inf)
-        wanted = np.where(precision > 0, 1.0 / precision, state.spread)
-        spread = np.where(is_held, wanted, 0.0)
-        shift = np.where(is_held, mean / np.maximum(var, TINY) - held.cavity_mean / held.cavity_var, 0.0)
-        factors = log_z + psi(held.cavity_mean, held.cavity_var) - psi(held.mean, np.maximum(held.var, TINY))
-        factors += psi(state.spread * state.shift, np.maximum(state.spread, TINY))
+    def _answered(
+        self, tiles: Tiles, state: BackgroundState, answers: tuple[Array, Array, Array], at: Positions
+    ) -> BackgroundState:
+        """After the priors of these held weights have answered: thousands that are hardly in, together."""
+        before, shift_before = state.spread[at], state.shift[at]
+        spread, shift, factors = answers
         # Held weights that hardly move stay, so that the field changes by the columns of the others only.
-        change = np.abs(spread - state.spread)
-        moved, order = float(np.sum(change) / np.sum(spread)), np.argsort(change)
-        stays = order[np.cumsum(change[order]) <= LEFT_ALONE * np.sum(spread)]
-        spread[stays], shift[stays] = state.spread[stays], state.shift[stays]
-        assert isinstance(state.tiles, HeldBackground)
-        tiles = HeldBackground(
-            changed_kernel(problem, state.tiles.kernel, state.spread, spread),
-            state.tiles.active_columns,
-            problem.operator.scores(spread * shift),
+        change, total = np.abs(spread - before), float(np.sum(state.spread))
+        moved, order = float(np.sum(change)) / total, np.argsort(change)
+        sums = np.cumsum(change[order])
+        stays = order[sums <= max(LEFT_ALONE, LEFT_OF_MOVES * moved) * total]
+        spread[stays], shift[stays] = before[stays], shift_before[stays]
+        after, shifts, factor = (
+            values.copy() for values in (state.spread, state.shift, state.held_log_factor)
         )
+        after[at], shifts[at], factor[at] = spread, shift, factors
+        watched, settled, chosen = state.watched, False, np.zeros(0, dtype=np.intp)
+        if watched is None and not (settled := moved < MOVED_LITTLE):
+            few = order.size - math.ceil(MOST_WATCHED * order.size)
+            chosen = np.sort(order[max(np.count_nonzero(sums <= NOT_WATCHED * moved * total), few) :])
+        assert isinstance(state.tiles, HeldBackground)
+        held_tiles, columns = state.tiles.changed(
+            tiles, spread - before, spread * shift - before * shift_before, chosen
+        )
+        if watched is not None:
+            done = moved < max(SETTLED_WATCHED * watched.moved, MOVED_LITTLE)
+            # What all others are to move is not known yet.
+            moved = max(moved, NOT_WATCHED * watched.moved, MOVED_LITTLE)
+            watched = None if done else watched
+        elif not settled:
+            watched = Watched(chosen, columns, moved)
         return replace(
             state,
-            tiles=tiles,
-            spread=spread,
-            shift=shift,
-            held_log_factor=float(np.sum(factors[is_held])),
-            complete=state.complete and moved < MOVED_LITTLE,
-            moved=moved if state.complete else INCOMPLETE,
+            tiles=held_tiles,
+            spread=after,
+            shift=shifts,
+            held_log_factor=factor,
+            complete=settled,
+            moved=moved,
+            watched=watched,
+            # How far labels moved before shows nothing of how far they are to move now.
+            pace=replace(state.pace, move=np.zeros_like(state.pace.move), square=0.0),
             proposed=None,
             secants=Secants(),
         )
 
     def _at_pace(self, state: EPState, pace: Pace) -> EPState:
-        return replace(super()._at_pace(state, pace), complete=not self.effects)  # type: ignore[call-arg]
+        paced = replace(super()._at_pace(state, pace), complete=not self.effects)  # type: ignore[call-arg]
+        return replace(paced, watched=None)  # type: ignore[call-arg]
+
+    def _said(self, problem: Problem, state: BackgroundState) -> tuple[Array, Array]:
+        """As the last look has it, where it has found that nothing more moves."""
+        if not self.exact_looks:
+            return said_by_diagonal(problem, state)
+        if state.complete and state.said is not None:
+            return state.said, problem.operator.adjoint(_slope(problem, state))
+        return said_exactly(problem, state, Tiles(problem.operator, FACTOR_DTYPE, keeps=False))
 
     def posterior(self, problem: Problem, state: EPState) -> Posterior:
         """Of all weights; cavities of those that are not active are those of a look."""
@@ -383,10 +476,8 @@ class BackgroundEP(EP):
 
 def said_by_diagonal(problem: Problem, state: BackgroundState) -> tuple[Array, Array]:
     """What labels say of a weight and the field: e, as the diagonal has it, and the slope."""
-    scores, weight = state.gaussian.scores, problem.sample_weight
-    precision = weight * state.sites.label_precision
-    slope = weight * state.sites.label_shift - precision * scores.mean
-    diagonal = precision * _rest_precision(state) * scores.var
+    scores, slope = state.gaussian.scores, _slope(problem, state)
+    diagonal = problem.sample_weight * state.sites.label_precision * _rest_precision(state) * scores.var
     n_weights = problem.operator.shape[1]
     sweep = problem.operator.sweep(
         np.zeros(n_weights), np.ones(n_weights), lambda rows, s, v: (slope[rows], diagonal[rows])
@@ -395,12 +486,18 @@ def said_by_diagonal(problem: Problem, state: BackgroundState) -> tuple[Array, A
     return sweep.curvatures, sweep.slopes
 
 
-def said_exactly(problem: Problem, state: BackgroundState) -> tuple[Array, Array]:
-    """The same from W as it is, with what active features explain taken out."""
+def _slope(problem: Problem, state: BackgroundState) -> Array:
+    """ρ, of labels at the scores."""
+    return problem.sample_weight * (
+        state.sites.label_shift - state.sites.label_precision * state.gaussian.scores.mean
+    )
+
+
+def said_exactly(problem: Problem, state: BackgroundState, tiles: Tiles) -> tuple[Array, Array]:
+    """The same of some columns from W as it is, with what active features explain taken out."""
     all_of_them = np.arange(state.active.size)
     opened = state.tiles.opened(state.sites, problem.sample_weight, all_of_them)
     assert isinstance(opened, HeldKernel)
-    tiles = Tiles(problem.operator, FACTOR_DTYPE, keeps=False)
     slope, said = opened.of_columns(tiles, opened.block_of(state.sites))
     return said, slope
 
@@ -410,17 +507,27 @@ def held_kernel(problem: Problem, spread: Array) -> Array:
     return problem.operator.gram(spread, FACTOR_DTYPE).astype(FACTOR_DTYPE, copy=False)
 
 
-def changed_kernel(problem: Problem, kernel: Array, before: Array, after: Array) -> Array:
-    """What held weights make of scores after some of them have changed."""
-    changed = np.flatnonzero(before != after)
-    if 2 * changed.size > before.size:
-        return held_kernel(problem, after)
-    change, difference = after - before, Gram(kernel.shape[0], FACTOR_DTYPE)
-    for sign, some in ((1.0, change > 0), (-1.0, change < 0)):
-        positions = np.flatnonzero(some)
-        for part in np.split(positions, range(kernel.shape[0], positions.size, kernel.shape[0])):
-            difference.add(problem.operator.columns(part) * np.sqrt(np.abs(change[part])), sign)
-    return kernel + difference.whole()
+def unknown_over_background(problem: Problem, state: EPState) -> Array:
+    """Variances of scores that the background alone leaves to samples without their labels: as sites are."""
+    background = background_of(problem.prior, problem.operator.shape[1])
+    kernel = _background_kernel(problem, state, background)
+    nothing, none = np.zeros(kernel.shape[0]), np.zeros(0, dtype=np.intp)
+    found = []
+    for sites in state.sites.of_scores():
+        columns = np.zeros((nothing.size, 0))
+        opened = HeldKernel(kernel, nothing, none, columns, sites, problem.sample_weight)
+        found.append(1.0 / opened.scores(opened.block_of(sites)).rest_precision)
+    return np.column_stack(found)
+
+
+def _background_kernel(problem: Problem, state: EPState, background: Array) -> Array:
+    """Of the background, from what held weights have made of it where these have not moved."""
+    if isinstance(state, BackgroundState) and isinstance(state.tiles, HeldBackground):
+        active, held = state.active, state.spread > 0
+        if np.array_equal(state.spread[held], background[held]):
+            scaled = (state.tiles.active_columns * np.sqrt(background[active])).astype(FACTOR_DTYPE)
+            return np.asarray(state.tiles.kernel + scaled @ scaled.T)
+    return held_kernel(problem, background)
 
 
 class Held(NamedTuple):
@@ -441,6 +548,29 @@ class Held(NamedTuple):
         retained = 1.0 - spread * said
         mean = spread * (shift + slope)
         return cls(mean, spread * retained, mean + slope * retained / said, retained / said, slope)
+
+    def answers(self, prior: Prior, before: Array, shift_before: Array) -> tuple[Array, Array, Array]:
+        """Spread and shift that the prior wants instead of these, and the logs of what factors have more."""
+        is_held = before > 0
+        mean, var, log_z = prior.tilted(self.cavity_mean, self.cavity_var)
+        precision = np.where(is_held, 1.0 / np.maximum(var, TINY) - 1.0 / self.cavity_var, np.inf)
+        wanted = np.where(precision > 0, 1.0 / precision, before)
+        shift = mean / np.maximum(var, TINY) - self.cavity_mean / self.cavity_var
+        factors = log_z + psi(self.cavity_mean, self.cavity_var) - psi(self.mean, np.maximum(self.var, TINY))
+        factors += psi(before * shift_before, np.maximum(before, TINY))
+        return np.where(is_held, wanted, 0.0), np.where(is_held, shift, 0.0), np.where(is_held, factors, 0.0)
+
+
+def _inclusion(prior: Prior, held: Held, spread: Array) -> Array:
+    """Of effects of held weights; zero of all others."""
+    inclusion = prior.inclusion_probability(held.cavity_mean, held.cavity_var)  # type: ignore[attr-defined]
+    return np.where(spread == 0, 0.0, inclusion)
+
+
+def _largest(values: Array, least: float, most: int) -> Positions:
+    """Where they are at least so large, but no more than these places."""
+    wanted = np.flatnonzero(values >= least)
+    return np.sort(wanted[np.argsort(-values[wanted], kind="stable")[:most]])
 
 
 def _of(state: EPState) -> BackgroundState:

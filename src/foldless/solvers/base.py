@@ -12,7 +12,7 @@ from foldless.problem import Problem
 
 
 class State(Protocol):
-    """What the loop and a tuner may know of any solver's state."""
+    """What the loop and a tuner may use of any solver's state."""
 
     @property
     def change(self) -> float: ...
@@ -73,7 +73,7 @@ class Solver(Component, Generic[S]):
 
     @abstractmethod
     def posterior(self, problem: Problem, state: S) -> Posterior:
-        """What the state says about weights and scores."""
+        """The beliefs about weights and scores in this state."""
 
 
 class Tuner(Protocol):

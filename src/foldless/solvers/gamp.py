@@ -132,8 +132,8 @@ class GAMPState(PacedState):
     score_cavity_mean: Array
     score_cavity_var: Array
     # For the columns that are always kept when the channel is tempered for the others. A tempered channel
-    # describes penalised features. What it says about an intercept is too weak, by an amount that depends on
-    # the samples, or nothing at all; the untempered channel says the right thing.
+    # describes penalised features. Its pull on an intercept is too weak, by an amount that depends on
+    # the samples, or there is none at all; that of the untempered channel is right.
     kept: LabelEvidence | None
     norms: SquaredNorms
     # The weights' share of the log evidence, those included that a problem leaves out.
@@ -182,7 +182,7 @@ class Sweeping(MessagePassing[S]):
         """Row and column sums of X∘X, as `variances` has them."""
         row, column = problem.operator.squared_norms(problem.sample_weight)
         total = float(column.sum())
-        if total <= 0:  # every column is constant: any positive total says the same, that nothing is learnt
+        if total <= 0:  # every column is constant: with any positive total nothing is learnt
             total = 1.0
         if self.variances == "uniform":
             row = np.full_like(row, total / problem.n_samples)
@@ -261,7 +261,7 @@ class GAMP(Sweeping[GAMPState]):
             return _frozen_step(problem, state, state.frozen)
         step = state.next_step
         samples = _SampleSide(self, problem, state, step)
-        # Rows come block by block, and a channel that sees one of them should know of the others.
+        # Rows come block by block; whether compiled loops are worth it depends on all of them.
         with kernels.part_of(state.slopes.size):
             sweep = problem.operator.sweep(
                 state.weights, state.weight_var if self._exact else None, samples.row_step

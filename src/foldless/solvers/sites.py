@@ -219,7 +219,7 @@ class FreeWeights:
             mean, var = mean[at_free], var[at_free]
             precision, shift = prior_sites(mean, var, at, _sites(blocks))
             wanted = map(columns_of, (precision, shift, var))
-            blocks = [_towards(*part, several) for part in zip(blocks, *wanted, strict=True)]
+            blocks = [_towards(*part, by_factors=several) for part in zip(blocks, *wanted, strict=True)]
         return replace(self, blocks=blocks)
 
     @property
@@ -264,7 +264,7 @@ def _weakened(opened: Opened, sites: Sites, var: Array) -> Block:
     return block
 
 
-def _towards(block: Block, precision: Array, shift: Array, var: Array, by_factors: bool) -> Block:
+def _towards(block: Block, precision: Array, shift: Array, var: Array, *, by_factors: bool) -> Block:
     """A step towards these sites, which make this variance, shortened until no variance grows too much."""
     largest, step = LARGEST_GROWTH * np.maximum(block.var, var), ANSWER_STEP
     for _ in range(MAX_HALVINGS):

@@ -1,4 +1,4 @@
-"""The one loop: step, tune, look, until the weights stand still or something says stop.
+"""The one loop: step, tune, look, until the weights stand still or another rule ends it.
 
 Beside it stand the loop for convex functions of few arguments, damped Newton's method, and that of Lanczos
 for the largest eigenvalue.

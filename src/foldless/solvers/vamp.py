@@ -24,7 +24,7 @@ their weights inside the Gaussian, and means over samples count each sample by i
 
 The price of tying is accuracy where weights differ much in their variances. On matrices with independent
 entries VAMP is GAMP to about one per cent; on correlated ones it lies between GAMP and EP, close to EP with a
-dense prior. With a sparse prior it knows nothing of the correlation between the few active weights and the
+dense prior. With a sparse prior it leaves out the correlation between the few active weights and the
 intercept, so standard deviations of kept columns come out too small, as they do in GAMP.
 """
 
@@ -278,7 +278,7 @@ class _Factor:
 
     def __init__(self, site_precision: Array, from_labels: Array) -> None:
         matrix = np.diag(site_precision) + from_labels
-        # LAPACK refuses what is not finite; the loop knows what to do with it.
+        # LAPACK refuses what is not finite; NaN reaches the loop instead, which restarts with a smaller step.
         broken = np.nan if not np.all(np.isfinite(matrix)) else 1.0
         values, self.vectors = _eigen(np.nan_to_num(matrix))
         values *= broken
@@ -330,7 +330,7 @@ def tied_layer(problem: Problem) -> TiedLayer:
 
 @dataclass(frozen=True, eq=False)
 class VAMPState(PacedState):
-    """Sites, the Gaussian they make, and what the next iteration needs to know of the last."""
+    """Sites, the Gaussian they make, and what the next iteration needs of the last."""
 
     layer: TiedLayer
     sites: TiedSites

@@ -41,10 +41,15 @@ X, Y = _table()
 
 
 def fit(estimator: Any, X: Any, y: Any, **options: Any) -> Any:
+    return refit(clone(estimator), X, y, **options)
+
+
+def refit(model: Any, X: Any, y: Any, **options: Any) -> Any:
+    """The same object, fitted anew."""
     with warnings.catch_warnings():
         # A table this small may leave a fit unsettled, which is no matter of these checks.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return clone(estimator).fit(X, y, **options)
+        return model.fit(X, y, **options)
 
 
 _fits: dict[str, Any] = {}

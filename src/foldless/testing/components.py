@@ -67,7 +67,7 @@ def check_prior_scalars(prior: Any) -> None:
 
 
 def check_prior_own_moments(prior: Any) -> None:
-    """A cavity that says nothing returns the moments of the prior itself."""
+    """Under an infinitely wide cavity the moments are those of the prior itself."""
     tilted = prior.tilted(np.zeros(9), 1e12)
     mean, var = prior.moments()
     assert_allclose(tilted.mean[4], mean, rtol=1e-9, atol=1e-9)

@@ -44,7 +44,7 @@ class Bounds(NamedTuple):
 
 
 class Vote(NamedTuple):
-    """What the posterior says of every sample."""
+    """The score of every sample under the posterior."""
 
     mean: Array  # of w·x
     std: Array

@@ -44,7 +44,7 @@ DEFAULT_GROWTH = (0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 4.0)
 
 
 class Seen(NamedTuple):
-    """What a fitted model says of its population."""
+    """What a fitted model estimates of its population."""
 
     n_samples: int
     error: float  # of labels left out, as recorded
@@ -139,8 +139,8 @@ def extrapolated(
 def calibrated(guess: Study, seen: Seen, error: float | None = None) -> Study:
     """The study whose student would say what the model says: its error, its markers, its doubts.
 
-    Fits of correlated columns average models of fixed parameters (`tuning/correlated.py`): they learn nothing
-    of the number of markers or of wrong labels, so there the guess stands and only the effect is fitted.
+    Fits of correlated columns average models of fixed parameters (`tuning.portfolio`), from which neither the
+    number of markers nor that of wrong labels is learnt: the guess stands, and only the effect is fitted.
     """
     error = error_interval(seen.error, seen.n_samples, 0.9)[0] if error is None else error
     if guess.correlated:

@@ -184,7 +184,7 @@ class Answer(NamedTuple):
 
 
 class IndependentColumns:
-    """Columns that know nothing of each other, with variances estimated from as many samples as there are."""
+    """Independent columns, with variances estimated from as many samples as there are."""
 
     def __init__(self, study: Study, n_samples: float, samples: Samples) -> None:
         self.study, self.n_samples, self.samples = study, n_samples, samples

@@ -43,7 +43,7 @@ MOST_ITERATIONS = 2000
 TOLERANCE = 1e-12
 # A course that has not settled after this many iterations swings, and goes halves from there.
 SWINGING_AFTER = 200
-# Fields are shown to priors as observations r = h of this variance; the multipliers know, and take it back.
+# Fields are shown to priors as observations r = h of this variance, which the multipliers take back.
 UNIT = 1.0
 
 
@@ -60,7 +60,7 @@ class Macroscopic(NamedTuple):
 
 @dataclass(frozen=True)
 class SaddlePoint:
-    """Where the free energy is stationary, and what that says of the classifiers."""
+    """Where the free energy is stationary, and what that means for the classifiers."""
 
     ratio: float  # α: samples / features
     density: float  # C: the share of active weights that the student assumes

@@ -212,7 +212,7 @@ class Scores:
         return max(self.power - self.slope * self.overlap, np.finfo(float).eps * self.power)
 
     def truth(self, channel: Channel, p: Array, labels: Array) -> Response:
-        """What the teacher's channel says of labels at an estimated score p."""
+        """The teacher's response to labels at an estimated score p."""
         return channel.respond(self.slope * p, np.full_like(p, self.remaining_var), labels)
 
     def test_error(self, channel: Channel) -> float:

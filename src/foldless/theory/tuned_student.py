@@ -52,7 +52,7 @@ FIRST_DISTANCE = 6.9  # their number times the step
 # What has not settled after so many will not: their number times the step.
 LAST_DISTANCE = 42.0
 LARGEST_LEAP = 0.5
-# Overlap and power of a start that knows hardly anything, as a share of the true score's power.
+# Overlap and power of a start with hardly any estimate, as a share of the true score's power.
 FIRST_OVERLAP = 1e-2
 # Newton's steps of the intercept, in log-odds: where labels are nearly certain they would be long.
 LEAST_INTERCEPT_CURVATURE, LARGEST_INTERCEPT_STEP = 0.05, 1.0

@@ -33,7 +33,7 @@ from foldless.channels import Channel, FlippedLabels, Logistic, Multinomial
 from foldless.channels.flipped_labels import flips_of, log_probabilities
 from foldless.channels.logistic import LEAST_ROWS_COMPILED, log_tails
 from foldless.channels.multinomial import pieces
-from foldless.evaluation import LEAST_VARIANCE, jackknifed, scale_of, stacking_weights
+from foldless.evaluation import LEAST_VARIANCE, jackknifed, log_frequencies, scale_of, stacking_weights
 from foldless.kernels import compiled, in_threads
 from foldless.kernels.softened import as_arguments
 from foldless.operators import Operator
@@ -41,7 +41,7 @@ from foldless.problem import Solution
 from foldless.registry import registered
 from foldless.solvers.ep import left_out_groups
 from foldless.tuning.plan import Recipe
-from foldless.tuning.table import Table, log_frequencies, mean_and_error
+from foldless.tuning.table import Table, mean_and_error
 
 # Shares of a model's score variance that predictions are tried with.
 CERTAINTIES = (0.0, 0.3, 1.0)

@@ -38,6 +38,7 @@ from numpy.typing import NDArray
 
 from foldless.beliefs import Array
 from foldless.channels import Channel, Pinned
+from foldless.evaluation import log_frequencies
 from foldless.operators import MeanRemoved, Operator, Standardized, Storage, WithIntercept
 from foldless.priors import Blocks, Gaussian, Prior
 from foldless.problem import KeptColumns, Problem
@@ -235,15 +236,6 @@ class Table:
         x = self.standardized
         counted = Standardized(x.operator, x.center, x.scale / unit, x.constant)
         return replace(self, standardized=counted)
-
-
-def log_frequencies(count: Array) -> Array:
-    """Scores without features, (..., scores), from weights of classes, (..., classes).
-
-    Laplace's rule of succession: a class without samples left is improbable, not impossible.
-    """
-    found = np.log(count + 1.0)
-    return np.diff(found, axis=-1) if count.shape[-1] == 2 else found
 
 
 def assembled(table: Table, channel: Channel, prior: Prior | None = None) -> Problem:
