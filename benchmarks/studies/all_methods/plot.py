@@ -57,7 +57,10 @@ def _ordered(table: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
 def standing(results: pd.DataFrame) -> pd.DataFrame:
     """By method, over the tables that it has: errors beyond ridge's, mean rank, features kept, time."""
     table = errors(results)
-    done = results[results.stopped == ""]
+    # Table by table, whatever the number of splits.
+    done = results[results.stopped == ""].assign(kept=results.kept / results.features)
+    by_table = done.groupby(["method", "data"])[["cpu_seconds", "kept"]].mean()
+    medians = by_table.groupby("method").median().reindex(table.index)
     beyond = table.sub(table.loc["ridge"], axis=1) if "ridge" in table.index else table * np.nan
     loss = errors(results, "log_loss")
     loss_beyond = loss.sub(loss.loc["ridge"], axis=1) if "ridge" in loss.index else loss * np.nan
@@ -69,8 +72,8 @@ def standing(results: pd.DataFrame) -> pd.DataFrame:
             "beyond_error": beyond.sem(axis=1),
             "loss_beyond": loss_beyond.reindex(table.index).mean(axis=1),
             "rank": table.rank(axis=0).mean(axis=1),
-            "seconds": done.groupby("method").cpu_seconds.median().reindex(table.index),
-            "kept": (done.kept / done.features).groupby(done.method).median().reindex(table.index),
+            "seconds": medians.cpu_seconds,
+            "kept": medians.kept,
         }
     )
     return summary.sort_values("beyond")
