@@ -281,12 +281,14 @@ class RVMClassifier(_Binary):
     def decision_function(self, X: Any) -> Array:
         """Log-odds of ``classes_[1]`` at the mode of the weights."""
         check_is_fitted(self)
-        X = validated(self, X, reset=False, dtype=np.float64)
+        X = validated(self, X, reset=False, dtype=FLOATS if self.kernel is None else np.float64)
         if self.kernel is not None:
             if self.n_kept_ == 0:
                 return np.full(X.shape[0], self.intercept_[0])
             X = kernel_matrix(X, self.basis_, self.kernel, gamma=self._gamma)
-        return X @ self.coef_[0] + self.intercept_[0]
+        # Few columns are left, and large weights that cancel need all digits.
+        kept = np.flatnonzero(self.coef_[0])
+        return X[:, kept].astype(np.float64, copy=False) @ self.coef_[0, kept] + self.intercept_[0]
 
     @like(ProbabilisticClassifier.predict_proba)
     def predict_proba(self, X: Any) -> Array:
