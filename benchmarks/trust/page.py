@@ -223,8 +223,8 @@ TARGETS = [
     Target("R21", "Mutation score 80 % on solvers, tuning, io; branches covered", "mutants", _mutants),
     Target("", "Branch coverage 95 %", None,
            elsewhere("with lines: io 98.5 %, solvers 97.0 %, tuning 96.7 %; branches alone 97, 91 and 92 % "
-                     "(io: commit e546750, tests/io and workbooks, Python 3.13; others: 2e3e2b3, tests of these "
-                     "rooms, golden files and a third of estimators: all tests can only reach more)",
+                     "(io: commit e546750, tests/io and workbooks, Python 3.13; others: 2e3e2b3, tests of "
+                     "these rooms, golden files and a third of estimators: all tests can only reach more)",
                      "met with lines; branches alone missed in two"),
            "make coverage"),
     Target("R22", "Supply chain", None, elsewhere("see SECURITY.md and the release checklist", "see there")),
