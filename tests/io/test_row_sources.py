@@ -350,13 +350,10 @@ def test_an_h5ad_whose_parts_disagree_is_refused(tmp_path: Path) -> None:
             change(file)
         return path
 
-    def fewer_names(file: Any) -> None:
-        index = file["var"].attrs["_index"]
-        names = file["var"][index][:-1]
-        attributes = dict(file["var"][index].attrs)
-        del file["var"][index]
-        file["var"].create_dataset(index, data=names)
-        file["var"][index].attrs.update(attributes)
+    def fewer_columns(file: Any) -> None:
+        values, attributes = file["X"][:, :-1], dict(file["X"].attrs)
+        del file["X"]
+        file.create_dataset("X", data=values).attrs.update(attributes)
 
     def fewer_rows(file: Any) -> None:
         starts = file["X"]["indptr"][:-1]
@@ -369,8 +366,8 @@ def test_an_h5ad_whose_parts_disagree_is_refused(tmp_path: Path) -> None:
     def beyond_the_end(file: Any) -> None:
         file["X"]["indptr"][-1] = 10_000
 
-    with pytest.raises(BadTable, match=f"var has {N_COLUMNS - 1} names and X {N_COLUMNS} columns"):
-        open_rows(damaged(fewer_names, matrix()))
+    with pytest.raises(BadTable, match=f"var has {N_COLUMNS} names and X {N_COLUMNS - 1} columns"):
+        open_rows(damaged(fewer_columns, matrix()))
     for change in (fewer_rows, later_start, beyond_the_end):
         with pytest.raises(BadTable, match="its rows are not its entries"):
             open_rows(damaged(change, sparse.csr_matrix(matrix())))

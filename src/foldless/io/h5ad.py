@@ -68,7 +68,8 @@ def table_of_anndata(path: Path, adata: Any, roles: Roles, reading: Reading) -> 
     elif layer == RAW and layer not in adata.layers and adata.raw is not None:
         X, var_names = adata.raw.X, adata.raw.var_names
     else:
-        there = [*adata.layers, *([RAW] if adata.raw is not None else [])]
+        # From anndata 0.13 on X is a layer as well, called None.
+        there = [name for name in adata.layers if name is not None] + ([RAW] if adata.raw is not None else [])
         check_present(path, [layer], there, "layer", "--layer")
         X = adata.layers[layer]
     if X is None:
