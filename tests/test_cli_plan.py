@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -199,7 +200,7 @@ def test_a_failed_write_is_told_and_leaves_the_old_plan(tmp_path, monkeypatch):
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(json, "dump", full)
+    monkeypatch.setattr(os, "replace", full)
     (tmp_path / "plan.json").write_text("old")
     result = run(*GUESS, "--samples", 100, "--out", tmp_path)
     assert result.exit_code == 1

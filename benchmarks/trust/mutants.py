@@ -196,7 +196,8 @@ def put_in_place(before: ast.AST, after: ast.AST, path: Path) -> int:
     found = [
         each
         for each in gc.get_objects()
-        if isinstance(each, FunctionType)
+        # Not isinstance: that would ask what a dead weak reference refers to.
+        if type(each) is FunctionType
         and each.__code__.co_filename == str(path)
         and (each.__code__.co_qualname, each.__code__.co_firstlineno) in changed
     ]

@@ -201,7 +201,6 @@ def test_solvers_as_objects_are_refused_as_their_names_are(n_classes: int, solve
         (4, {"prior": "class-means"}, "prior='class-means' is for two classes"),
         (2, {"prior": "class-means", "solver": "ep"}, "prior='class-means' has seen the class means"),
         (2, {"prior": "class-means", "channel": "step"}, "any channel but 'step'"),
-        (2, {"prior": "class-means", "channel": "probit"}, "with a logistic channel"),
     ],
     ids=str,
 )

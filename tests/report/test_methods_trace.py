@@ -155,6 +155,7 @@ def reason(fitted: Fitted, code: str) -> bool:
         "left-out-answers": lambda: bool(
             fitted.trace.count("settled without each") or not fitted.answer.blend
         ),
+        "from-ridge": lambda: fitted.trace.count("from ridge") > 0,
         "few-columns": lambda: fitted.trace.count("few columns") > 0,
         "requested": lambda: not (fitted.trace.count("stack") or fitted.polish),
     }[code]()
@@ -185,7 +186,9 @@ def dense_fits(trace: Trace) -> tuple[int, int]:
         return sum(map(len, found)), int(sum(map(np.sum, found)))
     for name in ("primal EP", "Newton"):
         if trace.count(name):
-            return trace.count(name), sum(fit.converged for _, _, fit in trace.of(name))
+            # The last one is where the sparse model begins, if it begins at a ridge.
+            fits = trace.of(name)[: trace.count(name) - trace.count("from ridge")]
+            return len(fits), sum(fit.converged for _, _, fit in fits)
     recipes = {(run.before["prior__variance"], run.channel): False for run in trace.ridges()}
     for run in trace.ridges():
         recipes[run.before["prior__variance"], run.channel] |= run.trustworthy

@@ -17,7 +17,7 @@ from foldless.operators import Standardized
 from foldless.operators.whitened import Whitening
 from foldless.priors import Blocks, Prior, Ridged
 from foldless.problem import Outcome
-from foldless.solvers import informed_ridges
+from foldless.solvers import EP, informed_ridges
 from foldless.tuning.table import Table
 
 
@@ -32,7 +32,7 @@ class Ran:
     tuner: str
     before: dict[str, Any]  # parameters of prior and channel
     after: dict[str, Any]
-    fresh: bool  # without a state to go on from
+    fresh: bool  # without a state of an earlier run to go on from
     rows: int
     matrix: tuple[int, float]  # what tells the columns as they were counted from others
     trustworthy: bool
@@ -171,6 +171,7 @@ def traced(spoilt: tuple[Any, ...] | None = None) -> Iterator[Trace]:
                 in_units(self, unit),
             )[1],
         )
+        patch.setattr(EP, "from_ridge", _call(trace, "from ridge", EP.from_ridge))
         for kind, method in ((Standardized, "fit"), (Whitening, "fit"), (informed_ridges._Kernels, "of")):
             real = getattr(kind, method)
             patch.setattr(kind, method, staticmethod(_call(trace, f"{kind.__name__}.{method}", real)))
@@ -222,7 +223,8 @@ def _solve(trace: Trace, real: Callable[..., Any], spoilt: tuple[Any, ...] | Non
         name += ", variances held" if vars(solution.state).get("frozen") is not None else ""
         prior, (channel, blend) = inner_prior(problem.prior), inner_channel(problem.channel)
         sparse = type(prior).__name__ != "Gaussian"
-        run_as = name, tuner is not None, state is None
+        fresh = state is None or any(state is start for _, _, start in trace.of("from ridge"))
+        run_as = name, tuner is not None, fresh
         if (
             spoilt
             and sparse
@@ -237,7 +239,7 @@ def _solve(trace: Trace, real: Callable[..., Any], spoilt: tuple[Any, ...] | Non
             "" if tuner is None else type(tuner).__name__,
             values_of(problem.prior, problem.channel),
             values_of(solution.problem.prior, solution.problem.channel),
-            state is None,
+            fresh,
             int(problem.labels.shape[0]),
             _fingerprint(problem.operator),
             bool(solution.outcome.trustworthy),

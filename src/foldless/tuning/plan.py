@@ -383,6 +383,8 @@ class _Planning:
         elif self.affordable and (self.correlated or self.groups or tall_many):
             self._refuse_blend()
             path, sparse, dense = "exact", self._exact_sparse(), self._exact_dense()
+            if sparse.from_ridge:
+                self._because("from-ridge", "Rows of weights settle from a wide ridge, in which all are in.")
         elif self.correlated:
             path, sparse, dense = "diagonal", self._diagonal_sparse(), self._diagonal_dense()
             self.flags.append("diagonal-covariances")
