@@ -56,9 +56,3 @@ class Posterior:
     log_evidence: float
     # log P(label) of every sample from all others, where solving has made it and it need not be asked again.
     loo_log_density: Array | None = None
-
-
-def mixture_moments(weight: Array, mean: Array, var: Array) -> tuple[Array, Array]:
-    """Mean and variance of a mixture, whose parts are along the first axis."""
-    whole = np.sum(weight * mean, axis=0)
-    return whole, np.sum(weight * (var + (mean - whole) ** 2), axis=0)

@@ -309,6 +309,12 @@ def mixed(weights: Array, log_proba: Array) -> Array:
         return np.asarray(np.logaddexp.reduce(np.log(of_each) + log_proba, axis=0))
 
 
+def mixture_moments(weight: Array, mean: Array, var: Array) -> tuple[Array, Array]:
+    """Mean and variance of a mixture, whose parts are along the first axis."""
+    whole = np.sum(weight * mean, axis=0)
+    return whole, np.sum(weight * (var + (mean - whole) ** 2), axis=0)
+
+
 def jackknifed(
     weights: Array,
     log_density: Array,

@@ -15,7 +15,7 @@ from sklearn.base import clone
 from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_is_fitted
 
-from foldless.beliefs import Array, mixture_moments
+from foldless.beliefs import Array
 from foldless.channels import FlippedLabels, Logistic, Multinomial
 from foldless.estimators._base import (
     MessagePassingClassifier,
@@ -26,6 +26,7 @@ from foldless.estimators._base import (
 from foldless.estimators._resuming import warmly
 from foldless.estimators._scikit_learn import SampleWeights, sample_weights, training_data
 from foldless.estimators._summary import Summary
+from foldless.evaluation import mixture_moments
 from foldless.kernels import one_blas_thread
 from foldless.priors import OverBackground, SupportsInclusion
 from foldless.priors.wrappers import background_of
@@ -36,8 +37,7 @@ from foldless.selection.clusters import Candidates, conditional_inclusion, joint
 from foldless.selection.groups import COVERAGE, PURITY, JointPosterior, single_features
 from foldless.selection.marginal import ClassSums, class_sums
 from foldless.solvers import GAMP
-from foldless.solvers.background_ep import unknown_over_background
-from foldless.solvers.ep import EPState
+from foldless.solvers.ep import EPState, unknown_over_background
 from foldless.tuning.fit import Choices, Fit
 from foldless.tuning.path import Result, fit_table, with_groups_left_out
 from foldless.tuning.plan import CHANCE, SETS_OF_GROUPS, Plan, plan

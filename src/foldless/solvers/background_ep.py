@@ -44,8 +44,9 @@ from foldless.priors import Prior
 from foldless.priors.wrappers import background_of
 from foldless.problem import Problem
 from foldless.registry import registered
-from foldless.solvers.ep import EP, EPState, state_of
+from foldless.solvers.ep import EP, EPState, held_kernel, state_of
 from foldless.solvers.gaussian_layer import (
+    FACTOR_DTYPE,
     Gaussian,
     HeldKernel,
     NotPositiveDefinite,
@@ -89,9 +90,6 @@ TINY = float(np.finfo(np.float64).tiny)
 # So many at a time: two hundred wide effects at once would leave labels nothing to say. Sweeps look in every
 # iteration, and of rare words that go together few at a time find their places sooner.
 MOST_ADDED, MOST_ADDED_BY_SWEEP = 64, 16
-# Factors of I + T^½ K T^½, whose eigenvalues are one and more, need no more digits: rounding moves scores by
-# far less than the tolerance, in half of the time.
-FACTOR_DTYPE = np.dtype(np.float32)
 # Between two factors shifts of labels move so often at the most, as long as each time scores move by less
 # than this share of the last, and by more than that share of their size.
 MOST_SHIFTS, STILL_SHRINKS, SETTLED_MEANS = 4, 0.7, 0.01
@@ -207,6 +205,14 @@ class BackgroundState(EPState):
     # What the last exact looks found labels to say of held weights, and what is watched (None: all of them).
     said: Array | None = None
     watched: Watched | None = None
+
+    def background_kernel(self, problem: Problem, background: Array) -> Array:
+        """From what held weights have made of it where these have not moved."""
+        active, held = self.active, self.spread > 0
+        if isinstance(self.tiles, HeldBackground) and np.array_equal(self.spread[held], background[held]):
+            scaled = (self.tiles.active_columns * np.sqrt(background[active])).astype(FACTOR_DTYPE)
+            return np.asarray(self.tiles.kernel + scaled @ scaled.T)
+        return super().background_kernel(problem, background)
 
     def problem_of(self, problem: Problem) -> Problem:
         return self.reduced
@@ -500,34 +506,6 @@ def said_exactly(problem: Problem, state: BackgroundState, tiles: Tiles) -> tupl
     assert isinstance(opened, HeldKernel)
     slope, said = opened.of_columns(tiles, opened.block_of(state.sites))
     return said, slope
-
-
-def held_kernel(problem: Problem, spread: Array) -> Array:
-    """What held weights make of scores."""
-    return problem.operator.gram(spread, FACTOR_DTYPE).astype(FACTOR_DTYPE, copy=False)
-
-
-def unknown_over_background(problem: Problem, state: EPState) -> Array:
-    """Variances of scores that the background alone leaves to samples without their labels: as sites are."""
-    background = background_of(problem.prior, problem.operator.shape[1])
-    kernel = _background_kernel(problem, state, background)
-    nothing, none = np.zeros(kernel.shape[0]), np.zeros(0, dtype=np.intp)
-    found = []
-    for sites in state.sites.of_scores():
-        columns = np.zeros((nothing.size, 0))
-        opened = HeldKernel(kernel, nothing, none, columns, sites, problem.sample_weight)
-        found.append(1.0 / opened.scores(opened.block_of(sites)).rest_precision)
-    return np.column_stack(found)
-
-
-def _background_kernel(problem: Problem, state: EPState, background: Array) -> Array:
-    """Of the background, from what held weights have made of it where these have not moved."""
-    if isinstance(state, BackgroundState) and isinstance(state.tiles, HeldBackground):
-        active, held = state.active, state.spread > 0
-        if np.array_equal(state.spread[held], background[held]):
-            scaled = (state.tiles.active_columns * np.sqrt(background[active])).astype(FACTOR_DTYPE)
-            return np.asarray(state.tiles.kernel + scaled @ scaled.T)
-    return held_kernel(problem, background)
 
 
 class Held(NamedTuple):

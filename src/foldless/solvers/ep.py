@@ -44,11 +44,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foldless.beliefs import Array, Posterior
+from foldless.priors.wrappers import background_of
 from foldless.problem import Problem
 from foldless.registry import registered
 from foldless.solvers.base import State
 from foldless.solvers.gaussian_layer import (
+    FACTOR_DTYPE,
     Gaussian,
+    HeldKernel,
     NotPositiveDefinite,
     Opened,
     Positions,
@@ -117,6 +120,10 @@ class EPState(PacedState):
     def problem_of(self, problem: Problem) -> Problem:
         """The problem of the weights that these sites are of: all of them."""
         return problem
+
+    def background_kernel(self, problem: Problem, background: Array) -> Array:
+        """What weights with these variances make of scores."""
+        return held_kernel(problem, background)
 
     @property
     def all_sites(self) -> Sites:
@@ -412,3 +419,21 @@ def _without_group(problem: Problem, state: EPState, whole: list[Opened], iterat
     except NotPositiveDefinite:
         return None
     return scores if np.isfinite(scores.mean).all() and np.isfinite(scores.var).all() else None
+
+
+def held_kernel(problem: Problem, spread: Array) -> Array:
+    """What held weights make of scores."""
+    return problem.operator.gram(spread, FACTOR_DTYPE).astype(FACTOR_DTYPE, copy=False)
+
+
+def unknown_over_background(problem: Problem, state: EPState) -> Array:
+    """Variances of scores that the background alone leaves to samples without their labels: as sites are."""
+    background = background_of(problem.prior, problem.operator.shape[1])
+    kernel = state.background_kernel(problem, background)
+    nothing, none = np.zeros(kernel.shape[0]), np.zeros(0, dtype=np.intp)
+    found = []
+    for sites in state.sites.of_scores():
+        columns = np.zeros((nothing.size, 0))
+        opened = HeldKernel(kernel, nothing, none, columns, sites, problem.sample_weight)
+        found.append(1.0 / opened.scores(opened.block_of(sites)).rest_precision)
+    return np.column_stack(found)

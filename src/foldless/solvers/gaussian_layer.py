@@ -55,6 +55,9 @@ Positions = NDArray[np.intp]
 KEPT_BYTES = 64 << 20
 # 1 - e/λ is the share of its prior variance that a weight retains. A share of this size is rounding error.
 LEAST_RETAINED = 8 * np.finfo(np.float64).eps
+# Factors of I + T^½ K T^½, whose eigenvalues are one and more, need no more digits: rounding moves scores by
+# far less than the tolerance, in half of the time.
+FACTOR_DTYPE = np.dtype(np.float32)
 # What labels say of a weight is taken as a difference, unless its prior is so many times as sure as they are.
 FAR_SURER, FAR_SURER_IN_SINGLE = 1e6, 1e3
 # 1 - b is what a label says of its score, relative to the rest. Below this it is not taken as a difference.

@@ -41,8 +41,7 @@ from numpy.typing import NDArray
 
 from foldless.beliefs import Array
 from foldless.channels.base import Channel
-from foldless.solvers.background_ep import FACTOR_DTYPE
-from foldless.solvers.gaussian_layer import Tiles
+from foldless.solvers.gaussian_layer import FACTOR_DTYPE, Tiles
 from foldless.solvers.label_ep import KernelFits, kernel_ep
 
 # The intercept, between the classes, strays from their log-odds by about this variance; that of a ridge, at

@@ -18,9 +18,10 @@ from dataclasses import replace
 import numpy as np
 from scipy.special import betaln, log_softmax, softmax, xlog1py, xlogy
 
-from foldless.beliefs import Array, Posterior, mixture_moments
+from foldless.beliefs import Array, Posterior
 from foldless.channels import FlippedLabels
 from foldless.channels.flipped_labels import FLIP_PRIOR_FLIPPED, FLIP_PRIOR_RIGHT
+from foldless.evaluation import mixture_moments
 from foldless.priors import Gaussian, HyperPrior, SpikeAndSlab
 from foldless.problem import History, Outcome, Problem, Solution
 from foldless.solvers import EP, Stopping

@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 from scipy.special import expit, logit
 
-from foldless.beliefs import Array, mixture_moments
+from foldless.beliefs import Array
 from foldless.channels import FlippedLabels
 from foldless.channels.flipped_labels import FLIP_PRIOR_FLIPPED, FLIP_PRIOR_RIGHT
-from foldless.evaluation import mean_and_error
+from foldless.evaluation import mean_and_error, mixture_moments
 from foldless.priors import PRIORS, Gaussian, OverBackground, Prior, SpikeAndSlab
 from foldless.problem import History, Outcome, Solution
 from foldless.solvers import EP, GAMP, BackgroundEP, Stopping
