@@ -20,8 +20,10 @@ from foldless.tuning.plan import (
     CANDIDATES_OF_MANY,
     EM_ITERATIONS,
     EM_ITERATIONS_OF_MANY,
+    EXPECTED_ACTIVE,
     IN_SETS,
     INFORMED,
+    NARROW_BACKGROUND,
     NEIGHBOURS,
     ONE_BY_ONE,
     PATIENCE,
@@ -309,8 +311,17 @@ def test_what_follows_from_the_path(name: str) -> None:
     sparse, dense = found.sparse, found.dense
     assert sparse.prior == ("row-sparse" if many else "spike-and-slab")
     of_words = sparse.solver == "BackgroundEP" and dense is not None and dense.per_occurrence
-    wide = found.path == "exact" and given.n_features > given.total_weight
-    background = BACKGROUND_OF_WORDS.score_variance if of_words else BACKGROUND_SCORE_VARIANCE * wide
+    background = 0.0
+    if of_words:
+        background = BACKGROUND_OF_WORDS.score_variance
+    elif found.path == "exact" and given.n_features > given.total_weight:
+        background = BACKGROUND_SCORE_VARIANCE
+    elif (
+        found.path == "exact"
+        and given.n_free > 2 * EXPECTED_ACTIVE
+        and not (many or sparse.candidates or found.because("mostly-zeros"))
+    ):
+        background = NARROW_BACKGROUND
     assert sparse.background == background
     of_few = many and sparse.candidates > 0
     assert sparse.groups == (found.path == "exact" and not of_words and not of_few)
@@ -326,8 +337,8 @@ def test_what_follows_from_the_path(name: str) -> None:
         assert (sparse.fallback is not None) == (found.path == "exact" or sparse.flips)
         assert not sparse.flips or sparse.fallback.solver == "EP"
     else:
-        # What stands over a background has nothing to fall back on, and what is too large cannot.
-        may = not background and given.n_free > 0 and not found.because("too-large")
+        # What stands over a wide background has nothing to fall back on, and what is too large cannot.
+        may = background <= NARROW_BACKGROUND and given.n_free > 0 and not found.because("too-large")
         assert (sparse.fallback is not None) == may
         assert not may or sparse.fallback.background == BACKGROUND_SCORE_VARIANCE
     if found.path in ("exact", "diagonal"):
@@ -624,3 +635,19 @@ def test_the_rate_of_a_lasso_is_learnt_by_sure(
 ) -> None:
     found = learnt_by(tuning, laplace=laplace, max_sum=max_sum, rate_asked=rate_asked, kinked=kinked)
     assert found == way
+
+
+@pytest.mark.parametrize("n_samples", [200, 300, 1000])
+def test_columns_that_can_stand_in_for_each_other_settle_where_samples_are_not_fewer(n_samples: int) -> None:
+    """Without a background they change places for ever, or until rounding happens to stop them."""
+    rng = np.random.default_rng(0)
+    blocks = np.repeat(rng.standard_normal((n_samples, 50)), 4, axis=1)
+    X = np.sqrt(0.95) * blocks + np.sqrt(0.05) * rng.standard_normal((n_samples, 200))
+    y = rng.random(n_samples) < 1.0 / (1.0 + np.exp(-2.5 * X[:, 20] + 2.5 * X[:, 61]))
+    model = SparseClassifier().fit(X, y)
+    (fit,) = (run for run in model.record_.runs if run.model == "sparse" and run.purpose == "fit")
+    assert fit.used
+    assert fit.n_iter <= 50
+    assert not model.flags_
+    by_block = model.inclusion_probability_.reshape(50, 4).sum(axis=1)
+    np.testing.assert_array_equal(np.sort(np.argsort(by_block)[-2:]), [5, 15])

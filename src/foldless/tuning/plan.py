@@ -43,6 +43,9 @@ PLAIN_SLAB_VARIANCE = 4.0
 # With less, inclusion probabilities claim too much, and below 3 fits of real tables run away; with more than
 # 30 they are too cautious.
 BACKGROUND_SCORE_VARIANCE = 20.0
+# With at least as many samples as features these tell small effects from none: a background is only to keep
+# columns that can stand in for each other from changing places for ever, as they do without one.
+NARROW_BACKGROUND = 1.0
 # Columns that the sparse model is solved over where samples outnumber features and all would cost too much,
 # and of two classes those that resemble each most. Rows of weights of hundreds of such columns do not settle.
 CANDIDATES, NEIGHBOURS, CANDIDATES_OF_MANY = 20, 16, 40
@@ -540,11 +543,10 @@ class _Planning:
         """Whether a sparse model of two classes that does not settle can be had over a background."""
         return not self.many and self.affordable and not self.generative_weight and self.facts.n_free > 0
 
-    def _over_background(self) -> SparsePlan:
+    def _over_background(self, background: float = BACKGROUND_SCORE_VARIANCE) -> SparsePlan:
         """Sparse effects over a dense background, at plain parameters: EM would follow a few cavities."""
         solver = "BackgroundEP" if self.large else "EP"
         more_flips = not self.many and self.cost <= self.budget.integrate
-        background = BACKGROUND_SCORE_VARIANCE
         return replace(self._by_ep, solver=solver, background=background, more_flips=more_flips)
 
     @property
@@ -570,15 +572,23 @@ class _Planning:
                 single=False,
                 groups=False,
             )
-        message_passing = self._diagonal_sparse() if self.many and not self.groups else None
         if self.wide:
-            return replace(self._over_background(), fallback=message_passing)
+            return replace(self._over_background(), fallback=self._behind_ep)
+        # Effects are few among many where less than half of the weights is expected to be in.
+        few = self.facts.n_free > 2 * EXPECTED_ACTIVE
+        if few and not (self.many or self.words):
+            return replace(self._over_background(NARROW_BACKGROUND), fallback=self._behind_ep)
         em = EM_ITERATIONS
         if self.many:
             em = EM_ITERATIONS_OF_MANY if self.cost <= self.budget.tune_many else 0
-        fallback = self._over_background() if self._may_fall_back else message_passing
         from_ridge = INFORMED_VARIANCE if self.many else 0.0
-        return replace(self._by_ep, from_ridge=from_ridge, em_iterations=em, fallback=fallback)
+        return replace(self._by_ep, from_ridge=from_ridge, em_iterations=em, fallback=self._behind_ep)
+
+    @property
+    def _behind_ep(self) -> SparsePlan | None:
+        if self.many:
+            return None if self.groups else self._diagonal_sparse()
+        return self._over_background() if self._may_fall_back and not self.wide else None
 
     def _few_columns(self) -> bool:
         """Whether samples far outnumber features, in a table too large for a sparse model of all columns.
@@ -600,14 +610,8 @@ class _Planning:
         )
         if self.many:
             self.flags.append("few-columns")
-        return replace(
-            self._exact_sparse(),
-            candidates=candidates,
-            neighbours=neighbours,
-            from_ridge=0.0,
-            em_iterations=0,
-            groups=not self.many,
-        )
+        few = replace(self._by_ep, fallback=self._behind_ep, groups=not self.many)
+        return replace(few, candidates=candidates, neighbours=neighbours)
 
     def _diagonal_sparse(self) -> SparsePlan:
         starts: tuple[str, ...] = ("class means", "plain parameters")

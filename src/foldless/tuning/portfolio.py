@@ -462,8 +462,7 @@ def _dense_lead(tried: Sequence[tuple[Model, float]], density: Array, table: Tab
 
     Class frequencies are neither: a sparse model that loses to them is not one of too few weights.
     """
-    sparse: list[Array] = []
-    dense: list[Array] = []
+    sparse, dense = list[Array](), list[Array]()
     for (model, certainty), of_labels in zip(tried, density, strict=True):
         whole = certainty == 1.0 or model.left_out.var is None
         if whole and model.code != "frequencies":

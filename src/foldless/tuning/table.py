@@ -402,9 +402,8 @@ class _Spectrum:
             weights = self.precision[:, np.newaxis] * self._image(weights)[self.root.size :]
             weights /= np.maximum(np.max(np.abs(weights), axis=0, initial=0.0), np.finfo(float).tiny)
         root = np.sqrt(self.precision)[:, np.newaxis]
-        basis, size, _ = np.linalg.svd(
-            np.divide(weights, root, out=np.zeros_like(weights), where=root > 0), False
-        )
+        scaled = np.divide(weights, root, out=np.zeros_like(weights), where=root > 0)
+        basis, size, _ = np.linalg.svd(scaled, full_matrices=False)
         return np.asarray(root * basis[:, size > self.rounding * size.max(initial=self.rounding)])
 
     def along(self, directions: Array) -> tuple[float, float]:
