@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
 from scipy.special import log_expit
@@ -47,6 +48,19 @@ def test_all_find_the_active_features(data):
         assert fitted.score(data.X, data.y) > 0.85
         largest = np.argsort(-np.abs(fitted.coef_[0] * data.X.std(axis=0)))[:4]
         assert len(set(largest) & set(data.active)) >= 3
+
+
+def test_one_bit_of_sparse_columns_is_that_of_dense_ones(data):
+    X = np.where(np.abs(data.X) > 1, data.X, 0.0)
+    X[:, 3] = 0.0  # as words that no text has
+    dense = OneBitCS(sparsity=4).fit(X, data.y)
+    assert dense.coef_[0, 3] == 0
+    for kind in (sp.csr_array, sp.csc_matrix):
+        found = OneBitCS(sparsity=4).fit(kind(X), data.y)
+        assert_allclose(found.coef_, dense.coef_, atol=1e-12)
+        assert_allclose(found.decision_function(kind(X)), dense.decision_function(X), atol=1e-12)
+    with pytest.raises(ValueError, match="column 7 holds values beyond"):
+        OneBitCS().fit(sp.csr_array(np.where(np.arange(60) == 7, 1e200, X)), data.y)
 
 
 def test_sbmlr_is_a_minimum_of_the_integrated_objective(data):

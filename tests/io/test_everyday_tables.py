@@ -162,6 +162,23 @@ def test_what_is_recognised_can_be_overruled(tmp_path):
     ]
 
 
+def test_decimals_of_a_sample_sheet_are_said_where_they_can_be_read_in_two_ways(tmp_path):
+    (tmp_path / "t.csv").write_text("id,x,z\na,1.5,2\nb,2.5,3\nc,3.5,1\n", encoding="utf-8")
+    sheet = tmp_path / "s.txt"
+    sheet.write_text("id\ty\tdose\na\tA\t1,250\nb\tB\t2,500\nc\tB\t3,125\n", encoding="utf-8")
+    roles = Roles(target="y", covariates=("dose",))
+    with pytest.raises(BadTable, match=r"s\.txt: '1,250' may have a decimal comma.*--decimal"):
+        read_table(tmp_path / "t.csv", roles, Reading(sample_sheet=sheet))
+    for decimal, value in ((",", 1.25), (".", 1250.0)):
+        read = read_table(tmp_path / "t.csv", roles, Reading(sample_sheet=sheet, decimal=decimal))
+        assert read.X[0, read.feature_names.index("dose")] == value
+        assert read.X[0, read.feature_names.index("x")] == 1.5
+    # What can be read in one way only is not overruled by what is said of the other.
+    sheet.write_text("id\ty\tdose\na\tA\t1,25\nb\tB\t2,5\nc\tB\t3,125\n", encoding="utf-8")
+    read = read_table(tmp_path / "t.csv", roles, Reading(sample_sheet=sheet, decimal="."))
+    assert read.X[0, read.feature_names.index("dose")] == 1.25
+
+
 def test_repeated_and_empty_names(tmp_path):
     (tmp_path / "t.csv").write_text("y,a,b,a,,a\nA,1,2,3,4,5\nB,2,3,4,5,9\n", encoding="utf-8")
     read = read_table(tmp_path / "t.csv", Roles(target="y"))

@@ -53,12 +53,20 @@ def test_npz(tmp_path):
 
 
 @pytest.mark.parametrize("build", [sp.csr_matrix, sp.csc_matrix])
-def test_sparse_npz_stays_sparse_and_single(build, tmp_path):
-    table = small()
+def test_sparse_npz_stays_sparse_and_single(build, tmp_path, monkeypatch):
+    table, looked = small(), []
+    check = build.check_format
+
+    def counted(X, full_check=True):
+        looked.append(full_check)
+        return check(X, full_check=full_check)
+
     sp.save_npz(tmp_path / "x.npz", build(table.X.astype(np.float32)))
     with np.load(tmp_path / "x.npz") as stored:
         np.savez(tmp_path / "x.npz", **dict(stored), y=np.array(table.labels))
+    monkeypatch.setattr(build, "check_format", counted)
     read = read_table(tmp_path / "x.npz")
+    assert sum(looked) == 1  # at every index, once
     assert sp.issparse(read.X)
     assert read.X.dtype == np.float32
     assert_array_equal(read.X.toarray(), table.X.astype(np.float32))

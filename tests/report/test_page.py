@@ -667,6 +667,19 @@ def test_numbers_are_worded_for_readers():
     assert plural(12345, "label") == "12\u202f345 labels"
 
 
+def test_no_line_ends_between_a_number_and_its_unit(without_ink):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 6))
+    y = np.where(X[:, 4] + rng.standard_normal(40) > 0, "ill", "well")
+    names = ["gene 0", "top 5 %", *(f"gene {j}" for j in range(2, 6))]
+    page = html(SparseClassifier().fit(X, y), y=y, feature_names=names)
+    shown = page.partition("</style>")[2].replace("top 5 %", "")
+    assert "missed (" in shown
+    assert "\u202f% interval" in shown
+    assert not re.search(r"\d %", shown)
+    assert "top 5 %" in page  # a name stays as it is
+
+
 def test_the_page_of_a_pipeline_is_about_its_last_step(without_ink, tmp_path):
     rng = np.random.default_rng(0)
     X = pd.DataFrame(rng.standard_normal((40, 6)), columns=[f"gene {j}" for j in range(6)])

@@ -131,11 +131,18 @@ def test_check_inspect_report_export_and_compare(fitted, tmp_path):
     assert done.exit_code == 0, done.output + done.stderr
     assert read_tsv(tmp_path / "weights.csv", delimiter=",")[1][1][0] == "age"
     assert run("export", out / "model.safetensors", tmp_path / "model.pickle").exit_code == 2
+    done = run("export", out, "--out", tmp_path / "w.tsv")
+    assert done.exit_code == 0, done.output + done.stderr
+    assert read_tsv(tmp_path / "w.tsv")[1][1][0] == "age"
+    for files in ([], [tmp_path / "a.csv", "--out", tmp_path / "b.csv"]):
+        refused = run("export", out, *files)
+        assert refused.exit_code == 2
+        assert "name one file to write" in refused.stderr
 
     done = run("compare", table, *asked, "--ignore", "age", "--splits", 2, "--out", tmp_path / "c")
     assert done.exit_code == 0, done.output + done.stderr
     header, rows = read_tsv(tmp_path / "c" / "comparison.tsv")
-    assert header == ["split", "method", "error", "log_loss", "n_features", "seconds"]
+    assert header == ["split", "method", "error", "log_loss", "n_features", "n_selected", "seconds"]
     assert len(rows) == 2 * 4
     assert len({row[1] for row in rows}) == 4
     assert all(0 <= float(row[2]) < 0.4 for row in rows)  # two features by 2.5 standard deviations
@@ -343,6 +350,109 @@ def test_a_report_needs_the_table_of_the_fit(fitted, tmp_path):
     assert done.exit_code == 3
     assert "there are 29 samples, and the model was fitted to 40" in done.stderr
     assert not (tmp_path / "page.html").exists()
+
+
+@pytest.mark.parametrize("name", [*WRITERS, "genes.tsv", "matrix.npy"])
+def test_a_report_needs_the_folder_of_results_only(name, tmp_path, monkeypatch):
+    """The page is the same, byte for byte, and from wherever it is asked for."""
+    if name in NEEDS:
+        pytest.importorskip(NEEDS[name])
+    table, options = small(), OPTIONS.get(name, [])
+    if name == "genes.tsv":
+        rows = ["\t".join(["gene", *table.samples])]
+        rows += ["\t".join([g, *map(str, x)]) for g, x in zip(table.features, table.X.T, strict=True)]
+        rows[1] = rows[1].replace(str(table.X[3, 0]), "NA", 1)
+        (tmp_path / name).write_text("\n".join(rows), encoding="utf-8")
+        sheet = ["name;what", *(f"{s};{label}" for s, label in zip(table.samples, table.labels, strict=True))]
+        (tmp_path / "sheet.csv").write_text("\n".join(sheet), encoding="utf-8")
+        options = ["--sample-sheet", "sheet.csv", "--target", "what", "--impute", "median"]
+    elif name == "matrix.npy":
+        np.save(tmp_path / name, table.X)
+        np.save(tmp_path / "labels.npy", np.array(table.labels))
+        options = ["--labels", "labels.npy"]
+    else:
+        WRITERS[name](tmp_path / name, table)
+    if name == "table.npz":
+        options = ["--target", "state", "--panel", "2", "--learning-curve"]
+    monkeypatch.chdir(tmp_path)
+    done = run("fit", name, *options, "--out", "out", "--seed", 3)
+    assert done.exit_code == 0, done.output + done.stderr
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    done = run("report", tmp_path / "out")
+    assert done.exit_code == 0, done.output + done.stderr
+    page = (tmp_path / "elsewhere" / "report.html").read_text(encoding="utf-8")
+    assert page == (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    (tmp_path / name).rename(tmp_path / "elsewhere" / name)
+    refused = run("report", tmp_path / "out", "--out", "other.html")
+    assert refused.exit_code == 3
+    assert "no longer there. Name where it is now" in refused.stderr
+    done = run("report", tmp_path / "out", name, "--out", "other.html")
+    assert done.exit_code == 0, done.output + done.stderr
+    assert (tmp_path / "elsewhere" / "other.html").read_text(encoding="utf-8") == page
+
+
+def test_a_report_without_a_record_or_of_another_table(tmp_path):
+    table, fitted = tmp_path / "table.csv", tmp_path / "out"
+    table.write_text(text_of(small()), encoding="utf-8")
+    assert run("fit", table, *OPTIONS["table.csv"], "--out", fitted).exit_code == 0
+    table.write_text(table.read_text(encoding="utf-8").replace("20.0", "20.5", 1), encoding="utf-8")
+    changed = run("report", fitted, "--out", tmp_path / "page.html")
+    assert changed.exit_code == 3
+    assert "is not what it was at the fit" in changed.stderr
+    done = run("report", fitted, table, "--out", tmp_path / "page.html")
+    assert done.exit_code == 0, done.output + done.stderr
+    # Of another model, or damaged, a record tells nothing.
+    for text in (
+        "{",
+        "[]",
+        (fitted / "run.json").read_text("ascii").replace('model.safetensors": "', '": "'),
+    ):
+        (fitted / "run.json").write_text(text, encoding="ascii")
+        refused = run("report", fitted, "--out", tmp_path / "other.html")
+        assert refused.exit_code == 3
+        assert "there is no run.json of its fit beside it" in refused.stderr
+
+
+def test_models_without_probabilities_have_one_order_of_features(tmp_path):
+    """By weights on one scale: thousands of a unit are no smaller than a few."""
+    table = small()
+    table.X[:, 1] *= 1000.0
+    (tmp_path / "t.csv").write_text(text_of(table), encoding="utf-8")
+    asked = ["--target", "state", "--ignore", "donor", "--ignore", "age", "--model", "smlr"]
+    done = run("fit", tmp_path / "t.csv", *asked, "--out", tmp_path / "out")
+    assert done.exit_code == 0, done.output + done.stderr
+    features = [row[0] for row in read_tsv(tmp_path / "out" / "features.tsv")[1]]
+    assert features[0] == "gene 1"
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    listed = re.findall(r'<th scope="row"><bdi>(gene \d+)', page.partition('id="feature-table"')[2])
+    assert listed == features[: len(listed)]
+    printed = re.findall(r"^ ?(gene \d+)", done.output, re.MULTILINE)
+    assert len(printed) > 1
+    assert printed == features[: len(printed)]
+
+
+def test_comparisons_count_features_as_a_fit_does(tmp_path):
+    """Covariates are used and not selected; ridges and machines select nothing."""
+    (tmp_path / "t.csv").write_text(text_of(small()), encoding="utf-8")
+    asked = ["--target", "state", "--ignore", "donor", "--covariates", "age"]
+    done = run("compare", tmp_path / "t.csv", *asked, "--splits", 2, "--out", tmp_path / "c")
+    assert done.exit_code == 0, done.output + done.stderr
+    assert max(map(len, done.output.splitlines())) <= 80
+    header, rows = read_tsv(tmp_path / "c" / "comparison.tsv")
+    used, selected = header.index("n_features"), header.index("n_selected")
+    for row in rows:
+        if row[1].startswith(("ridge", "linear")):
+            assert (row[used], row[selected]) == ("13", "")
+        elif row[1].startswith("foldless"):
+            assert int(row[selected]) == 2  # the truth, without age
+            assert int(row[used]) > 2
+    one = [row[selected] for row in rows if row[1].startswith("foldless")]
+    done = run("compare", tmp_path / "t.csv", *asked, "--fdr", 0.9, "--splits", 2, "--out", tmp_path / "d")
+    more = [
+        r[selected] for r in read_tsv(tmp_path / "d" / "comparison.tsv")[1] if r[1].startswith("foldless")
+    ]
+    assert sum(map(int, more)) > sum(map(int, one))
 
 
 def test_new_samples_need_the_features_of_the_fit(fitted, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -14,11 +15,11 @@ from typer.testing import CliRunner
 import foldless
 from foldless.cli import app
 from foldless.estimators._preparation import Preparation
-from foldless.io import BadTable, Roles
+from foldless.io import BadTable, Roles, Table
 from foldless.io.read import read_table
 from foldless.io.tsv import read_tsv
 from foldless.runs.fit import fit_table
-from foldless.runs.predict import predict_table, read_for
+from foldless.runs.predict import drift, predict_table, read_for
 
 ROLES = Roles(target="y", covariates=("age",), categories=("ward",))
 
@@ -133,6 +134,37 @@ def test_predict_takes_any_label_and_notices_other_scales(tmp_path):
     written(forgotten, tmp_path / "new.csv")
     told = " ".join(run(*asked, "--out", tmp_path / "p.tsv").output.split())
     assert "8 of 10 columns lie elsewhere" in told
+
+
+def test_predict_asks_about_columns_that_someone_should_look_at():
+    """Not about single columns with long tails, or words that new texts do not have."""
+    rng = np.random.default_rng(0)
+    n, p = 60, 2000
+    X = rng.standard_t(2.0, (n, p))  # no variance to speak of
+    X[:, p // 2 :] = rng.random((n, p // 2)) < 0.05
+    y = np.repeat(["ill", "well"], n // 2)
+    X[y == "ill", 0] += 3.0
+    X[y == "ill", 1] += 0.5
+    names = [f"g{j}" for j in range(p)]
+    table = Table(Path("t.csv"), X, names, [str(i) for i in range(n)], target=y)
+    model = fit_table(table).model
+    new = rng.standard_t(2.0, (12, p))
+    new[:, p // 2 :] = rng.random((12, p // 2)) < 0.05
+    far = np.abs(new.mean(axis=0) - X.mean(axis=0)) / np.maximum(X.std(axis=0), 1e-9)
+    new[:, 5] = 40.0 * X[:, 5].std()  # far, and without a weight
+    assert np.abs(model.coef_[0, 5]) * 40.0 * X[:, 5].std() < 1.0
+    assert far.max() > 1.0
+    samples = [str(i) for i in range(12)]
+    asked = Table(Path("n.csv"), new, names, samples)
+    assert drift(model, asked) == []
+    assert drift(model, replace(asked, X=sp.csr_array(new))) == []
+    new[:, 0] *= 1000.0  # the one that counts, in other units
+    told = drift(model, asked)
+    assert told
+    assert all(f"1 of {2000:,} columns".replace(",", "\u202f") in each or "1 of 2" in each for each in told)
+    assert all("'g0'" in each for each in told)
+    new[:, : p // 8] += 50.0 * X[:, : p // 8].std(axis=0)  # more of them than tails can be
+    assert any("lie elsewhere" in each and " and " in each for each in drift(model, asked))
 
 
 def test_weights_of_classes_are_checked(tmp_path):

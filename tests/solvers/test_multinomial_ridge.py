@@ -41,6 +41,18 @@ def test_mode_is_that_of_scikit_learn(n_columns):
     assert_allclose(fitted.weights, basis.T @ dual, atol=2e-3)
 
 
+@pytest.mark.parametrize("n_classes", [3, 5])
+def test_factors_and_conjugate_gradients_take_the_same_steps(n_classes, monkeypatch):
+    basis, indicator, _ = labelled(n_columns=20, n_classes=n_classes, score_variance=30.0)
+    weight = np.random.default_rng(0).uniform(0.5, 3.0, 60)
+    by_factors = multinomial_ridge(basis, indicator, weight)
+    monkeypatch.setattr(module, "FEW_WEIGHTS", 0)
+    by_gradients = multinomial_ridge(basis, indicator, weight)
+    assert by_factors.converged
+    assert by_gradients.converged
+    assert_allclose(by_factors.weights, by_gradients.weights, atol=1e-7)
+
+
 # With hardly any prior (score variance 300 beside 20 samples for each column and class) the curvatures of the
 # others change, too, when a sample leaves, which one step does not see: 0.086 of the optimism measured.
 @pytest.mark.parametrize(

@@ -419,6 +419,13 @@ def test_a_budget_is_spent_to_the_last_operation_and_not_beyond(
     assert not done(plan(given, replace(base, **{name: np.nextafter(cost, 0.0)})))
 
 
+def test_labels_are_permuted_where_that_costs_little() -> None:
+    budget = Budget(permuted=1e6)
+    assert budget.null_test(1e6, in_memory=True) == "permutation"
+    assert budget.null_test(1e6 + 1, in_memory=True) == "losses"
+    assert budget.null_test(10, in_memory=False) == "losses"
+
+
 def test_ridges_of_few_coordinates_are_left_out_by_their_hessian() -> None:
     assert leave_one_out_cost(3000, 100, 4) == 400.0**2 * 3400
     assert leave_one_out_cost(3000, 1000, 4) == 3.0 * 4 * 3000**2 * 1000

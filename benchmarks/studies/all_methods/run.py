@@ -146,7 +146,7 @@ def measured(source: Path | None, name: str, split: str, method: str) -> dict[st
         loss = log_loss(model, data.X[test], data.y[test])
     except (ValueError, TypeError, MemoryError, np.linalg.LinAlgError) as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
-        text = str(error).splitlines()[0] if str(error) else type(error).__name__
+        text = next(iter(str(error).strip().splitlines()), type(error).__name__)
         return {"stopped": f"refused: {text[:120]} ({Path(last.filename).name})"}
     return {
         "error": float(np.mean(wrong)),

@@ -223,7 +223,9 @@ class SupportsEMByFlips(Protocol):
 
 def doubles(*arrays: ArrayLike) -> tuple[Array, ...]:
     """The arrays in float64 and in their common shape."""
-    return tuple(np.broadcast_arrays(*(np.asarray(a, dtype=np.float64) for a in arrays)))
+    found = tuple(np.asarray(a, dtype=np.float64) for a in arrays)
+    same = all(each.shape == found[0].shape for each in found)  # then there is nothing to broadcast
+    return found if same else tuple(np.broadcast_arrays(*found))
 
 
 @dataclass(frozen=True)

@@ -270,7 +270,7 @@ def log_sigmoid_tail(mean: Array, var: Array) -> Array:
 
 def _averaged(mean: Array, var: Array, power: float, rows: str) -> Response:
     """Narrow cavities by those `kernels.sigmoids`, the others by sums of exponentials."""
-    mean, var = np.broadcast_arrays(np.asarray(mean, dtype=np.float64), np.asarray(var, dtype=np.float64))
+    mean, var = doubles(mean, var)
     shape = mean.shape
     mean, var = mean.ravel(), var.ravel()
     # Not `>`: what is not a number must not pass for narrow.
@@ -369,7 +369,7 @@ def exponential_sums_response(mean: Array, var: Array, power: float = 1.0) -> Re
 
     All four integrals are sums of positive functions, so both tails keep their relative accuracy.
     """
-    mean, var = np.broadcast_arrays(np.asarray(mean, dtype=np.float64), np.asarray(var, dtype=np.float64))
+    mean, var = doubles(mean, var)
     flat_mean, flat_var = mean.ravel(), var.ravel()
     coefficients, exponents = _coefficients(power), np.arange(DEGREE + 2.0)
     out = np.empty((3, flat_mean.size))

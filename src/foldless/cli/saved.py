@@ -49,31 +49,36 @@ def predict(
 @options.reads_a_table("target", "groups", "samples")
 def report(
     model: options.ModelFile,
-    table: Annotated[
-        Path, typer.Argument(metavar="TABLE", help="The table it was fitted to.", show_default=False)
-    ],
     asked: options.Asked,
+    table: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[TABLE]",
+            help="The table it was fitted to, if it is no longer where it was.",
+            show_default=False,
+        ),
+    ] = None,
     out: Annotated[Path, typer.Option(help="The file for the page.", dir_okay=False)] = Path("report.html"),
     force: options.Force = False,
 ) -> None:
     """Write the report of a model again: one page that needs no network and loads nothing.
 
+    Where the table is, and how it was read, is in the run.json of the fit; options overrule that.
+
     \b
     Example:
-      foldless report results/model.safetensors expression.csv --target tissue --out page.html
+      foldless report results --out page.html
+      foldless report results/model.safetensors moved/expression.csv --out page.html
     """
     with exit_codes() as terminal:
         with terminal.status("Starting"):
-            import foldless
             from foldless.runs.output_paths import free_file
-            from foldless.runs.predict import read_for
-            from foldless.runs.results import report_again
+            from foldless.runs.report import read_again, write_again
         path = free_file(out, force=force)
         with terminal.status("Reading"):
-            loaded = foldless.load(model)
-            read = read_for(loaded, table, asked.roles, asked.reading, budget=asked.budget)
+            again = read_again(model, table, asked.roles, asked.reading, budget=asked.budget)
         with terminal.status("Writing"):
-            report_again(path, loaded, read)
+            write_again(path, again)
         typer.echo(f"Report: {options.shown(path)}")
 
 
@@ -95,22 +100,30 @@ def inspect(model: options.ModelFile) -> None:
 
 def export(
     model: options.ModelFile,
-    out: Annotated[
-        Path,
+    file: Annotated[
+        Path | None,
         typer.Argument(
-            metavar="FILE",
+            metavar="[FILE]",
             help="What to write: .onnx for other runtimes, .csv or .tsv for coefficients.",
             show_default=False,
         ),
-    ],
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The same as FILE.", dir_okay=False, show_default=False)
+    ] = None,
     force: options.Force = False,
 ) -> None:
     """Write a model as ONNX, or its coefficients as a table.
 
     \b
     Example:
-      foldless export results/model.safetensors model.onnx
+      foldless export results model.onnx
+      foldless export results --out weights.csv
     """
+    if (file is None) == (out is None):
+        raise typer.BadParameter("name one file to write: .onnx, .csv or .tsv.")
+    out = file or out
+    assert out is not None
     with exit_codes():
         import foldless
         from foldless.export import write_coefficients, write_onnx

@@ -134,6 +134,7 @@ def fit(
             from foldless.runs.cluster import connected, read_on_workers
             from foldless.runs.fit import check_curve_is_known, fit_table, learning_curve_of, with_panel
             from foldless.runs.output_paths import default_folder, free_folder
+            from foldless.runs.report import to_remember
             from foldless.runs.streaming import read_or_stream
             from foldless.runs.take_along import TakeAlong
         take_along = TakeAlong(xlsx, lists, None if figures is None else float(figures.value))
@@ -183,6 +184,7 @@ def fit(
                 curve = learning_curve_of(run)
         with terminal.status("Writing"):
             facts = {"seed": seed, "threads": threads, "read_seconds": read_seconds, "cautions": cautions}
+            facts[results.ASKED] = to_remember(table, asked.roles, asked.reading, labels)
             results.write_results(folder, run, facts, curve, take_along)
         printing.print_fit(terminal, run, folder, names)
         if not run.converged:
@@ -208,6 +210,7 @@ def compare(
     asked: options.Asked,
     impute: options.Impute = options.NO_IMPUTATION,
     log_cpm: options.LogCpm = False,
+    fdr: options.Fdr = 0.1,
     model: options.Model = options.DEFAULT_MODEL,
     splits: Annotated[int, typer.Option(help="Parts that take turns as the test part.", min=2)] = 5,
     out: Annotated[
@@ -245,6 +248,7 @@ def compare(
             scores = compare_table(
                 read,
                 model=model.value,
+                fdr=fdr,
                 n_splits=splits,
                 seed=seed,
                 threads=threads,

@@ -48,9 +48,6 @@ from foldless.tuning.table import Layout, Table
 if TYPE_CHECKING:
     import pandas as pd
 
-# Entries of a table times its scores, above which left-out losses are compared instead of permutations made.
-MOST_PERMUTED = 1e7
-
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class CommonParameters:
@@ -309,7 +306,7 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
         self.n_iter_ = result.record.n_iter
 
         left_out = portfolio.loo_log_proba
-        self._null_test, p_value = _p_value(table, left_out)
+        self._null_test, p_value = _p_value(table, left_out, self._budget)
         self._publish_left_out(left_out, table.codes, weights, dtype, p_value, table.left_out.group)
         self.p_value_ = p_value
         for name in ("mislabel_probability_", "flip_rate_"):
@@ -393,17 +390,18 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
             return all_finite(self, getattr(operator.operator, "X", None), self._average.log_proba(operator))
 
 
-def _p_value(table: Table, loo_log_proba: Array) -> tuple[str, float]:
-    """By permutation where the table is in memory and its products with many vectors cost little."""
+def _p_value(table: Table, loo_log_proba: Array, budget: Budget) -> tuple[str, float]:
+    """The test that labels have to do with the features, and its p value."""
     x, counted = table.standardized, table.sample_weight > 0
     # Permutations are no part of the fit, and of no use in its journal.
     rows = x.operator.operator if isinstance(x.operator, Journaled) else x.operator
-    few = table.shape[0] * table.shape[1] * table.n_scores <= MOST_PERMUTED
-    if few and isinstance(rows, Dense | Sparse):
-        columns = Standardized(rows, x.center, x.scale, x.constant)
-        is_dense = isinstance(rows, Dense)
-        return "permutation", p_value_of(columns, table.codes, counted, table.left_out.group, dense=is_dense)
-    return "losses", p_value_of_losses(table.log_density(loo_log_proba), table.codes, table.sample_weight)
+    n_values = table.shape[0] * table.shape[1] * table.n_scores
+    test = budget.null_test(n_values, in_memory=isinstance(rows, Dense | Sparse))
+    if test == "losses":
+        return test, p_value_of_losses(table.log_density(loo_log_proba), table.codes, table.sample_weight)
+    columns = Standardized(rows, x.center, x.scale, x.constant)
+    dense = isinstance(rows, Dense)
+    return test, p_value_of(columns, table.codes, counted, table.left_out.group, dense=dense)
 
 
 def kept_positions(estimator: Any, n_features: int) -> tuple[int, ...]:

@@ -9,12 +9,13 @@ import warnings
 from abc import abstractmethod
 from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import brentq
+from scipy.sparse import issparse
 from scipy.special import expit, log_expit
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_scalar
@@ -28,13 +29,14 @@ from foldless.estimators._scikit_learn import FLOATS, Classifier, ProbabilisticC
 from foldless.estimators._summary import AS_THEY_ARE, STANDARDISED, KernelBasis, Summary, basics, said
 from foldless.estimators.smlr import SMLRClassifier
 from foldless.kernels import one_blas_thread
-from foldless.operators import operator_from
+from foldless.operators import Standardized, operator_from
 from foldless.registry import registered
 from foldless.solvers.solve import damped_newton
 
 # A basis function whose prior precision has grown this far beyond the data's is out [Tipping 2001].
 PRUNED_PRECISION = 1e9
 LARGEST_VALUE = 1e150
+SPARSE_TOO: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "accept_large_sparse": True}
 NEWTON_STEPS = 50
 # Of the log posterior, in nats: precisions of nearly redundant functions need weights to rounding error.
 NEWTON_TOLERANCE = 1e-20
@@ -74,8 +76,10 @@ class SBMLRClassifier(SMLRClassifier):
 class _Binary(Classifier):
     """Labels of two classes as -1 and +1."""
 
+    _storage: ClassVar[dict[str, Any]] = {}  # of X, if not dense
+
     @abstractmethod
-    def _fit(self, X: Array, labels: Array) -> None:
+    def _fit(self, X: Any, labels: Array) -> None:
         """Fitted attributes, of checked data."""
 
     def fit(self, X: Any, y: ArrayLike) -> Self:
@@ -84,7 +88,7 @@ class _Binary(Classifier):
         Parameters
         ----------
         X : array or data frame of shape (n_samples, n_features)
-            Dense.
+            Dense; of `OneBitCS` also a sparse matrix.
         y : array of shape (n_samples,)
             Labels of two classes.
 
@@ -93,8 +97,9 @@ class _Binary(Classifier):
         classifier
             Itself.
         """
-        X, targets = validated(self, X, y, ensure_min_samples=2, dtype=np.float64)
-        too_large = np.flatnonzero(np.abs(X).max(axis=0) > LARGEST_VALUE)
+        X, targets = validated(self, X, y, ensure_min_samples=2, dtype=np.float64, **self._storage)
+        largest = abs(X).max(axis=0)
+        too_large = np.flatnonzero((largest.toarray() if issparse(X) else largest) > LARGEST_VALUE)
         if too_large.size:
             raise ValueError(
                 f"column {too_large[0]} holds values beyond {LARGEST_VALUE:g}, whose squares overflow. "
@@ -114,6 +119,7 @@ class _Binary(Classifier):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
+        tags.input_tags.sparse = bool(self._storage)
         return tags
 
 
@@ -139,14 +145,16 @@ class OneBitCS(_Binary):
 
     _: KW_ONLY
     sparsity: float = 10
+    _storage = SPARSE_TOO
 
-    def _fit(self, X: Array, labels: Array) -> None:
+    def _fit(self, X: Any, labels: Array) -> None:
         check_scalar(self.sparsity, "sparsity", Real, min_val=1.0)
-        center, scale = X.mean(axis=0), X.std(axis=0)
-        scale[scale == 0] = 1.0
-        weights = one_bit_weights((X - center).T @ labels / scale, float(self.sparsity))
-        self.coef_ = (weights / scale)[np.newaxis]
-        self.intercept_ = -self.coef_ @ center
+        columns = Standardized.fit(operator_from(X))
+        with one_blas_thread():
+            correlation = columns.adjoint(labels - labels.mean())
+        weights = one_bit_weights(correlation, float(self.sparsity))
+        self.coef_ = (weights / columns.scale)[np.newaxis]
+        self.intercept_ = -self.coef_ @ columns.center
 
     def _summary(self) -> Summary:
         method = said(
@@ -159,7 +167,7 @@ class OneBitCS(_Binary):
     def decision_function(self, X: Any) -> Array:
         """Measurements of the estimate."""
         check_is_fitted(self)
-        X = validated(self, X, reset=False, dtype=FLOATS)
+        X = validated(self, X, reset=False, dtype=FLOATS, **self._storage)
         return operator_from(X).scores(self.coef_[0]) + self.intercept_[0]
 
 

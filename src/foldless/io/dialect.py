@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 from foldless.io.names import printable
 from foldless.io.table import BadTable, Reading
@@ -105,10 +105,10 @@ def dialect_of(path: Path, opened: Opened, reading: Reading, usual: str) -> Dial
     trailing = longer and not any(fields[-1].strip() for fields in body if len(fields) > len(header))
     if longer and not trailing:
         notes.append("The header is one field shorter than rows, as R writes it: the first names rows.")
-    decimal = reading.decimal or _decimal(path, body, delimiter)
+    decimal = _decimal(path, body, delimiter, reading.decimal)
     if decimal == ",":
         notes.append("Decimals are written with commas.")
-    thousands = "," if reading.decimal == "." and delimiter != "," else None
+    thousands = "," if reading.decimal == decimal == "." and delimiter != "," else None
     names_rows = longer and not trailing
     return Dialect(delimiter, decimal, thousands, above + titles, names_rows, trailing, tuple(notes))
 
@@ -149,22 +149,23 @@ def _titles(rows: Sequence[Sequence[str]]) -> int:
     return 0
 
 
-def _decimal(path: Path, body: Sequence[Sequence[str]], delimiter: str) -> str:
-    if delimiter == ",":
+def _decimal(path: Path, body: Sequence[Sequence[str]], delimiter: str, said: str | None) -> str:
+    """As numbers show it; what is `said` counts where they show nothing, or can be read in two ways.
+
+    A table and its sample sheet may be written in two ways, and one option is for both.
+    """
+    if delimiter == "," and said is None:
         return "."
     cells = [cell for fields in islice(body, N_LINES) for cell in fields[:2000]]
     found = [match["sign"] for cell in cells if (match := DIGITS.fullmatch(cell))]
-    many = next((cell for cell in cells if cell.count(",") > 1 and THOUSANDS.fullmatch(cell)), None)
-    if many is not None or ("," in found and "." in found):
-        cell = many or next(c for c in cells if (m := DIGITS.fullmatch(c)) and m["sign"] == ",")
-        _refuse(path, cell)
+    many = [cell for cell in cells if cell.count(",") > 1 and THOUSANDS.fullmatch(cell)]
     with_commas = [cell for cell in cells if "," in cell and DIGITS.fullmatch(cell)]
-    if with_commas and all(map(THOUSANDS.fullmatch, with_commas)):
-        _refuse(path, with_commas[0])
-    return "," if "," in found else "."
+    if many or (with_commas and ("." in found or all(map(THOUSANDS.fullmatch, with_commas)))):
+        return said or _refuse(path, (many or with_commas)[0])
+    return "," if with_commas else "." if found else said or "."
 
 
-def _refuse(path: Path, cell: str) -> None:
+def _refuse(path: Path, cell: str) -> NoReturn:
     raise BadTable(
         path,
         f"{printable(cell.strip())!r} may have a decimal comma, or commas between thousands.",

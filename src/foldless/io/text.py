@@ -43,9 +43,7 @@ def read_text(path: Path, roles: Roles, reading: Reading, *, budget: float) -> T
     """Read a table with a header; columns that are not named for something else must hold numbers."""
     with _told(path):
         text = _text_of(path, reading, budget)
-        sheet = (
-            None if reading.sample_sheet is None else read_sheet(reading.sample_sheet, path, reading.sheet)
-        )
+        sheet = None if reading.sample_sheet is None else read_sheet(reading.sample_sheet, path, reading)
         if sheet is None and text.dialect.skipped:
             with text.opened() as stream:
                 sheet = sheet_of_series_matrix(path, stream)
@@ -53,13 +51,16 @@ def read_text(path: Path, roles: Roles, reading: Reading, *, budget: float) -> T
         return table_of_columns(path, columns, roles, reading, sheet, text.dialect.notes)
 
 
-def read_sheet(path: Path, table: Path, of_table: str | None) -> SampleSheet:
-    """A sample sheet, all of it as texts; of the table's own workbook, a sheet beside that of the table."""
+def read_sheet(path: Path, table: Path, reading: Reading) -> SampleSheet:
+    """A sample sheet, all of it as texts; of the table's own workbook, a sheet beside that of the table.
+
+    It is written in its own way, which need not be the table's.
+    """
     with _told(path):
         other = None
         if _kind(path) in SPREADSHEETS and path.resolve() == table.resolve():
-            other = other_sheet(path, of_table)
-        text = _text_of(path, Reading(sheet=other), np.inf)
+            other = other_sheet(path, reading.sheet)
+        text = _text_of(path, Reading(sheet=other, decimal=reading.decimal), np.inf)
         frame = text.frame(range(len(text.header)))
         columns = {name: texts_of(frame[j]).tolist() for j, name in enumerate(text.header)}
         return SampleSheet(path, columns, text.dialect.plain)

@@ -144,6 +144,8 @@ class Standardized(Operator):
         return scores, variances
 
     def column_moments(self, sample_weight: Array) -> tuple[Array, Array]:
+        if self._has_unit_variances(sample_weight):
+            return np.zeros(self.shape[1]), np.where(self.constant, 0.0, 1.0)
         mean, variance = self.operator.column_moments(sample_weight)
         return (mean - self.center) / self.scale, variance / self.scale / self.scale
 
@@ -156,11 +158,14 @@ class Standardized(Operator):
         return Standardized(self.operator.some_rows(rows), self.center, self.scale, self.constant)
 
     def squared_norms(self, sample_weight: Array) -> tuple[Array, Array]:
-        if self._fitted_weight is None or not np.array_equal(sample_weight, self._fitted_weight):
+        if not self._has_unit_variances(sample_weight):
             return super().squared_norms(sample_weight)
-        # Unit variance under these weights is what the columns were scaled to: no need to look again.
         column = np.where(self.constant, 0.0, float(np.sum(sample_weight)))
         return self.score_variances(np.ones(self.shape[1])), column
+
+    def _has_unit_variances(self, sample_weight: Array) -> bool:
+        """Whether columns were scaled under these weights: no need to look again."""
+        return self._fitted_weight is not None and np.array_equal(sample_weight, self._fitted_weight)
 
     def gram(self, weight_var: Array, dtype: DTypeLike = np.float64) -> Array:
         found = self.operator.centred_gram(weight_var / self.scale**2, self.center)

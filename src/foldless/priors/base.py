@@ -227,6 +227,8 @@ def as_cavity(cavity_mean: ArrayLike, cavity_var: ArrayLike) -> tuple[Array, Arr
         wider = np.result_type(mean, var)
         mean = mean.astype(wider if np.issubdtype(wider, np.floating) else np.float64)
     var = var.astype(mean.dtype, copy=False)
+    if mean.shape == var.shape:  # to broadcast takes longer than a hundred weights
+        return mean, var
     shape = np.broadcast_shapes(mean.shape, var.shape)
     return (mean if mean.shape == shape else np.broadcast_to(mean, shape)), var
 

@@ -148,7 +148,8 @@ class SpikeAndSlab(Spiked):
         return Tilted(*(np.asarray(a, dtype=r.dtype) for a in (mean, var, log_z)))
 
     def of_columns(self, columns: NDArray[np.intp], n_weights: int) -> Prior:
-        return replace(self, slab=self.slab.of_columns(columns, n_weights))
+        slab = self.slab.of_columns(columns, n_weights)
+        return self if slab is self.slab else replace(self, slab=slab)
 
     def inclusion_probability(self, cavity_mean: Array, cavity_var: Array) -> Array:
         r, tau = as_cavity(cavity_mean, cavity_var)

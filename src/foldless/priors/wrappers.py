@@ -98,11 +98,12 @@ class Blocks(HoldsArrays):
         others: list[tuple[Columns, Prior]] = []
         for block, prior in self.others:
             theirs = positions_of(block, n_weights)
-            here = np.flatnonzero(np.isin(columns, theirs))
+            order = np.argsort(theirs)
+            place = np.searchsorted(theirs, columns, sorter=order)
+            own = order[np.minimum(place, theirs.size - 1)] if theirs.size else place
+            here = np.flatnonzero(theirs[own] == columns) if theirs.size else own[:0]
             if here.size:
-                order = np.argsort(theirs)
-                own = order[np.searchsorted(theirs, columns[here], sorter=order)]
-                others.append((here, prior.of_columns(own, theirs.size)))
+                others.append((here, prior.of_columns(own[here], theirs.size)))
         return replace(self, base=self.base.of_columns(columns, n_weights), others=tuple(others))
 
     def tilted(self, cavity_mean: Array, cavity_var: Array) -> Tilted:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from foldless.evaluation import Worth, exact_interval
 from foldless.problem import Outcome
 from foldless.report.subject import Subject
-from foldless.report.wording import counted, listed, number, percent, plural, probability, sentence
+from foldless.report.wording import PERCENT, counted, listed, number, percent, plural, probability, sentence
 from foldless.theory.learning_curve import LearningCurve
 from foldless.tuning.plan import CHANCE, CLEAR_STANDARD_ERRORS
 
@@ -62,7 +62,7 @@ def _told_apart(subject: Subject) -> Answer | None:
         lower, upper = worth.auc_interval
         area = [
             f"Of two samples of different classes, {percent(worth.auc)} are put in the right order (AUC "
-            f"{worth.auc:.2f}, 95 % interval {lower:.2f} to {upper:.2f})."
+            f"{worth.auc:.2f}, 95{PERCENT} interval {lower:.2f} to {upper:.2f})."
         ]
     if told_apart(subject):
         against = f"{how}{around}, against {percent(guessing)} by always answering {most}."
@@ -290,7 +290,11 @@ def _worth_figures(subject: Subject) -> list[tuple[str, str, str]]:
     if worth.auc is not None and worth.auc_interval is not None and not subject.worse:
         lower, upper = worth.auc_interval
         found.append(
-            (f"{worth.auc:.2f}", "AUC of left-out samples", f"95 % interval {lower:.2f} to {upper:.2f}")
+            (
+                f"{worth.auc:.2f}",
+                "AUC of left-out samples",
+                f"95{PERCENT} interval {lower:.2f} to {upper:.2f}",
+            )
         )
     # Where there is nothing to learn, the slope is that of class frequencies without the sample: negative.
     if told_apart(subject):

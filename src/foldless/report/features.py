@@ -11,7 +11,7 @@ from foldless.estimators.panel import PanelClassifier
 from foldless.io import printable
 from foldless.plots.readings import NORMAL_90
 from foldless.report.subject import Subject
-from foldless.report.wording import probability, signed
+from foldless.report.wording import PERCENT, probability, signed
 from foldless.selection.marginal import q_values
 
 MOST_SELECTED = 100
@@ -67,7 +67,7 @@ def differing_rows(subject: Subject) -> list[dict[str, Any]]:
     ]
 
 
-def panel_in_words(panel: PanelClassifier) -> str:
+def panel_in_words(panel: PanelClassifier, per_cent: str = " %") -> str:
     """The few that would do, in the order of their importance, and what they lose."""
     members = panel.order_[: len(panel.alternatives_)]
     if not members.size:
@@ -78,7 +78,7 @@ def panel_in_words(panel: PanelClassifier) -> str:
     more = f" and {members.size - MOST_PANEL_NAMED} more" if members.size > MOST_PANEL_NAMED else ""
     return (
         f"A panel of {members.size} would do: {names}{more}. Error on left-out parts {100 * at.error:.1f} "
-        f"± {100 * at.error_se:.1f} %; with all features {100 * panel.full_.error:.1f} %."
+        f"± {100 * at.error_se:.1f}{per_cent}; with all features {100 * panel.full_.error:.1f}{per_cent}."
     )
 
 
@@ -86,7 +86,10 @@ def panel_sentences(subject: Subject) -> list[str]:
     """What was found, and how."""
     if subject.panel is None:
         return []
-    return [panel_in_words(subject.panel), " ".join(said.text for said in summary_of(subject.panel).method)]
+    return [
+        panel_in_words(subject.panel, PERCENT),
+        " ".join(said.text for said in summary_of(subject.panel).method),
+    ]
 
 
 def _row(subject: Subject, j: int, status: str, twins: dict[int, str]) -> dict[str, Any]:

@@ -135,6 +135,7 @@ def rendered(subject: Subject) -> str:
     from markupsafe import Markup
 
     from foldless.report import answer, choice, features, methods, pictures, samples
+    from foldless.report.wording import PERCENT
 
     style, script = _file("page.css"), _file("page.js")
     page = _template().render(
@@ -167,9 +168,9 @@ def rendered(subject: Subject) -> str:
         cobidas=methods.cobidas(subject) if subject.images else [],
         missing=missing(subject),
     )
-    # No line ends between a number and its unit; names stay as they are.
+    # Also what others have written, but names stay as they are.
     kept_together = re.compile(r"<bdi>.*?</bdi>|(?<=\d) %", re.DOTALL)
-    return kept_together.sub(lambda found: "\u202f%" if found[0] == " %" else found[0], page)
+    return kept_together.sub(lambda found: PERCENT if found[0] == " %" else found[0], page)
 
 
 def missing(subject: Subject) -> list[str]:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from foldless.estimators._summary import summary_of
 from foldless.evaluation import Worth
 from foldless.plots.readings import class_codes, ranking, shown_features, standard_values, weights_of
-from foldless.report.wording import named, percent, sentence
+from foldless.report.wording import PERCENT, named, percent, sentence
 from foldless.tuning.plan import SETS_OF_GROUPS
 
 # Features whose values are shown.
@@ -151,7 +151,7 @@ class Subject:
         if self.worth is None or self.n_samples is None:
             return None
         lower, upper = self.worth.error_interval
-        limits = f"95 % interval {100 * lower:.1f} to {percent(upper)}"
+        limits = f"95{PERCENT} interval {100 * lower:.1f} to {percent(upper)}"
         # Samples of unequal weight have no number of misses.
         whole = np.isclose(self.worth.n_samples, self.n_samples)
         return (

@@ -11,8 +11,12 @@ LONGEST_NAME = 160
 LONGEST_SENTENCE = 2000
 
 
+# No line ends between a number and its unit.
+PERCENT = "\u202f%"
+
+
 def percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
+    return f"{100 * share:.1f}{PERCENT}"
 
 
 def probability(p: float) -> str:

@@ -34,6 +34,8 @@ INNER_FOLDS = 5
 INVERSE_PENALTIES = np.geomspace(1e-4, 10.0, 10)
 
 Watch = Callable[[str], None]
+Fitted = tuple[Any, int, int | None]  # a model, the features it uses, and those it selects
+Method = Callable[[NDArray[np.intp]], Fitted]
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,8 @@ class Score:
     method: str
     error: float
     log_loss: float | None  # a machine without probabilities has none
-    n_features: int
+    n_features: int  # that predictions use
+    n_selected: int | None  # as `fit` counts them, without covariates; None of a method that selects none
     seconds: float
 
 
@@ -52,6 +55,7 @@ def compare_table(
     table: Table,
     *,
     model: str = DEFAULT,
+    fdr: float = 0.1,
     n_splits: int = N_SPLITS,
     seed: int = 0,
     threads: int = 1,
@@ -66,7 +70,7 @@ def compare_table(
     labels = table.labels()
     _, table = Preparation.fit(table, impute=impute, log_cpm=log_cpm)
     splits = list(_splits(table, labels, n_splits, seed))
-    methods = _methods(table, model, seed, threads)
+    methods = _methods(table, model, fdr, seed, threads)
     scores = []
     for number, (train, test) in enumerate(splits, start=1):
         for name, method in methods.items():
@@ -75,7 +79,7 @@ def compare_table(
             start = time.perf_counter()
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # rivals' advice on their own settings
-                fitted, used = method(train)
+                fitted, used, selected = method(train)
                 seconds = time.perf_counter() - start
                 predicted = fitted.predict(table.X[test])
                 loss = None
@@ -84,7 +88,7 @@ def compare_table(
                         log_loss(labels[test], fitted.predict_proba(table.X[test]), labels=np.unique(labels))
                     )
             error = float(np.mean(predicted != labels[test]))
-            scores.append(Score(number, name, error, loss, used, seconds))
+            scores.append(Score(number, name, error, loss, used, selected, seconds))
     return scores
 
 
@@ -105,26 +109,29 @@ def _splits(
                 yield train, test
 
 
-def _methods(
-    table: Table, model: str, seed: int, threads: int
-) -> dict[str, Callable[[NDArray[np.intp]], tuple[Any, int]]]:
-    labels = table.labels()
+def _methods(table: Table, model: str, fdr: float, seed: int, threads: int) -> dict[str, Method]:
+    labels, kept = table.labels(), table.covariate_positions
 
-    def ours(train: NDArray[np.intp]) -> tuple[Any, int]:
+    def ours(train: NDArray[np.intp]) -> Fitted:
         names = [table.sample_names[i] for i in train]
         groups = None if table.groups is None else table.groups[train]
         part = replace(table, X=table.X[train], sample_names=names, target=labels[train], groups=groups)
-        run = fit_table(part, model=model, seed=seed)
-        return run.model, len(run.summary.selected()) + len(run.summary.kept)
+        run = fit_table(part, model=model, fdr=fdr, seed=seed)
+        summary = run.summary
+        # A kernel's weights are those of its basis, and all features are in that.
+        of_features = summary.kernel is None
+        used = _used(run.model.coef_) if of_features else table.X.shape[1]
+        return run.model, used, len(summary.selected()) if of_features else None
 
-    def rival(make: Callable[[Any], Any]) -> Callable[[NDArray[np.intp]], tuple[Any, int]]:
-        def fit(train: NDArray[np.intp]) -> tuple[Any, int]:
+    def rival(make: Callable[[Any], Any], *, selects: bool = False) -> Method:
+        def fit(train: NDArray[np.intp]) -> Fitted:
             folds = list(_inner_folds(table, labels, train, seed))
             pipeline = make_pipeline(StandardScaler(with_mean=not sp.issparse(table.X)), make(folds))
             pipeline.fit(table.X[train], labels[train])
             last = pipeline[-1]
             coef = getattr(last, "best_estimator_", last).coef_
-            return pipeline, int(np.any(coef != 0, axis=0).sum())
+            selected = _used(np.delete(coef, kept, axis=1)) if selects else None
+            return pipeline, _used(coef), selected
 
         return fit
 
@@ -134,16 +141,20 @@ def _methods(
     )
     return {
         f"foldless ({model})": ours,
-        "L1 logistic, cross-validated": rival(lambda folds: _logistic_cv("l1", folds, threads, **l1_solver)),
-        "ridge logistic, cross-validated": rival(
-            lambda folds: _logistic_cv("l2", folds, threads, max_iter=1000)
+        "L1 logistic, tuned": rival(
+            lambda folds: _logistic_cv("l1", folds, threads, **l1_solver), selects=True
         ),
-        "linear SVM, cross-validated": rival(
+        "ridge logistic, tuned": rival(lambda folds: _logistic_cv("l2", folds, threads, max_iter=1000)),
+        "linear SVM, tuned": rival(
             lambda folds: GridSearchCV(
                 LinearSVC(random_state=seed), {"C": INVERSE_PENALTIES}, cv=folds, n_jobs=threads
             )
         ),
     }
+
+
+def _used(coef: Any) -> int:
+    return int(np.any(np.atleast_2d(coef) != 0, axis=0).sum())
 
 
 def _inner_folds(table: Table, labels: NDArray[Any], train: NDArray[np.intp], seed: int) -> Iterator[Any]:

@@ -128,7 +128,7 @@ def with_panel(run: Run, sizes: list[int] | str) -> Run:
     """The run, with a panel of its model: the few features that would do."""
     table, start = run.table, time.perf_counter()
     panel = PanelClassifier(sizes, run.model, always_keep=table.covariate_positions or None)
-    with _names_apart():
+    with names_apart():
         panel.fit(table.X, table.labels(), groups=table.groups)
     panel.feature_names_in_ = np.array(table.feature_names, dtype=object)
     panel.feature_names_ = panel.feature_names_in_[panel.features_]
@@ -176,12 +176,12 @@ def check_curve_is_known(table: Table, model: str) -> None:
 
 def learning_curve_of(run: Run) -> LearningCurve:
     """What more samples would bring, from half to four times as many."""
-    with _names_apart():
+    with names_apart():
         return learning_curve(run.model, run.table.X, run.table.labels())
 
 
 @contextmanager
-def _names_apart() -> Iterator[None]:
+def names_apart() -> Iterator[None]:
     """A sparse table has names, but no data frame to carry them."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="X does not have valid feature names")

@@ -23,6 +23,9 @@ from foldless.runs.streaming import ALWAYS_STREAMED, STREAMED, streamed_table
 # Standard deviations of the fit by which the mean of a column does not move with classes or by chance, and
 # doublings or halvings by which its spread does not; samples that show a spread.
 FAR, OTHER_SCALE, ENOUGH_FOR_A_SPREAD = 4.0, 2.5, 10
+# Of very many columns some have such tails: of no distribution are more than this share of values so far out
+# (Chebyshev). Fewer are told of if they move scores by so many log-odds each.
+CHANCE_SHARE, MOVES = 1 / FAR**2, 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,16 +72,22 @@ class Prediction:
 
 
 def read_for(
-    model: Any, path: Path, roles: Roles, reading: Reading | None = None, *, budget: float | None = None
+    model: Any,
+    path: Path,
+    roles: Roles,
+    reading: Reading | None = None,
+    *,
+    labels: Path | None = None,
+    budget: float | None = None,
 ) -> Table:
     """The features that a model was fitted to, by name and in its order; by number if it has no names.
 
-    What was done to the table of the fit is done to this one as well.
+    What was done to the table of the fit is done to this one as well. `labels` is a file of their own.
     """
     names, preparation = getattr(model, "feature_names_in_", None), getattr(model, "preparation_", None)
     reading = Reading() if reading is None else reading
     if names is None:
-        table = _read(path, roles, reading, budget)
+        table = _read(path, roles, reading, labels, budget)
         if table.shape[1] != model.n_features_in_:
             raise BadTable(
                 path,
@@ -91,21 +100,21 @@ def read_for(
     if preparation is not None:
         roles = replace(roles, categories=tuple(preparation.levels))
         reading = replace(reading, average=preparation.average)
-    table = _read(path, replace(roles, ignore=(), features=wanted), reading, budget)
+    table = _read(path, replace(roles, ignore=(), features=wanted), reading, labels, budget)
     if preparation is None or stays_elsewhere(table.X):
         return table
     return preparation.apply(table, [str(name) for name in names])
 
 
-def _read(path: Path, roles: Roles, reading: Reading, budget: float | None) -> Table:
+def _read(path: Path, roles: Roles, reading: Reading, labels: Path | None, budget: float | None) -> Table:
     """The table in memory, or on disk if it does not fit and its format allows."""
-    if path.suffix.lower() not in ALWAYS_STREAMED:
+    if path.suffix.lower() not in ALWAYS_STREAMED and labels is None:
         try:
             return read_table(path, roles, reading, budget=budget)
         except OverBudget:
             if path.suffix.lower() not in STREAMED:
                 raise
-    return streamed_table(path, roles)
+    return streamed_table(path, roles, labels)
 
 
 def predict_table(model: Any, table: Table) -> Prediction:
@@ -125,7 +134,8 @@ def drift(model: Any, table: Table) -> list[str]:
     """Sentences on columns that lie elsewhere than in the table of the fit, or are on another scale.
 
     The mean of one column may move with the shares of classes, but not by several of the standard deviations
-    that the fit has seen; those of most columns do not move by one.
+    that the fit has seen; those of most columns do not move by one. Columns that are few, and hardly count,
+    are nothing to ask about.
     """
     center, scale = vars(model).get("_center"), vars(model).get("_scale")
     if center is None or np.shape(center) != (table.shape[1],) or stays_elsewhere(table.X):
@@ -136,24 +146,27 @@ def drift(model: Any, table: Table) -> list[str]:
     mean = np.asarray(table.X.mean(axis=0)).ravel()
     # A mean of few samples moves by chance as well.
     away = np.where(varied, np.abs(mean - center) / scale, 0.0) / (1.0 + 1.0 / np.sqrt(table.shape[0]))
-    found = [_told_of(model, table, away, FAR, "lie elsewhere than in the table of the fit")]
+    weights = np.max(np.abs(np.atleast_2d(model.coef_)), axis=0)
+    moved = weights * np.abs(mean - center)
+    found = [_told_of(table, away, moved, FAR, "lie elsewhere than in the table of the fit")]
     if table.shape[0] >= ENOUGH_FOR_A_SPREAD:
         squares = table.X.multiply(table.X) if sp.issparse(table.X) else table.X**2
-        variance = np.maximum(np.asarray(squares.mean(axis=0)).ravel() - mean**2, 0.0)
-        ratio = np.where(varied, np.sqrt(variance) / scale, 1.0)
-        doublings = np.abs(np.log2(np.maximum(ratio, 1e-300)))
-        found.append(_told_of(model, table, doublings, OTHER_SCALE, "vary on another scale"))
+        spread = np.sqrt(np.maximum(np.asarray(squares.mean(axis=0)).ravel() - mean**2, 0.0))
+        # A word that no new text has is no matter of units.
+        ratio = np.where(varied & (spread > 0), spread / scale, 1.0)
+        moved = weights * np.maximum(spread, scale)
+        found.append(_told_of(table, np.abs(np.log2(ratio)), moved, OTHER_SCALE, "vary on another scale"))
     return [sentence for sentence in found if sentence]
 
 
-def _told_of(model: Any, table: Table, size: Array, far: float, how: str) -> str:
-    """Of columns that are `far`, or by more than one if most are; those with the largest weights first."""
+def _told_of(table: Table, size: Array, moved: Array, far: float, how: str) -> str:
+    """Of columns that are `far`, or by more than one if most are; those that move scores most first."""
     which = size > (1.0 if np.median(size) > 1.0 else far)
+    if np.mean(which) <= CHANCE_SHARE:
+        which &= moved > MOVES
     if not which.any():
         return ""
-    weights = np.max(np.abs(np.atleast_2d(model.coef_)), axis=0)
-    order = np.lexsort((-size, -weights))
-    names = [table.feature_names[j] for j in order if which[j]]
+    names = [table.feature_names[j] for j in np.lexsort((-size, -moved)) if which[j]]
     share = f"{counted(int(which.sum()))} of {counted(which.size)} columns {how}: {listed(names)}."
     return (
         f"{share} Are units, logarithms and normalisation those of the fit? If not, predictions mean nothing."

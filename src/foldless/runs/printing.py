@@ -19,7 +19,7 @@ from foldless.estimators._summary import Summary, summary_of
 from foldless.io import Table, printable
 from foldless.io.budget import free_memory, in_words
 from foldless.io.names import counted
-from foldless.plots.readings import NORMAL_90
+from foldless.plots.readings import NORMAL_90, ranking
 from foldless.problem import Iteration
 from foldless.report.choice import run_rows
 from foldless.report.features import panel_in_words
@@ -181,20 +181,26 @@ def print_comparison(console: Console, table: Table, scores: Sequence[Score], fo
         f"{counted(table.shape[0])} samples, {counted(table.shape[1])} features, {n_splits} test parts, each "
         "predicted by models fitted to the rest."
     )
-    shown = empty_table("method", "error", "log loss", "features", "seconds")
+    shown = empty_table("method", "error", "log loss", "used", "selected", "seconds")
     for method in dict.fromkeys(score.method for score in scores):
         own = [score for score in scores if score.method == method]
         errors = np.array([score.error for score in own])
         spread = errors.std(ddof=1) / np.sqrt(errors.size) if errors.size > 1 else 0.0
         losses = [score.log_loss for score in own if score.log_loss is not None]
+        selected = [score.n_selected for score in own if score.n_selected is not None]
         shown.add_row(
             method,
             f"{100 * errors.mean():.1f} ± {100 * spread:.1f} %",
             f"{np.mean(losses):.3f}" if losses else "–",
             f"{np.mean([score.n_features for score in own]):.0f}",
+            f"{np.mean(selected):.0f}" if selected else "–",
             f"{np.mean([score.seconds for score in own]):.1f}",
         )
     console.print(shown)
+    console.print(
+        "Rivals are tuned by cross-validation within training parts. Used are features that predictions rest "
+        "on, selected those that `foldless fit` would count."
+    )
     if folder is not None:
         console.print(where_it_is("Results", folder), soft_wrap=True)
 
@@ -206,18 +212,16 @@ def _features(summary: Summary, names: list[str]) -> Shown:
     largest = np.argmax(np.abs(coef), axis=0)
     weight = coef[largest, np.arange(coef.shape[1])]
     inclusion = summary.inclusion
-    surest = np.abs(weight) if inclusion is None else inclusion
-    order = np.lexsort((np.arange(weight.size), -np.abs(weight), -surest))[:N_SHOWN]
     headings = ["probability"] if inclusion is not None else []
     headings += ["weight"] + (["90 % interval"] if std is not None else [])
     shown = empty_table("feature", *headings)
     if coef.shape[0] > 1:
         shown.add_column("for class", no_wrap=True)
     shown.add_column("", no_wrap=True)
-    for j in order:
+    for j in ranking(summary)[:N_SHOWN]:
         cells = [Text(printable(names[j]))]
         if inclusion is not None:
-            cells.append(Text(f"{surest[j]:.3f}"))
+            cells.append(Text(f"{inclusion[j]:.3f}"))
         cells.append(Text(f"{weight[j]:+.3g}"))
         if std is not None:
             reach = NORMAL_90 * std[largest[j], j]

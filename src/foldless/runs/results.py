@@ -23,10 +23,10 @@ from foldless.estimators.panel import PanelClassifier
 from foldless.io.archive import MODEL
 from foldless.io.files import sha256_of, write_whole
 from foldless.io.spreadsheet import write_workbook
-from foldless.io.table import BadTable, Table
+from foldless.io.table import Table
 from foldless.io.tsv import write_tsv
 from foldless.operators import stays_elsewhere
-from foldless.plots.readings import NORMAL_90
+from foldless.plots.readings import NORMAL_90, ranking
 from foldless.runs.compare import Score
 from foldless.runs.fit import Run
 from foldless.runs.take_along import FIGURES, LISTS, WORKBOOK, TakeAlong, write_lists
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 FEATURES, PREDICTIONS = "features.tsv", "predictions.tsv"
 REPORT, RECORD = "report.html", "run.json"
+# In the record: how the table was read, and whether a learning curve was asked for.
+ASKED, CURVE = "asked", "learning_curve"
 RESULTS = (MODEL, FEATURES, PREDICTIONS, REPORT, RECORD)
 PANEL, MEMBERS, SIZES, PICTURE = "panel.safetensors", "panel.tsv", "panel_sizes.tsv", "panel.png"
 PANEL_RESULTS = (PANEL, MEMBERS, SIZES, PICTURE)
@@ -78,7 +80,7 @@ def write_results(
     written += [folder / FEATURES, folder / PREDICTIONS]
     if run.panel is not None:
         written += write_panel(folder, run.panel)
-    shown = {"seed": facts["seed"], "seconds to fit": f"{run.seconds:.2f}", "sha256": run.table.sha256}
+    shown = facts_shown(facts["seed"], run.seconds, run.table)
     about = about_table(run.table) | {"facts": shown, "learning_curve": learning_curve, "panel": run.panel}
     about["cautions"] = facts.get("cautions", ())
     subject = Subject(run.model, **about)
@@ -93,7 +95,8 @@ def write_results(
     for path in former.difference(written):
         path.unlink(missing_ok=True)
     hashes = {path.relative_to(folder).as_posix(): sha256_of(path) for path in written}
-    write_json(folder / RECORD, run_record(run, facts) | {"files": hashes})
+    more = {CURVE: learning_curve is not None, "files": hashes}
+    write_json(folder / RECORD, run_record(run, facts) | more)
     return [*written, folder / RECORD]
 
 
@@ -184,19 +187,9 @@ def about_table(table: Table) -> dict[str, Any]:
     }
 
 
-def report_again(path: Path, model: Any, table: Table) -> Path:
-    """The report of a model that was saved, with the table it was fitted to."""
-    from foldless import report
-
-    loo = summary_of(model).loo
-    n_fitted = len(table.sample_names if loo is None else loo.proba)
-    if table.shape[0] != n_fitted:
-        raise BadTable(
-            table.path,
-            f"there are {table.shape[0]} samples, and the model was fitted to {n_fitted}.",
-            "A report needs the table of the fit. For other samples, see `foldless predict`.",
-        )
-    return report.write(model, path, facts={"sha256": table.sha256}, **about_table(table))
+def facts_shown(seed: int, seconds: float, table: Table) -> dict[str, Any]:
+    """Of the run, on the page."""
+    return {"seed": seed, "seconds to fit": f"{seconds:.2f}", "sha256": table.sha256}
 
 
 def write_comparison(
@@ -230,9 +223,7 @@ def feature_columns(
     columns in the order of the table: what each feature is by itself, and in a panel.
     """
     coef, inclusion, classes = summary.weights, summary.inclusion, summary.classes
-    size = np.max(np.abs(coef), axis=0)
-    surest = size if inclusion is None else inclusion
-    order = np.lexsort((np.arange(size.size), -size, -surest))
+    order = ranking(summary)
     columns: list[Column] = [("feature", [names[j] for j in order]), ("column", order + 1)]
     if inclusion is not None:
         columns += _by_class("inclusion_probability", inclusion, classes, order)
@@ -246,7 +237,7 @@ def feature_columns(
         verdict = {int(j): "yes" for j in summary.selected()} | {int(j): "kept" for j in summary.kept}
         columns.append(("selected", [verdict.get(int(j), "no") for j in order]))
     if summary.groups is not None:
-        member = np.zeros(size.size, dtype=int)
+        member = np.zeros(order.size, dtype=int)
         for number, found in enumerate(summary.groups, start=1):
             member[found.columns] = number
         columns.append(("credible_set", [int(member[j]) or None for j in order]))

@@ -9,13 +9,12 @@ with it, and clusters that meet are one. Only seeds are compared with all column
 
 **Which of them are in.** Of the weights of a cluster, labels and all other weights say exp(-½ wᵀ P w + hᵀ w)
 (`sites.joint_cavities`). Under independent priors (1 - π_j) δ(w_j) + π_j N(w_j; m_j, v_j), the configuration
-that has the weights S in and the others zero is a Gaussian with covariance Q and mean μ (zero outside S), and
-its odds against none being in follow weight by weight. With what S leaves of a further weight j, the
-precision e and the shift c,
+that has the weights S in and the others zero is a Gaussian, and its odds against none being in follow weight by
+weight. With what S leaves to be said of all weights, R and c, which are P and h at first, and of a further weight
+j the precision e = R_jj,
 
-    u = unit vector of j - Q P_j,    e = uᵀ P_j,    c = h_j - P_jᵀ μ,    t = 1 + v_j e,
-    log odds(S + j) - log odds(S) = log π_j/(1 - π_j) + ½ (v_j c² + 2 m_j c - m_j² e)/t - ½ log t,
-    μ(S + j) = μ + u (v_j c + m_j)/t,    Q(S + j) = Q + u uᵀ v_j/t.
+    log odds(S + j) - log odds(S) = log π_j/(1 - π_j) + ½ (v_j c_j² + 2 m_j c_j - m_j² e)/t - ½ log t,
+    R(S + j) = R - R_j R_jᵀ v_j/t,    c(S + j) = c - R_j (v_j c_j + m_j)/t,    t = 1 + v_j e.
 
 So configurations are visited by size, each level being the children of the last. A level of moderate size is
 visited as a whole; of larger ones only the most probable configurations have children. Of duplicates e is a
@@ -347,7 +346,7 @@ def _visit(
     precision, shift = said_beyond(cavities, prior)
     n_weights = shift.shape[1]
     log_prior_odds = np.log(prior.inclusion) - np.log1p(-prior.inclusion)
-    visited = [_Visited.nothing(*shift.shape)]
+    visited = [_Visited.nothing(precision, shift)]
     log_total, log_missed, whole = np.zeros(len(cavities)), np.full(len(cavities), -np.inf), True
     for size in range(1, n_weights + 1):
         parents, log_unasked = visited[-1], np.array(-np.inf)
@@ -360,26 +359,22 @@ def _visit(
                 log_unasked = _log_sum(parents.log_odds[:, order[MOST_PARENTS:]])
             parents = parents.only(order[:MOST_PARENTS])
             members, parent, added = _children(parents.members)
-        covariances = parents.covariances()
-        explained = precision[:, np.newaxis] @ covariances  # rows P_j'Q
-        direction = -explained[:, parent, added]
-        direction[:, np.arange(added.size), added] += 1.0
+        left = parents.left()
         # Rounding may leave less than nothing of a duplicate.
-        left_precision = np.maximum(np.sum(direction * precision[:, added], axis=2), 0.0)
-        left_shift = (shift[:, np.newaxis] - parents.means @ precision)[:, parent, added]
+        left_precision = np.maximum(left[0][:, parent, added, added], 0.0)
+        left_shift = left[1][:, parent, added]
         mean, var = prior.slab_mean[:, added], prior.slab_var[:, added]
         total = 1.0 + var * left_precision
         square = var * left_shift**2 + 2.0 * mean * left_shift - mean**2 * left_precision
         log_gain = 0.5 * (square / total - np.log(total))
-        added_mean = (var * left_shift + mean) / total
         level = _Visited(
             members=members,
             log_odds=parents.log_odds[:, parent] + log_prior_odds[:, added] + log_gain,
-            means=parents.means[:, parent] + direction * added_mean[:, :, np.newaxis],
-            direction=direction,
+            added_mean=(var * left_shift + mean) / total,
             gain=var / total,
             parent=parent,
-            parent_covariances=covariances,
+            added=added,
+            by_parents=left,
         )
         visited.append(level)
         log_found = _log_sum(level.log_odds)
@@ -399,41 +394,37 @@ def _visit(
 
 
 class _Visited(NamedTuple):
-    """A level with log odds and moments. A covariance is that of the parent, plus gain · u uᵀ."""
+    """A level with log odds, and with what it leaves to be said if it has children."""
 
     members: Members  # the same in all clusters
     log_odds: Array
-    means: Array
-    direction: Array  # u, one for each configuration
+    added_mean: Array
     gain: Array
     parent: Positions
-    parent_covariances: Array
+    added: Positions
+    by_parents: tuple[Array, Array]  # R and c
 
     @classmethod
-    def nothing(cls, n_clusters: int, n_weights: int) -> _Visited:
+    def nothing(cls, precision: Array, shift: Array) -> _Visited:
         """The configuration without any weight."""
-        return cls(
-            members=np.zeros((1, n_weights), dtype=bool),
-            log_odds=np.zeros((n_clusters, 1)),
-            means=np.zeros((n_clusters, 1, n_weights)),
-            direction=np.zeros((n_clusters, 1, n_weights)),
-            gain=np.zeros((n_clusters, 1)),
-            parent=np.zeros(1, dtype=np.intp),
-            parent_covariances=np.zeros((n_clusters, 1, n_weights, n_weights)),
-        )
+        zero, first = np.zeros((len(shift), 1)), np.zeros(1, dtype=np.intp)
+        members = np.zeros((1, shift.shape[1]), dtype=bool)
+        left = precision[:, np.newaxis], shift[:, np.newaxis]
+        return cls(members, zero, zero, zero, first, first, left)
 
     def only(self, which: Positions) -> _Visited:
         """Some of the configurations."""
-        names = ("log_odds", "means", "direction", "gain")
-        of_clusters = {name: getattr(self, name)[:, which] for name in names}
-        return self._replace(members=self.members[which], parent=self.parent[which], **of_clusters)
+        of_clusters = {name: getattr(self, name)[:, which] for name in ("log_odds", "added_mean", "gain")}
+        of_all = {name: getattr(self, name)[which] for name in ("members", "parent", "added")}
+        return self._replace(**of_clusters, **of_all)
 
-    def covariances(self) -> Array:
-        """(clusters, configurations, weights, weights)."""
-        scaled = self.gain[:, :, np.newaxis] * self.direction
-        found = self.direction[..., np.newaxis] * scaled[:, :, np.newaxis, :]
-        found += self.parent_covariances[:, self.parent]
-        return found
+    def left(self) -> tuple[Array, Array]:
+        """R and c, (clusters, configurations, weights, weights) and (clusters, configurations, weights)."""
+        precision, shift = self.by_parents
+        row = precision[:, self.parent, self.added]
+        taken = row[..., np.newaxis] * (self.gain[:, :, np.newaxis] * row)[:, :, np.newaxis, :]
+        taken = np.subtract(precision[:, self.parent], taken, out=taken)
+        return taken, shift[:, self.parent] - row * self.added_mean[:, :, np.newaxis]
 
 
 @lru_cache(maxsize=256)
@@ -449,10 +440,12 @@ def _whole_level(n_weights: int, size: int) -> tuple[Members, Positions, Positio
 def _children(parents: Members) -> tuple[Members, Positions, Positions]:
     """All configurations with one weight more than a parent, once each; a parent, and the weight added."""
     parent, added = np.nonzero(~parents)
+    bits = 1 << np.arange(parents.shape[1])
+    _, first = np.unique((parents @ bits)[parent] | bits[added], return_index=True)
+    parent, added = parent[first], added[first]
     members = parents[parent]
     members[np.arange(added.size), added] = True
-    _, first = np.unique(members @ (1 << np.arange(parents.shape[1])), return_index=True)
-    return members[first], parent[first], added[first]
+    return members, parent, added
 
 
 def said_beyond(cavities: list[JointCavity], prior: SpikesAndSlabs) -> tuple[Array, Array]:

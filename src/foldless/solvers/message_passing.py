@@ -186,7 +186,7 @@ class Secants:
         # There are few directions in very many entries, so their inner products are all that is decomposed.
         products, known = scaled @ scaled.T, scaled @ (residual * scale)
         combination = np.linalg.lstsq(products, known, rcond=LEAST_INDEPENDENT**2)[0]
-        return np.asarray(point + step * residual - combination @ (moves + step * changes))
+        return np.asarray(point + step * (residual - combination @ changes) - combination @ moves)
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,9 +3,10 @@
 Where all columns share the signal, sparsity is the wrong belief. With the prior N(0, 1) on the weights of
 scaled columns B (samples, r), for each of D classes, scores are B W and the posterior is log-concave. Its
 mode is where the dual weights  a = weight (e_y - π)  make  W = Bᵀ a. Newton's method finds it; its equations
-are solved by conjugate gradients, after a change of variables by the Cholesky factor of  I + Bᵀ diag(h) B,
-h the mean curvature of a sample: what is left to them is how samples' curvatures differ between classes, and
-since the factor was made, which is made anew only when they take long.
+are solved by the Cholesky factor of the r D x r D curvature, where that is small. Larger ones are solved by
+conjugate gradients, after a change of variables by the Cholesky factor of  I + Bᵀ diag(h) B, h the mean
+curvature of a sample: what is left to them is how samples' curvatures differ between classes, and since the
+factor was made, which is made anew only when they take long.
 
 **Leave-one-out.** Let V be the D x D posterior covariance of a sample's scores f under the curvatures
 weight (diag π - π πᵀ) = weight C of all samples. Its own quadratic taken out leaves the covariance
@@ -63,6 +64,8 @@ CG_TOLERANCE, CG_ITERATIONS = 0.03, 60
 # Of tables with no more entries than these, times classes, all is done in double precision and to the last
 # digits, which costs a millisecond.
 SMALL, EXACT_CG_TOLERANCE = 100_000, 1e-10
+# So many weights of all classes: beyond, factors take longer than conjugate gradients do to the last digits.
+FEW_WEIGHTS = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +102,10 @@ def multinomial_ridge(
         nonlocal metric
         share = softmax(point[n_weights:], axis=1)
         descent = basis.T @ (weight * (indicator - share)) - point[:n_weights]
+        if small and descent.size <= FEW_WEIGHTS:
+            right = descent.T.reshape(-1, 1)
+            step = lapack.dposv(_curvature(basis, share, sample_weight), right)[1].reshape(-1, n_weights).T
+            return np.vstack([-descent, np.zeros_like(share)]), np.vstack([step, basis @ step])
         if metric is None or metric.iterations > STALE:
             metric = _Metric(inner, share, sample_weight)
         precise = EXACT_CG_TOLERANCE if small else CG_TOLERANCE
@@ -326,18 +333,25 @@ def leave_groups_out(
     return scores
 
 
-def _spread_by_weights(basis: Array, share: Array, sample_weight: Array) -> Array:
-    """V of every sample, (samples, D, D), from the covariance of all weights."""
+def _curvature(basis: Array, share: Array, sample_weight: Array) -> Array:
+    """Of the objective, (D r, D r), weights of the first class first."""
     n_columns, n_classes = basis.shape[1], share.shape[1]
-    precision = np.empty((n_classes, n_columns, n_classes, n_columns))
+    found = np.empty((n_classes, n_columns, n_classes, n_columns))
     for k in range(n_classes):
         for other in range(k + 1):
             curvature = sample_weight * share[:, k] * ((k == other) - share[:, other])
             block = (basis * curvature[:, np.newaxis]).T @ basis
-            precision[k, :, other] = block
-            precision[other, :, k] = block
-    flat = precision.reshape(n_classes * n_columns, -1)
+            found[k, :, other] = block
+            found[other, :, k] = block
+    flat = found.reshape(n_classes * n_columns, -1)
     flat.flat[:: flat.shape[0] + 1] += 1.0
+    return flat
+
+
+def _spread_by_weights(basis: Array, share: Array, sample_weight: Array) -> Array:
+    """V of every sample, (samples, D, D), from the covariance of all weights."""
+    n_columns, n_classes = basis.shape[1], share.shape[1]
+    flat = _curvature(basis, share, sample_weight)
     lower, _ = cho_factor(flat, lower=True, overwrite_a=True, check_finite=False)
     half = lapack.dtrtri(lower, lower=1)[0]
     half = np.tril(half).reshape(-1, n_classes, n_columns)

@@ -162,6 +162,11 @@ class Budget:
     search_share: float = 0.1
     # Features from which most weights of two classes are visited only now and then (`solvers.screening`).
     screened: int = 1_000_000
+    permuted: float = 1e7  # labels, for the p value: entries of the table times its scores
+
+    def null_test(self, n_values: float, *, in_memory: bool) -> str:
+        """By permutations where products with many vectors cost little; else by losses of left-out labels."""
+        return "permutation" if in_memory and n_values <= self.permuted else "losses"
 
     def rows_to_search(self, n_samples: int) -> int:
         """0 if they would be more than a small share."""
@@ -398,19 +403,9 @@ class _Planning:
         else:
             path, sparse, dense = "independent", self._independent_sparse(), None
             self._because("alone", "Independent columns are described by the sparse model alone.")
-        left_out = "samples"
-        if self.groups_asked:
-            left_out = "groups" if self.groups else SETS_OF_GROUPS
-        return Plan(
-            path,
-            sparse,
-            dense if facts.n_free else None,
-            left_out,
-            tuple(self.reasons),
-            facts,
-            tuple(self.flags),
-            self.cost,
-        )
+        left_out = ("groups" if self.groups else SETS_OF_GROUPS) if self.groups_asked else "samples"
+        dense = dense if facts.n_free else None
+        return Plan(path, sparse, dense, left_out, tuple(self.reasons), facts, tuple(self.flags), self.cost)
 
     def _because(self, code: str, text: str) -> None:
         self.reasons.append(Reason(code, text))
