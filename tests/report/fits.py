@@ -59,7 +59,8 @@ class Case:
         return model
 
 
-WIDE, TINY = (40, 60), (36, 5)
+# Of few features parameters are learnt, without a background.
+WIDE, FEW, TINY = (40, 60), (80, 12), (36, 5)
 LARGE = Budget(exact=1e3)
 
 
@@ -88,8 +89,9 @@ CASES = {
     ),
     "correlated, wide": sparse(("dense", "strongly-informed"), kind="correlated", shape=WIDE),
     "twins": sparse(("groups", 1), kind="twins", shape=WIDE),
-    "correlated, tall": sparse(("dense solver", "EP"), ("average at", "plain"), kind="correlated"),
-    "tuning spoilt": sparse(("tuning tried", True), kind="correlated", spoilt=("EP", True)),
+    "correlated, tall": sparse(("dense solver", "EP"), ("prior", "OverBackground"), kind="correlated"),
+    "correlated, few": sparse(("average at", "plain"), kind="correlated", shape=FEW),
+    "tuning spoilt": sparse(("tuning tried", True), kind="correlated", shape=FEW, spoilt=("EP", True)),
     "words": sparse(("per occurrence", True), kind="words"),
     "words, polished": sparse(
         ("average at", "message passing"), kind="words", parameters={"generative_weight": 0.0}
@@ -113,7 +115,11 @@ CASES = {
     "some rows": sparse(("some rows", "used"), budget=Budget(search_rows=30, search_share=1.0)),
     "covariate": sparse(("kept", 1), parameters={"always_keep": [3]}),
     "warm": sparse(
-        ("learnt", "prior__inclusion"), kind="correlated", parameters={"warm_start": True}, fits=2
+        ("learnt", "prior__inclusion"),
+        kind="correlated",
+        shape=FEW,
+        parameters={"warm_start": True},
+        fits=2,
     ),
     "warm, independent": sparse(("weights compared", True), parameters={"warm_start": True}, fits=2),
     # The default, four classes.
