@@ -91,7 +91,10 @@ class Base:
 
 
 class Penalised:
-    """The penalised columns of a matrix, in dense tiles; visited a few times."""
+    """The penalised columns of a matrix, in dense tiles; visited a few times.
+
+    What of kept tiles is not all penalised is kept, too.
+    """
 
     def __init__(
         self,
@@ -100,6 +103,7 @@ class Penalised:
         rows: NDArray[np.bool_] | None = None,
     ) -> None:
         self._tiles, self.free, self._rows = tiles, free, rows
+        self._kept: list[tuple[Any, Array]] | None = None
 
     def gram(self) -> Array:
         """X Xᵀ, which a background may have made already."""
@@ -108,13 +112,18 @@ class Penalised:
         return found if self._rows is None else found[np.ix_(self._rows, self._rows)]
 
     def __iter__(self) -> Iterator[tuple[Any, Array]]:
+        if self._kept is None and isinstance(self._tiles, Tiles) and self._tiles.kept:
+            self._kept = list(self._penalised())
+        return iter(self._kept) if self._kept is not None else self._penalised()
+
+    def _penalised(self) -> Iterator[tuple[Any, Array]]:
         for columns, whole in self._tiles:
             tile = whole if self._rows is None else whole[self._rows]
-            inside = self.free[columns]
-            if inside.all():
-                yield columns, tile
-            elif inside.any():
-                yield np.arange(columns.start, columns.stop)[inside], tile[:, inside]
+            inside = np.flatnonzero(self.free[columns])
+            if inside.size == inside[-1:].sum() + 1:  # up to the last of them all are: a view
+                yield slice(columns.start, columns.start + inside.size), tile[:, : inside.size]
+            elif inside.size:
+                yield columns.start + inside, tile[:, inside]
 
 
 @dataclass(frozen=True, eq=False)
