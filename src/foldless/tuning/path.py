@@ -328,7 +328,7 @@ def informed_ridges(
     @cache
     def all_weights() -> InformedWeights:
         # One pass over X for all of them, and only if any is asked for.
-        return informed_weights(columns, base, contrasts, fits)
+        return informed_weights(columns, base, fits)
 
     def weights(model: int) -> Weights:
         found, features = all_weights(), slice(table.free.size)
