@@ -394,7 +394,9 @@ def p_value_of(
         )
         into = sums[:, start : start + at_once]
         for z in several:
-            square = np.square(z, dtype=np.float64).reshape(classes.size, part.shape[0], -1).sum(axis=0)
+            square, *others = np.square(z, dtype=np.float64).reshape(classes.size, part.shape[0], -1)
+            for other in others:
+                square += other
             into[0] += square.sum(axis=1)
             into[1] += np.einsum("ij,ij->i", square, square)
             np.maximum(into[2], square.max(axis=1, initial=0.0), out=into[2])
