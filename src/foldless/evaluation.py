@@ -394,7 +394,9 @@ def p_value_of(
         )
         into = sums[:, start : start + at_once]
         for z in several:
-            square = np.square(z, dtype=np.float64).reshape(classes.size, part.shape[0], -1).sum(axis=0)
+            square, *others = np.square(z, dtype=np.float64).reshape(classes.size, part.shape[0], -1)
+            for other in others:
+                square += other
             into[0] += square.sum(axis=1)
             into[1] += np.einsum("ij,ij->i", square, square)
             np.maximum(into[2], square.max(axis=1, initial=0.0), out=into[2])
@@ -411,11 +413,11 @@ def _orders(code: NDArray[np.intp], group: NDArray[np.intp] | None) -> NDArray[n
     _, first = np.unique(group, return_index=True)
     if first.size > 1 and np.array_equal(code[first][group], code):
         return _orders(code[first], None)[group]
-    place = np.argsort(group, kind="stable")
     found = np.empty((code.size, N_ORDERS), dtype=np.intp)
     found[:, 0] = code
-    for n in range(1, N_ORDERS):
-        found[place, n] = code[np.lexsort((rng.random(code.size), group))]
+    drawn = rng.random((N_ORDERS - 1, code.size))
+    shuffled = np.lexsort((drawn, np.broadcast_to(group, drawn.shape)), axis=1)
+    found[np.argsort(group, kind="stable"), 1:] = code[shuffled].T
     return found
 
 

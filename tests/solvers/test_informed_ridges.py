@@ -167,7 +167,7 @@ def test_weights_make_the_scores():
     X, y = factor_data()
     base, contrasts = base_of(y), one_by_one(y)
     found = fit_informed(columns_of(X), base, contrasts, RIDGES)
-    weights = informed_weights(columns_of(X), base, contrasts, found)
+    weights = informed_weights(columns_of(X), base, found)
     whole = contrasts.of(X)
     for n, ridge in enumerate(found.ridges):
         prior = whole.relevance**ridge.exponent if ridge.exponent else np.ones(X.shape[1])

@@ -63,6 +63,7 @@ from foldless.solvers.message_passing import (
     Pace,
     Secants,
     psi,
+    psi_difference,
 )
 from foldless.solvers.sites import LARGEST_GROWTH, Cavities, FreeWeights, opened_layers, score_cavities
 
@@ -534,7 +535,8 @@ class Held(NamedTuple):
         precision = np.where(is_held, 1.0 / np.maximum(var, TINY) - 1.0 / self.cavity_var, np.inf)
         wanted = np.where(precision > 0, 1.0 / precision, before)
         shift = mean / np.maximum(var, TINY) - self.cavity_mean / self.cavity_var
-        factors = log_z + psi(self.cavity_mean, self.cavity_var) - psi(self.mean, np.maximum(self.var, TINY))
+        own = self.mean, np.maximum(self.var, TINY)
+        factors = log_z + psi_difference(self.cavity_mean, self.cavity_var, *own)
         factors += psi(before * shift_before, np.maximum(before, TINY))
         return np.where(is_held, wanted, 0.0), np.where(is_held, shift, 0.0), np.where(is_held, factors, 0.0)
 

@@ -72,7 +72,7 @@ from foldless.solvers.message_passing import (
     along_scores,
     for_scores,
     over_scores,
-    psi,
+    psi_difference,
 )
 from foldless.solvers.sites import (
     ANSWER_STEP,
@@ -357,10 +357,10 @@ def wanted_sites(problem: Problem, state: EPState) -> tuple[Sites, float]:
     of_prior = prior_sites(tilted.mean, tilted.var, prior, old[:2])
     of_labels, label_log_z = label_sites(problem, at, old)
     # Each factor is Z / ∫ cavity·site times its site; weight counts how many there are of it.
-    prior_factors = tilted.log_z + psi(prior.mean, prior.var) - psi(now.mean, now.var)
+    prior_factors = tilted.log_z + psi_difference(prior.mean, prior.var, now.mean, now.var)
     with_site = 1.0 / (1.0 / at.var + old.label_precision)
     site_mean = with_site * (at.mean / at.var + old.label_shift)
-    label_factors = label_log_z + over_scores(psi(at.mean, at.var) - psi(site_mean, with_site))
+    label_factors = label_log_z + over_scores(psi_difference(at.mean, at.var, site_mean, with_site))
     log_evidence = now.log_normaliser + float(np.sum(prior_factors) + problem.sample_weight @ label_factors)
     return Sites(*of_prior, *of_labels), log_evidence
 

@@ -97,6 +97,11 @@ class Tiles:
     def __reduce__(self) -> tuple[Any, ...]:
         return Tiles, (self.operator, self.dtype, self.factors)
 
+    @property
+    def kept(self) -> bool:
+        """Whether another visit takes no making."""
+        return self._kept is not None
+
     def __iter__(self) -> Iterator[tuple[slice, Array]]:
         if self._kept is not None:
             return iter(self._kept)
