@@ -366,8 +366,6 @@ def p_value_of(
     code: NDArray[np.intp],
     counted: NDArray[np.bool_],
     group: NDArray[np.intp] | None = None,
-    *,
-    dense: bool = False,
 ) -> float:
     """Of class means that lie as far apart as these, if labels have nothing to do with columns.
 
@@ -378,22 +376,16 @@ def p_value_of(
     orders = _orders(code[counted], None if group is None else group[counted])
     sums = np.zeros((3, N_ORDERS))
     classes = np.arange(1, 2) if n_classes == 2 else np.arange(n_classes)
-    at_once = max(MOST_PRODUCTS // ((code.size if dense else max(columns.shape)) * classes.size), 1)
+    at_once = max(MOST_PRODUCTS // (code.size * classes.size), 1)
     for start in range(0, N_ORDERS, at_once):
         part = orders[:, start : start + at_once].T
         contrast = np.zeros((classes.size, part.shape[0], code.size))
         contrast[:, :, counted] = part == classes[:, np.newaxis, np.newaxis]
         contrast[:, :, counted] -= contrast[:, :, counted].mean(axis=2, keepdims=True)
         contrast /= np.sqrt(np.maximum(np.sum(contrast**2, axis=2, keepdims=True), np.finfo(float).tiny))
-        rows = contrast.reshape(-1, code.size)
-        # Some columns of a dense matrix at a time stay in a processor's cache; there are no zeros to skip.
-        several = (
-            (rows @ tile for _, tile in columns.dense_columns(PIECE_BYTES))
-            if dense
-            else [columns.adjoint(rows.T).T]
-        )
         into = sums[:, start : start + at_once]
-        for z in several:
+        # Products with some columns at a time stay in a processor's cache.
+        for z in columns.row_products(contrast.reshape(-1, code.size), PIECE_BYTES):
             square, *others = np.square(z, dtype=np.float64).reshape(classes.size, part.shape[0], -1)
             for other in others:
                 square += other

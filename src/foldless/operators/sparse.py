@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Unpack
@@ -133,6 +133,15 @@ class Sparse(Tiled):
 
     def dense_tile(self, rows: slice, columns: slice) -> NDArray[np.float64]:
         return np.asarray(self.X[rows, columns].toarray(), dtype=np.float64)
+
+    def products_by_columns(
+        self, rows: Array, positions: NDArray[np.intp], tile_bytes: int
+    ) -> Iterator[tuple[NDArray[np.intp], Array]]:
+        """By products over stored entries, whose sums of a column are all of its tile that is written."""
+        by_columns, row_values = self.X.tocsc().T[positions], np.ascontiguousarray(rows.T)
+        step = max(tile_bytes // (8 * max(rows.shape[0], 1)), 1)
+        for some in slices(positions.size, step):
+            yield positions[some], (by_columns[some] @ row_values).T
 
     def centred_gram(self, weight_var: Array, center: Array) -> NDArray[np.float64]:
         """Over stored entries; columns without a zero, whose centre may be far off, are dense."""

@@ -47,6 +47,7 @@ from foldless.registry import registered
 from foldless.solvers.ep import EP, EPState, held_kernel, state_of
 from foldless.solvers.gaussian_layer import (
     FACTOR_DTYPE,
+    Block,
     Gaussian,
     HeldKernel,
     NotPositiveDefinite,
@@ -88,6 +89,8 @@ NOT_WATCHED, MOST_WATCHED, SETTLED_WATCHED = 0.2, 0.05, 0.1
 # Columns at hand are visited so many at a time.
 AT_ONCE = 512
 TINY = float(np.finfo(np.float64).tiny)
+# A variance that leaves a weight at zero, and has an inverse.
+NO_BACKGROUND = 1e-15
 # So many at a time: two hundred wide effects at once would leave labels nothing to say. Sweeps look in every
 # iteration, and of rare words that go together few at a time find their places sooner.
 MOST_ADDED, MOST_ADDED_BY_SWEEP = 64, 16
@@ -207,13 +210,14 @@ class BackgroundState(EPState):
     said: Array | None = None
     watched: Watched | None = None
 
-    def background_kernel(self, problem: Problem, background: Array) -> Array:
-        """From what held weights have made of it where these have not moved."""
-        active, held = self.active, self.spread > 0
-        if isinstance(self.tiles, HeldBackground) and np.array_equal(self.spread[held], background[held]):
-            scaled = (self.tiles.active_columns * np.sqrt(background[active])).astype(FACTOR_DTYPE)
-            return np.asarray(self.tiles.kernel + scaled @ scaled.T)
-        return super().background_kernel(problem, background)
+    def over_background(self, problem: Problem, background: Array, sites: Sites) -> Scores:
+        """By the factor that is at hand, if held weights have not moved: active ones are free beside it."""
+        held = self.spread > 0
+        if not np.array_equal(self.spread[held], background[held]):
+            return super().over_background(problem, background, sites)
+        opened = self.tiles.opened(sites, problem.sample_weight, self.active)
+        precision = 1.0 / np.maximum(background[self.active], NO_BACKGROUND)
+        return opened.scores(Block(opened, precision, np.zeros(self.active.size)))
 
     def problem_of(self, problem: Problem) -> Problem:
         return self.reduced

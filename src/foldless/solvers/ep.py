@@ -121,9 +121,12 @@ class EPState(PacedState):
         """The problem of the weights that these sites are of: all of them."""
         return problem
 
-    def background_kernel(self, problem: Problem, background: Array) -> Array:
-        """What weights with these variances make of scores."""
-        return held_kernel(problem, background)
+    def over_background(self, problem: Problem, background: Array, sites: Sites) -> Scores:
+        """The scores of weights with these variances, and of labels as these sites have them."""
+        kernel, nothing = held_kernel(problem, background), np.zeros(sites.label_shift.size)
+        none, columns = np.zeros(0, dtype=np.intp), np.zeros((nothing.size, 0))
+        opened = HeldKernel(kernel, nothing, none, columns, sites, problem.sample_weight)
+        return opened.scores(opened.block_of(sites))
 
     @property
     def all_sites(self) -> Sites:
@@ -429,11 +432,5 @@ def held_kernel(problem: Problem, spread: Array) -> Array:
 def unknown_over_background(problem: Problem, state: EPState) -> Array:
     """Variances of scores that the background alone leaves to samples without their labels: as sites are."""
     background = background_of(problem.prior, problem.operator.shape[1])
-    kernel = state.background_kernel(problem, background)
-    nothing, none = np.zeros(kernel.shape[0]), np.zeros(0, dtype=np.intp)
-    found = []
-    for sites in state.sites.of_scores():
-        columns = np.zeros((nothing.size, 0))
-        opened = HeldKernel(kernel, nothing, none, columns, sites, problem.sample_weight)
-        found.append(1.0 / opened.scores(opened.block_of(sites)).rest_precision)
-    return np.column_stack(found)
+    found = [state.over_background(problem, background, sites) for sites in state.sites.of_scores()]
+    return np.column_stack([1.0 / scores.rest_precision for scores in found])
