@@ -322,9 +322,7 @@ class EP(MessagePassing[EPState]):
         return replace(state, pace=pace, secants=Secants())
 
     def posterior(self, problem: Problem, state: EPState) -> Posterior:
-        left_out = score_cavities(
-            state.gaussian.scores, state.sites, problem.sample_weight, problem.sample_weight
-        )
+        left_out = _left_out(problem, state)
         return Posterior(
             mean=state.gaussian.mean,
             var=state.gaussian.var,
@@ -347,6 +345,31 @@ def state_of(
         "score_cavities": score_cavities(gaussian.scores, sites, problem.sample_weight),
     }
     return EPState(**rest) if before is None else replace(before, **rest)
+
+
+def _left_out(problem: Problem, state: EPState) -> Cavities:
+    """Of every sample's scores from the others.
+
+    Scores of D classes count by their differences, which labels curve by diag p - p pᵀ: for equal p, or two
+    classes, D / (D - 1) times as much as the sites of single scores have it, p (1 - p). With these alone
+    samples would seem to depend more on their own labels than they do, and go too far without them.
+    """
+    sites, scores, weight = state.sites, state.gaussian.scores, problem.sample_weight
+    if problem.channel.score_shape:
+        more = sites.label_precision / (scores.mean.shape[1] - 1)
+        stiffer = sites._replace(
+            label_precision=sites.label_precision + more, label_shift=sites.label_shift + more * scores.mean
+        )
+        n_samples = int(np.count_nonzero(weight))
+        free = free_weights(stiffer, stiffer, state.gaussian.data_precision, n_samples)
+        try:
+            opened = opened_layers(state.tiles, stiffer, weight, free)
+            pairs = zip(opened, stiffer.of_scores(), strict=True)
+            found = [layer.scores(layer.block_of(own)) for layer, own in pairs]
+            sites, scores = stiffer, Scores.side_by_side(found)
+        except NotPositiveDefinite:
+            pass
+    return score_cavities(scores, sites, weight, weight)
 
 
 def wanted_sites(problem: Problem, state: EPState) -> tuple[Sites, float]:
@@ -375,7 +398,7 @@ def left_out_groups(problem: Problem, state: EPState, group: NDArray[np.intp]) -
     which there is no posterior.
     """
     problem = state.problem_of(problem)
-    alone = score_cavities(state.gaussian.scores, state.sites, problem.sample_weight, problem.sample_weight)
+    alone = _left_out(problem, state)
     mean, var = alone.mean.copy(), alone.var.copy()
     several = np.flatnonzero(np.bincount(group) > 1)
     if several.size == 0:
