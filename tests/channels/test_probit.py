@@ -1,4 +1,4 @@
-"""Log-odds of labels of the sign of a score are those of its responses, which have the derivatives as well."""
+"""Log-odds of labels of the sign of a score are those of its responses, which also have derivatives."""
 
 import numpy as np
 import pytest
