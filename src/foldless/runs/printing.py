@@ -269,11 +269,8 @@ def _classes(summary: Summary) -> str:
 
 
 def _suspects(summary: Summary, samples: list[str]) -> str:
-    wrong = summary.mislabel_probability
-    if wrong is None:
-        return ""
-    order = [int(i) for i in np.argsort(-wrong, kind="stable")[:N_SUSPECTS] if wrong[i] > 0.5]
-    if not order:
+    wrong, order = summary.mislabel_probability, summary.suspected()[:N_SUSPECTS]
+    if wrong is None or not order.size:
         return ""
     named = ", ".join(f"{printable(samples[i])} ({wrong[i]:.2f})" for i in order)
     return f"Labels that look wrong (probability): {named}."
