@@ -121,10 +121,10 @@ def checks(share: float, wanted: Wanted) -> Pieces:
 def mutants(share: float, wanted: Wanted) -> Pieces:
     from benchmarks.trust import mutants
 
-    for first in range(0, max(int(100 * share), 10), 10):
+    for first in range(0, max(int(100 * share), 20), 20):
         for room in mutants.ROOMS:
             if wanted(name := f"{room} {first:03d}"):
-                yield name, mutants.run(room, 10, first)
+                yield name, mutants.run(room, 20, first)
 
 
 def rooms(share: float, wanted: Wanted) -> Pieces:
