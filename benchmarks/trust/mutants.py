@@ -2,6 +2,7 @@
 
     python -m benchmarks.trust.mutants --reach tests/io tests/runs    # which tests reach which line
     python -m benchmarks.trust.mutants --room io --mutants 100
+    python -m benchmarks.trust.mutants --room io --again          # survivors of before, by the tests of now
 
 One operator, comparison, number or truth value of a function is changed. Tests that reach the line run until
 one fails, at most MOST_TESTS of them and for SECONDS of processor time: a case of each test first, fast ones
@@ -215,8 +216,8 @@ def put_in_place(before: ast.AST, after: ast.AST, path: Path) -> int:
 class Judge:
     """A plugin of pytest that runs mutants instead of the tests it has collected."""
 
-    def __init__(self, room: str, n_mutants: int, first: int, seed: int) -> None:
-        self.room, self.n_mutants, self.first, self.seed = room, n_mutants, first, seed
+    def __init__(self, room: str, chosen: slice, seed: int, again: Counter[str] | None = None) -> None:
+        self.room, self.chosen, self.seed, self.again = room, chosen, seed, again
         self.counts, self.survivors, self.n_sites = Counter[str](), list[str](), 0
         self.reached = Reached()
         self.reached.read(room)
@@ -234,10 +235,7 @@ class Judge:
             importlib.import_module(f"foldless.{relative[:-3].replace('/', '.').removesuffix('.__init__')}")
         every = [(name, k) for name, text in sources.items() for k in range(len(places(ast.parse(text))))]
         self.n_sites = len(every)
-        chosen = np.random.default_rng(self.seed).permutation(len(every))[
-            self.first : self.first + self.n_mutants
-        ]
-        for at in chosen:
+        for at in np.random.default_rng(self.seed).permutation(len(every))[self.chosen]:
             relative, k = every[at]
             self._judge(relative, sources[relative], k, np.random.default_rng([self.seed, at]))
         return True
@@ -248,6 +246,8 @@ class Judge:
         line = getattr(node, "lineno", 0)
         tests = self.reached.tests(relative, after, line, rng)
         what = f"{relative} {name}: {change(node)}"
+        if self.again is not None and not self.again[what]:
+            return
         verdict = self._verdict(before, after, relative, tests)
         if verdict == "killed" and not self.counts["killed"]:
             # Once: without a change the tests must pass, or every mutant would seem to be noticed.
@@ -281,7 +281,9 @@ class Judge:
         if os.WIFSIGNALED(status):
             return "timed out" if os.WTERMSIG(status) in (signal.SIGPROF, signal.SIGALRM) else "killed"
         if os.WEXITSTATUS(status) > 1:
-            raise RuntimeError(f"a mutant of {relative} could not be put in place, or its tests could not run")
+            raise RuntimeError(
+                f"a mutant of {relative} could not be put in place, or its tests could not run"
+            )
         return ("survived", "killed")[os.WEXITSTATUS(status)]
 
     def _run(self, items: list[pytest.Item]) -> int:
@@ -318,9 +320,12 @@ def _warm_up() -> None:
     gc.freeze()
 
 
-def run(room: str, n_mutants: int = 100, first: int = 0, seed: int = 0) -> dict[str, Any]:
-    """Of n mutants from the `first` on, in an order that the seed draws."""
-    judge = Judge(room, n_mutants, first, seed)
+def run(
+    room: str, n_mutants: int = 100, first: int = 0, seed: int = 0, again: list[str] | None = None
+) -> dict[str, Any]:
+    """Of n mutants from the `first` on, in an order that the seed draws; of these, some of an earlier run."""
+    survived = None if again is None else Counter(what.removesuffix(" (not reached)") for what in again)
+    judge = Judge(room, slice(first, first + n_mutants), seed, survived)
     options = ["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist"]
     pytest.main([*options, *judge.reached.files], plugins=[judge])
     counts = judge.counts
@@ -336,6 +341,32 @@ def run(room: str, n_mutants: int = 100, first: int = 0, seed: int = 0) -> dict[
     }
 
 
+def judged_again(room: str) -> None:
+    """What survived in the stored results, by the tests that there are now, in one go."""
+    from benchmarks.trust import page
+    from benchmarks.trust.run import record
+
+    stored = json.loads((page.RESULTS / "mutants.json").read_text(encoding="utf-8"))["pieces"]
+    pieces = {name: piece for name, piece in stored.items() if name.split()[0] == room}
+    first = min(int(name.split()[1]) for name in pieces)
+    n_mutants = max(int(name.split()[1]) + piece["mutants"] for name, piece in pieces.items()) - first
+    earlier = [what for piece in pieces.values() for what in piece["survivors"]]
+    found = run(room, n_mutants, first, again=earlier)
+    left = Counter(found["survivors"])
+    for name, piece in pieces.items():
+        stay = []
+        for what in piece["survivors"]:
+            same = next((w for w in (what, what.removesuffix(" (not reached)")) if left[w]), None)
+            if same is not None:
+                left[same] -= 1
+                stay.append(same)
+        equivalent = sum(what in EQUIVALENT for what in stay)
+        piece["equivalent"], piece["survived"], piece["survivors"] = equivalent, len(stay) - equivalent, stay
+        piece["killed"] = piece["mutants"] - len(stay) - piece["timed out"]
+        record("mutants", name, piece)
+    page.write()
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -344,8 +375,11 @@ if __name__ == "__main__":
     parser.add_argument("--room", default="io", choices=ROOMS)
     parser.add_argument("--mutants", type=int, default=100)
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--again", action="store_true")
     options = parser.parse_args()
     if options.reach:
         Reached().gather(options.reach)
+    elif options.again:
+        judged_again(options.room)
     else:
         print(run(options.room, options.mutants, options.first))
