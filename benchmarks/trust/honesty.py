@@ -3,9 +3,9 @@
     python -m benchmarks.trust.honesty
 
 The study (benchmarks/studies/trust) calls a fit miscalibrated where Spiegelhalter's statistic of its
-inclusion probabilities is beyond 3. On its tables in domain the same is asked of GAMP with the prior and the channel
-that they were drawn from: what that is wrong about, nobody could have known. And of probabilities that are
-right by construction: effects are drawn from those that were published, each by itself, and judged so, too.
+inclusion probabilities is beyond 3. On its tables in domain the same is asked of GAMP with the prior and the
+channel that they were drawn from: what that is wrong about, nobody could have known. And of probabilities
+that are right by construction: effects are drawn from those that were published, each by itself.
 """
 
 from __future__ import annotations

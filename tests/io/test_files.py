@@ -76,7 +76,7 @@ def test_an_error_of_the_disk_names_the_file_and_other_errors_stay_as_they_are(t
             raise error
 
     for error in (OSError("of no system"), OSError(2, "No such file of others", "another")):
-        with pytest.raises(OSError, match="of no system|of others") as caught:
+        with pytest.raises(OSError, match=r"of no system|of others") as caught:
             write(error)
         assert caught.value is error
 

@@ -22,7 +22,7 @@ _unfinished: set[Path] = set()
 
 @contextmanager
 def named(path: Path, written: Path | None = None) -> Iterator[None]:
-    """A full disk, or one that fails, has the name of the file, which the system gives no error of a write."""
+    """Errors of writing, as of a full disk, have the name of the file: the system gives them none."""
     try:
         yield
     except OSError as error:

@@ -110,19 +110,19 @@ def journal(path: Path, header: Mapping[str, str]) -> Iterator[Journal]:
     if not path.exists():
         content = json.dumps(dict(header)).encode("utf-8")
         write_whole(path, b"".join([MAGIC, GOING, _frame([content]), content]))
-    stream = open(path, "r+b")
-    try:
-        _lock(path, stream)
-        how = _check_header(path, stream, header)
-        records = Journal(path, stream, was_interrupted=how == INTERRUPTED)
+    with open(path, "r+b") as stream:
         try:
-            yield records
-        except KeyboardInterrupt:
-            records.note(INTERRUPTED)
-            raise
-    finally:
-        with named(path):  # what could not be written is tried once more
-            stream.close()
+            _lock(path, stream)
+            how = _check_header(path, stream, header)
+            records = Journal(path, stream, was_interrupted=how == INTERRUPTED)
+            try:
+                yield records
+            except KeyboardInterrupt:
+                records.note(INTERRUPTED)
+                raise
+        finally:
+            with named(path):  # what could not be written is tried once more
+                stream.close()
     path.unlink(missing_ok=True)
 
 
