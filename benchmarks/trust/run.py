@@ -114,7 +114,7 @@ def agreement(share: float, wanted: Wanted) -> Pieces:
     if wanted("Gibbs"):
         yield "Gibbs", agreement.gibbs(max(int(50 * share), 3))
     if wanted("threads"):
-        yield "threads", agreement.threads()
+        yield "threads", agreement.threads(2)
 
 
 def adversarial(share: float, wanted: Wanted) -> Pieces:
