@@ -303,6 +303,9 @@ MACHINES = [
 
 # What was found by looking for it, and the test that keeps it mended.
 DEFECTS = [
+    ("Where memory was too short to load numba's library a fit ended in `OSError: Could not find/load shared "
+     "object file`; it goes on in NumPy",
+     "tests/solvers/test_smlr_compiled.py: a_broken_numba_is_named_and_done_without"),
     ("A full or failing disk ended in `OSError: File too large` or `Input/output error` without the name of "
      "the file, also at the second try, when a checkpoint was closed",
      "tests/io: an_error_of_the_disk_names_the_file, a_full_disk_names_the_journal"),
