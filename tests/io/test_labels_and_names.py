@@ -12,6 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
+from foldless.io.names import printable
 from foldless.io.table import (
     BadTable,
     Roles,
@@ -51,6 +52,11 @@ def test_names_become_unique_and_first_ones_stay(names):
         assert new == name or new not in names  # no other column is meant by it
     assert len(renamed) == sum(new != name for new, name in zip(unique, names, strict=True))
     assert unique_names(unique) == (unique, {})
+
+
+def test_overlong_names_are_cut_to_what_there_is_room_for():
+    assert printable("abcdefghij", longest=10) == "abcdefghij"
+    assert printable("abcdefghijk", longest=10) == "abcdefg..."
 
 
 def test_new_names_count_from_two_and_nameless_columns_are_called_by_their_place():

@@ -51,10 +51,11 @@ def test_left_out_is_that_of_refits():
         assert error < 0.1 * np.sqrt(found.left_out_var[m])
 
 
-def test_sites_of_a_neighbour_are_a_start():
+@pytest.mark.parametrize("weights", [[1.0], [0.5, 1.0, 4.0]])
+def test_sites_of_a_neighbour_are_a_start(weights):
     basis, labels = labelled()
-    ones = np.ones(labels.size)
-    first = ridge_ep(basis, labels, ones, ones, Logistic())
-    again = ridge_ep(basis, labels, ones, ones, Logistic(), first.sites)
+    weight = np.random.default_rng(1).choice(weights, labels.size)
+    first = ridge_ep(basis, labels, weight, weight, Logistic())
+    again = ridge_ep(basis, labels, weight, weight, Logistic(), first.sites)
     assert again.n_iter <= 3 < first.n_iter
     assert_allclose(again.weights, first.weights, atol=5e-3)

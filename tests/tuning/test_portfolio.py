@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.special import expit, log_expit, log_softmax
 
-from foldless.channels import FlippedLabels, Logistic, Multinomial
+from foldless.channels import FlippedLabels, Logistic, Multinomial, Probit
 from foldless.channels.flipped_labels import flips_of
 from foldless.evaluation import mixed, scale_of
 from foldless.operators import operator_from
@@ -198,7 +198,10 @@ def test_many_rows_are_predicted_as_few_are():
         other = Weights(rng.normal(size=(3, 1)), np.full((3, 1), 0.3), np.array([-0.4]), np.zeros(1))
         robust = FlippedLabels(Logistic(), 0.1)
         few = Part("a", 0.4, Logistic(), 0.3, wide), Part("b", 0.5, robust, 1.0, other)
-        for parts in ((*few, Part("c", 0.1, Logistic(), 0.0, wide)), (replace(few[0], weight=1.0),)):
+        # What has no table of integrals is predicted all the same.
+        others = [Part("d", 0.1, channel, 1.0, other) for channel in (Logistic(scale=3.0), Probit())]
+        third = Part("c", 0.1, Logistic(), 0.0, wide)
+        for parts in ((*few, third), (replace(few[0], weight=1.0),), *((*few, last) for last in others)):
             average = Average(parts)
             whole = average.log_proba(rows)
             pieces = [average.log_proba(operator_from(X[at : at + 1000])) for at in range(0, 5000, 1000)]
