@@ -48,8 +48,10 @@ from foldless.solvers.ep import EP, EPState, held_kernel, state_of
 from foldless.solvers.gaussian_layer import (
     FACTOR_DTYPE,
     Block,
+    Factor,
     Gaussian,
     HeldKernel,
+    NearKernel,
     NotPositiveDefinite,
     Opened,
     Positions,
@@ -105,32 +107,52 @@ LEAST_PRECISION = 1e-12
 
 
 class HeldBackground(Tiles):
-    """The active columns, and what all others make of scores."""
+    """The active columns, and what all others make of scores.
 
-    def __init__(self, kernel: Array, columns: Array, held_scores: Array | None = None) -> None:
+    Unless all columns are to be looked at exactly, labels may be `nearby`: close to those of a factor.
+    """
+
+    def __init__(
+        self,
+        kernel: Array,
+        columns: Array,
+        held_scores: Array | None = None,
+        nearby: bool = False,
+        factor: Factor | None = None,
+    ) -> None:
         self.operator = None  # type: ignore[assignment]
         self.kernel, self.active_columns, self.shape = kernel, columns, columns.shape
         self.held_scores = np.zeros(self.shape[0]) if held_scores is None else held_scores
-        self._last: HeldKernel | None = None
+        self.nearby, self._factor = nearby, factor
+        self._last: HeldKernel | NearKernel | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return HeldBackground, (self.kernel, self.active_columns, self.held_scores)
+        return HeldBackground, (self.kernel, self.active_columns, self.held_scores, self.nearby)
 
     def opened(self, sites: Sites, sample_weight: Array, free: Positions) -> Opened:
         last, precision = self._last, sample_weight * sites.label_precision
         if last is not None and np.array_equal(last.label_precision, precision):
             return last.shifted(sites, sample_weight)
-        all_of_them, columns = np.arange(self.shape[1]), self.active_columns
-        self._last = HeldKernel(self.kernel, self.held_scores, all_of_them, columns, sites, sample_weight)
+        columns = self.active_columns
+        if not self.nearby:
+            at = np.arange(self.shape[1])
+            self._last = HeldKernel(self.kernel, self.held_scores, at, columns, sites, sample_weight)
+            return self._last
+        if self._factor is None or not self._factor.is_near(precision):
+            self._factor = Factor.of(self.kernel, precision)
+        self._last = NearKernel(self._factor, self.held_scores, columns, sites, sample_weight)
         return self._last
 
     def freed(self, columns: Array, spread: Array, shift: Array) -> HeldBackground:
         """More active columns, whose weights are no longer held."""
         scaled = (columns * np.sqrt(spread)).astype(self.kernel.dtype)
+        kernel = self.kernel - scaled @ scaled.T
         return HeldBackground(
-            self.kernel - scaled @ scaled.T,
+            kernel,
             np.hstack([self.active_columns, columns]),
             self.held_scores - columns @ (spread * shift),
+            self.nearby,
+            None if self._factor is None else self._factor.without(kernel, columns, spread),
         )
 
     def changed(
@@ -270,7 +292,7 @@ class BackgroundEP(EP):
                 pace=self._first_pace(none.shape),
                 iteration=0,
                 log_evidence=-np.inf,
-                tiles=HeldBackground(kernel, columns),
+                tiles=HeldBackground(kernel, columns, nearby=not self.exact_looks),
                 sites=None,  # type: ignore[arg-type]
                 gaussian=None,  # type: ignore[arg-type]
                 weight_cavities=None,  # type: ignore[arg-type]
