@@ -8,7 +8,8 @@ make of scores a Gaussian field with the fixed covariance
     K = Σ_held s_j x_j x_jᵀ,
 
 one product over X, or over its non-zeros. An iteration is one of `EP` with the active features alone, in
-O(M³ + M² q) for q of them, whatever the number of features. Columns that are always kept are active.
+O(M³ + M² q) for q of them, whatever the number of features, and in O(M² q) while labels are near those of the
+last factor (`gaussian_layer.NearKernel`). Columns that are always kept are active.
 
 **Which are active?** With ρ the slopes of the labels' sites at the scores and W the precision of labels and
 field together, what labels say of a held weight is a cavity of precision e / (1 - s e), e = x_jᵀ W x_j, about
