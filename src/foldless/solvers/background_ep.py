@@ -141,7 +141,10 @@ class HeldBackground(Tiles):
             return self._last
         if self._factor is None or not self._factor.is_near(precision):
             self._factor = Factor.of(self.kernel, precision)
-        self._last = NearKernel(self._factor, self.held_scores, columns, sites, sample_weight)
+        if isinstance(last, NearKernel) and last.factor is self._factor:
+            self._last = last.moved(sites, sample_weight)
+        else:
+            self._last = NearKernel(self._factor, self.held_scores, columns, sites, sample_weight)
         return self._last
 
     def freed(self, columns: Array, spread: Array, shift: Array) -> HeldBackground:

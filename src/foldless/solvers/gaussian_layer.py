@@ -595,42 +595,54 @@ class NearKernel(Opened):
         self, factor: Factor, held_scores: Array, columns: Array, sites: Sites, sample_weight: Array
     ) -> None:
         self.factor, self.held_scores, self.free_columns = factor, held_scores, columns
-        self.free, self.sites = np.arange(columns.shape[1]), sites
+        self.free, self.root = np.arange(columns.shape[1]), np.sqrt(factor.label_precision)
+        along = self.root[:, np.newaxis]
+        self._image = (factor.inverse @ (along * columns).astype(factor.inverse.dtype)).astype(np.float64)
+        self._said = columns.T @ (along * self._image)
+        self.residual: Array = np.zeros(self.root.size)
+        self._hear_labels(sites, sample_weight)
+
+    def _hear_labels(self, sites: Sites, sample_weight: Array) -> None:
         self.label_precision = sample_weight * sites.label_precision
+        factor, along = self.factor, self.root[:, np.newaxis]
         before, retained, single = factor.label_precision, factor.retained, factor.inverse.dtype
-        self.root, along = np.sqrt(before), np.sqrt(before)[:, np.newaxis]
         # Of scores under held weights alone: variances at the factor, and what the own label leaves of them.
         own, moved = (1.0 - retained) / before, self.label_precision - before
         self.grown = 1.0 + moved * own
-        image = (factor.inverse @ (along * columns).astype(single)).astype(np.float64)
         # G = (I + C D)⁻¹ G₀, scores as they go with free weights, by a few of Jacobi's steps.
-        first, grown = image / along, self.grown[:, np.newaxis]
+        first, grown = self._image / along, self.grown[:, np.newaxis]
         self.smoothed = first / grown
-        for _ in range(JACOBI_STEPS if moved.any() else 0):
+        # Where a factor is new, only void labels have moved, and hardly.
+        furthest = float(np.max(np.abs(moved) * own, initial=0.0))
+        for _ in range(JACOBI_STEPS if furthest > LEAST_LABEL else int(furthest > 0)):
             pull = moved[:, np.newaxis] * self.smoothed / along
             of_others = factor.inverse @ pull.astype(single) - retained[:, np.newaxis] * pull
             self.smoothed = (first + of_others / along) / grown
         gained = first.T @ (moved[:, np.newaxis] * self.smoothed)
-        self.precision = columns.T @ (along * image) + 0.5 * (gained + gained.T)
+        self.precision = self._said + 0.5 * (gained + gained.T)
         share = moved / self.grown
         of_others = factor.squares @ (share / before).astype(single) - retained**2 * share / before
         of_others /= before
         self.rest_precision: Array = before * retained / (1.0 - retained) + of_others / own**2
         self.log_determinant = factor.log_determinant + float(np.sum(np.log(self.grown)))
         self.log_determinant -= 0.5 * float(share @ of_others)
-        self._hear_shifts(sample_weight)
+        self._hear_shifts(sites, sample_weight)
 
-    def _hear_shifts(self, sample_weight: Array) -> None:
-        self.label_shift = sample_weight * self.sites.label_shift
-        self.residual: Array = np.zeros(self.label_shift.size)
+    def _hear_shifts(self, sites: Sites, sample_weight: Array) -> None:
+        self.sites, self.label_shift = sites, sample_weight * sites.label_shift
         self.residual = self._residual(np.zeros(self.free.size))
         self.shift = self.residual @ self.free_columns
 
     def shifted(self, sites: Sites, sample_weight: Array) -> NearKernel:
         """With other shifts of labels, whose precisions are the same."""
         other = copy(self)
-        other.sites = sites
-        other._hear_shifts(sample_weight)
+        other._hear_shifts(sites, sample_weight)
+        return other
+
+    def moved(self, sites: Sites, sample_weight: Array) -> NearKernel:
+        """With other labels near those of the factor."""
+        other = copy(self)
+        other._hear_labels(sites, sample_weight)
         return other
 
     def relabelled(self, sites: Sites, sample_weight: Array) -> Opened:
