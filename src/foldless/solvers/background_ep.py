@@ -120,11 +120,13 @@ class HeldBackground(Tiles):
         held_scores: Array | None = None,
         nearby: bool = False,
         factor: Factor | None = None,
+        freed: tuple[Array, Array] | None = None,
     ) -> None:
         self.operator = None  # type: ignore[assignment]
         self.kernel, self.active_columns, self.shape = kernel, columns, columns.shape
         self.held_scores = np.zeros(self.shape[0]) if held_scores is None else held_scores
-        self.nearby, self._factor = nearby, factor
+        # The last factor, and columns that are no part of its kernel any more, with their variances.
+        self.nearby, self._factor, self._freed = nearby, factor, freed
         self._last: HeldKernel | NearKernel | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -141,6 +143,9 @@ class HeldBackground(Tiles):
             return self._last
         if self._factor is None or not self._factor.is_near(precision):
             self._factor = Factor.of(self.kernel, precision)
+        elif self._freed is not None:
+            self._factor = self._factor.without(self.kernel, *self._freed)
+        self._freed = None
         if isinstance(last, NearKernel) and last.factor is self._factor:
             self._last = last.moved(sites, sample_weight)
         else:
@@ -150,13 +155,14 @@ class HeldBackground(Tiles):
     def freed(self, columns: Array, spread: Array, shift: Array) -> HeldBackground:
         """More active columns, whose weights are no longer held."""
         scaled = (columns * np.sqrt(spread)).astype(self.kernel.dtype)
-        kernel = self.kernel - scaled @ scaled.T
+        before = (np.zeros((self.shape[0], 0)), np.zeros(0)) if self._freed is None else self._freed
         return HeldBackground(
-            kernel,
+            self.kernel - scaled @ scaled.T,
             np.hstack([self.active_columns, columns]),
             self.held_scores - columns @ (spread * shift),
             self.nearby,
-            None if self._factor is None else self._factor.without(kernel, columns, spread),
+            self._factor,
+            (np.hstack([before[0], columns]), np.append(before[1], spread)),
         )
 
     def changed(
