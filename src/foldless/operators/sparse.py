@@ -19,6 +19,8 @@ from foldless.operators.dense import BLOCK_BYTES, AlongTile, EntriesOf, Tile, Ti
 
 # Of a sparse matrix, before stored entries are counted.
 ROWS_TO_COMPARE = 10
+# Of products of rows with rows, so many at a time.
+ROWS_OF_GRAM = 256
 # Where no squares are formed, blocks are this many times larger: sparse products are too slow for caches to
 # matter, and every block is a round of small array operations in `row_step`. Beyond, these leave the cache.
 LARGER_BLOCKS = 4
@@ -148,7 +150,11 @@ class Sparse(Tiled):
         var = np.where(self._complete, 0.0, weight_var)
         entries = self.X.astype(np.float64)
         scaled = entries @ sparse.diags_array(var)
-        products = (scaled @ entries.T).toarray()
+        products = np.empty((self.shape[0], self.shape[0]))
+        for rows in slices(self.shape[0], ROWS_OF_GRAM):
+            # Of a symmetric matrix little more than one half is made.
+            part = (scaled[rows] @ entries[: rows.stop].T).toarray()
+            products[rows, : rows.stop], products[: rows.stop, rows] = part, part.T
         of_center = scaled @ center
         products -= of_center[:, np.newaxis]
         products += float(var @ center**2) - of_center
