@@ -9,9 +9,9 @@ with it, and clusters that meet are one. Only seeds are compared with all column
 
 **Which of them are in.** Of the weights of a cluster, labels and all other weights say exp(-½ wᵀ P w + hᵀ w)
 (`sites.joint_cavities`). Under independent priors (1 - π_j) δ(w_j) + π_j N(w_j; m_j, v_j), the configuration
-that has the weights S in and the others zero is a Gaussian, and its odds against none being in follow weight by
-weight. With what S leaves to be said of all weights, R and c, which are P and h at first, and of a further weight
-j the precision e = R_jj,
+that has the weights S in and the others zero is a Gaussian, and its odds against none being in follow weight
+by weight. With what S leaves to be said of all weights, R and c, which are P and h at first, and of a further
+weight j the precision e = R_jj,
 
     log odds(S + j) - log odds(S) = log π_j/(1 - π_j) + ½ (v_j c_j² + 2 m_j c_j - m_j² e)/t - ½ log t,
     R(S + j) = R - R_j R_jᵀ v_j/t,    c(S + j) = c - R_j (v_j c_j + m_j)/t,    t = 1 + v_j e.

@@ -185,8 +185,8 @@ def fit_informed(
 def informed_weights(columns: Penalised, base: Base, found: InformedFits) -> InformedWeights:
     """Posterior moments of all weights under every model; the last of the kept is the intercept."""
     ridges, fits = found.ridges, found.fits
-    of_models = [found.contrast.to_the_power(ridge.exponent) for ridge in ridges]
-    prior_var, middle = (np.array(values).reshape(-1, columns.free.size) for values in zip(*of_models, strict=True))
+    of_models = (found.contrast.to_the_power(ridge.exponent) for ridge in ridges)
+    prior_var, middle = map(np.array, zip(*of_models, strict=True))
     prior_var *= columns.free
     for n, ridge in enumerate(ridges):
         prior_var[n] *= ridge.score_variance / max(float(prior_var[n].sum()), LEAST)

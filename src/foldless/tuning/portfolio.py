@@ -387,7 +387,7 @@ def stacked(models: Sequence[Model], table: Table) -> Portfolio:
 
     made: dict[str, tuple[Weights, float]] = {}
     parts = []
-    # Of columns: the mean variance of scores is a sum over columns, and of standardised ones it needs no pass.
+    # Of columns: the mean variance of scores is a sum over these, and standardised ones need no pass.
     middle, around = table.standardized.column_moments(table.sample_weight)
     second_moment = around + middle**2
     for n, weight, k in zip(kept, kept_weights, scale, strict=True):
