@@ -255,7 +255,9 @@ class MovedCavity(HoldsArrays):
         return replace(self, base=self.base.constrained(*inner, weight))
 
     def of_columns(self, columns: NDArray[np.intp], n_weights: int) -> Prior:
-        own = {name: _at_columns(getattr(self, name), columns, n_weights) for name in self.by_column}
+        own: dict[str, Any] = {
+            name: _at_columns(getattr(self, name), columns, n_weights) for name in self.by_column
+        }
         own["base"] = self.base.of_columns(columns, n_weights)
         same = all(value is getattr(self, name) for name, value in own.items())
         return self if same else replace(self, **own)
