@@ -185,21 +185,20 @@ def fit_informed(
 def informed_weights(columns: Penalised, base: Base, found: InformedFits) -> InformedWeights:
     """Posterior moments of all weights under every model; the last of the kept is the intercept."""
     ridges, fits = found.ridges, found.fits
-    of_models = [found.contrast.to_the_power(ridge.exponent) for ridge in ridges]
-    prior_var, middle = (np.array(values).reshape(-1, columns.free.size) for values in zip(*of_models, strict=True))
+    of_models = (found.contrast.to_the_power(ridge.exponent) for ridge in ridges)
+    prior_var, middle = map(np.array, zip(*of_models, strict=True))
     prior_var *= columns.free
     for n, ridge in enumerate(ridges):
         prior_var[n] *= ridge.score_variance / max(float(prior_var[n].sum()), LEAST)
     mean, var = np.zeros_like(prior_var), prior_var.copy()
-    total = fits.dual.sum(axis=1)
+    total, informed = fits.dual.sum(axis=1), [n for n, ridge in enumerate(ridges) if ridge.exponent]
     for which, tile in columns:
         slopes = fits.dual @ tile - total[:, np.newaxis] * middle[:, which]
         mean[:, which] = prior_var[:, which] * slopes
-        centred = tile - found.contrast.middle[which].astype(tile.dtype)
-        for n, inverse in enumerate(fits.inverse):
-            if ridges[n].exponent:
-                explained = np.einsum("ij,ij->j", centred, inverse.astype(tile.dtype) @ centred)
-                var[n, which] *= np.maximum(1.0 - prior_var[n, which] * explained, 0.0)
+        centred = tile - found.contrast.middle[which].astype(tile.dtype) if informed else tile
+        for n in informed:
+            explained = np.einsum("ij,ij->j", centred, fits.inverse[n].astype(tile.dtype) @ centred)
+            var[n, which] *= np.maximum(1.0 - prior_var[n, which] * explained, 0.0)
     for n, ridge in enumerate(ridges):
         if ridge.exponent == 0:
             assert found.ridge_kernel is not None

@@ -186,9 +186,9 @@ class Secants:
         # and differences of points are combined as the points are.
         differences = np.diff(np.eye(len(points)), axis=0)
         products = differences @ (scaled @ scaled.T)
-        combination = np.linalg.lstsq(
-            products @ differences.T, products[:, -1], rcond=LEAST_INDEPENDENT**2
-        )[0]
+        combination = np.linalg.lstsq(products @ differences.T, products[:, -1], rcond=LEAST_INDEPENDENT**2)[
+            0
+        ]
         share = -(combination @ differences)
         share[-1] += 1.0
         return np.asarray(share @ points + step * (share @ residuals))
@@ -252,7 +252,8 @@ def psi(mean: Array, var: Array | float) -> Array:
 
 def psi_difference(mean: Array, var: Array, other_mean: Array, other_var: Array) -> Array:
     """psi(mean, var) - psi(other_mean, other_var), with one logarithm."""
-    return np.asarray(0.5 * (mean * mean / var - other_mean * other_mean / other_var + np.log(var / other_var)))
+    squares = mean * mean / var - other_mean * other_mean / other_var
+    return np.asarray(0.5 * (squares + np.log(var / other_var)))
 
 
 def dot(a: Array, b: Array) -> Any:

@@ -23,7 +23,6 @@ from foldless.solvers.informed_ridges import (
     CENTRED_INTERCEPT_VARIANCE,
     Base,
     Contrasts,
-    InformedWeights,
     Penalised,
     Ridge,
     fit_informed,
@@ -185,6 +184,7 @@ class _Path:
     choices: Choices
     recorder: Recorder
     warm: SparseFits | None = None
+    tiles: Tiles | None = None  # that the sparse model has left
 
     @cached_property
     def unit(self) -> Array | None:
@@ -250,9 +250,10 @@ class _Path:
         dense = self.plan.dense
         if dense is None or not dense.recipes or fits.outcome is Outcome.INTERRUPTED:
             return []
+        if type(state := fits.judged.state) is EPState:
+            self.tiles = state.tiles
         if not dense.if_worthwhile:
-            state = fits.judged.state
-            return self._dense(self.table, tiles=state.tiles if type(state) is EPState else None)[0]
+            return self._dense(self.table)[0]
         first = self._dense(self.table, recipes=(FIRST_RIDGE,))[0]
         glance = _averaged(fits, first, self.table)
         if sum(share.weight for share in glance.models if share.name == FIRST_RIDGE.name) < WORTH_IT:
@@ -260,18 +261,13 @@ class _Path:
         return self._dense(self.table)[0]
 
     def _dense(
-        self,
-        table: Table,
-        *,
-        recipes: Sequence[Recipe] | None = None,
-        known: States | None = None,
-        tiles: Tiles | None = None,
+        self, table: Table, *, recipes: Sequence[Recipe] | None = None, known: States | None = None
     ) -> tuple[list[Model], States]:
-        """The planned models of some rows or all, and where they ended; `tiles` may be at hand."""
+        """The planned models of some rows or all, and where they ended."""
         dense, unit = self.plan.dense, self.unit
         assert dense is not None
         if dense.solver == "kernel EP":
-            return informed_ridges(table, dense, self.recorder, tiles), {}
+            return informed_ridges(table, dense, self.recorder, self.tiles), {}
         if dense.solver in ("Newton", "primal EP"):
             return newton_ridges(table, dense, unit, self.recorder)[0], {}
         return ridges(table, dense, unit, self.recorder, recipes=recipes, known=known)
@@ -297,9 +293,7 @@ def _averaged(fits: SparseFits, dense: list[Model], table: Table, left_out_edges
     return stacked(models, table)
 
 
-def informed_ridges(
-    table: Table, dense: DensePlan, recorder: Recorder, tiles: Tiles | None = None
-) -> list[Model]:
+def informed_ridges(table: Table, dense: DensePlan, recorder: Recorder, tiles: Tiles | None) -> list[Model]:
     """Models of two classes, for more features than samples."""
     n_samples, weight = table.shape[0], table.sample_weight
     rows, kept = weight > 0, table.kept
@@ -325,16 +319,12 @@ def informed_ridges(
         outcome = Outcome.CONVERGED if recipe in settled else Outcome.DIVERGED
         recorder.runs.append(Run(recipe.code, "fit", "kernel EP", outcome, 0, detail=recipe.name))
 
-    @cache
-    def all_weights() -> InformedWeights:
-        # One pass over X for all of them, and only if any is asked for.
-        return informed_weights(columns, base, fits)
+    # One pass over X for all of them, and only if any is asked for.
+    all_weights = cache(partial(informed_weights, columns, base, fits))
 
     def weights(model: int) -> Weights:
-        found, features = all_weights(), slice(table.free.size)
-        mean, var, score_var = (
-            values[model, features] for values in (found.mean, found.var, found.prior_var)
-        )
+        found, n = all_weights(), table.free.size
+        mean, var, score_var = (each[model, :n] for each in (found.mean, found.var, found.prior_var))
         mean[kept], var[kept] = found.kept_mean[model, :-1], found.kept_var[model, :-1]
         score_var[kept] = var[kept]
         intercept, intercept_var = found.kept_mean[model, -1:], found.kept_var[model, -1:]

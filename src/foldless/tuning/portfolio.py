@@ -387,15 +387,14 @@ def stacked(models: Sequence[Model], table: Table) -> Portfolio:
 
     made: dict[str, tuple[Weights, float]] = {}
     parts = []
-    # Of columns: the mean variance of scores is a sum over columns, and of standardised ones it needs no pass.
+    # Of columns: the mean variance of scores is a sum over these, and standardised ones need no pass.
     middle, around = table.standardized.column_moments(table.sample_weight)
-    second_moment = around + middle**2
     for n, weight, k in zip(kept, kept_weights, scale, strict=True):
         model, certainty = tried[n]
         if model.name not in made:
             own, spread = model.weights(), 1.0
             if model.left_out.var is not None:
-                assumed = float(np.mean(own.of_scores.T @ second_moment + own.intercept_var))
+                assumed = float(np.mean(own.of_scores.T @ (around + middle**2) + own.intercept_var))
                 spread = float(np.mean(table.share @ model.left_out.var)) / max(assumed, LEAST_VARIANCE)
             made[model.name] = own, spread
         parts.append(Part(model.code, float(weight), model.channel, certainty, *made[model.name], float(k)))
