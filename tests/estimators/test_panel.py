@@ -354,6 +354,20 @@ def test_a_left_out_sample_is_not_held_against_its_class():
     assert_allclose(model.full_.log_loss, np.log(2), atol=1e-4)
 
 
+def test_parts_need_only_their_rows(data, monkeypatch):
+    model = PanelClassifier([3, 10]).fit(*data)
+    seen = []
+    fit_part = _panel_search.fit_part
+    monkeypatch.setattr(
+        _panel_search, "fit_part", lambda table, *a, **k: seen.append(table.shape[0]) or fit_part(table, *a, **k)
+    )
+    few = PanelClassifier([3, 10], model.reference_).fit(*data)
+    monkeypatch.setattr(_panel_search, "KEPT_BYTES", 0)
+    whole = PanelClassifier([3, 10], model.reference_).fit(*data)
+    assert seen == [64] * 5 + [80] * 5
+    assert_allclose(np.array(few.path_), np.array(whole.path_), rtol=1e-6)
+
+
 def test_a_class_of_one_sample_is_never_left_out():
     X, y = correlated(40, 50)
     y = y.copy()
