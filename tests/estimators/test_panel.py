@@ -356,11 +356,13 @@ def test_a_left_out_sample_is_not_held_against_its_class():
 
 def test_parts_need_only_their_rows(data, monkeypatch):
     model = PanelClassifier([3, 10]).fit(*data)
-    seen = []
-    fit_part = _panel_search.fit_part
-    monkeypatch.setattr(
-        _panel_search, "fit_part", lambda table, *a, **k: seen.append(table.shape[0]) or fit_part(table, *a, **k)
-    )
+    fit_part, seen = _panel_search.fit_part, []
+
+    def counted(table, *given, **more):
+        seen.append(table.shape[0])
+        return fit_part(table, *given, **more)
+
+    monkeypatch.setattr(_panel_search, "fit_part", counted)
     few = PanelClassifier([3, 10], model.reference_).fit(*data)
     monkeypatch.setattr(_panel_search, "KEPT_BYTES", 0)
     whole = PanelClassifier([3, 10], model.reference_).fit(*data)
