@@ -18,6 +18,7 @@ from foldless.estimators.classifier import SparseClassifier
 from foldless.operators import Standardized, Storage
 from foldless.registry import registered
 from foldless.selection.panel import Order, Target, ordered, projected
+from foldless.solvers.gaussian_layer import KEPT_BYTES
 from foldless.tuning.fit import SPARSE
 from foldless.tuning.path import fit_part
 from foldless.tuning.plan import CHANCE, MOST_WEIGHT, UNNOTICED, Plan
@@ -161,6 +162,9 @@ class Search:
         left_out = LeftOut(weight, self.group if model.plan_.left_out == "groups" else None)
         layout = Layout(standardized.shape[1], tuple(self.kept.tolist()))
         table = Table(standardized, labels, weight, left_out, layout, n_classes)
+        if standardized.dtype.itemsize * labels.size * standardized.shape[1] <= KEPT_BYTES:
+            # Rows without weight cost as much as others, and a copy of those is no more than a solver keeps.
+            table = table.some_rows(np.flatnonzero(weight > 0))
         choices = replace(model._choices(n_classes), generative_weight=model.generative_weight_)
         plan, sparse = _weightiest(model)
         average = fit_part(table, plan, choices, sparse=sparse)
