@@ -370,6 +370,8 @@ def judged_again(room: str) -> None:
                 left[text] -= bool(left[text])
                 reached = text if text in found["survivors"] else f"{text}{NOT_REACHED}"
                 stay.append(reached if seen[text] else what)
+        # A score of tests that were written for these mutants is no longer that of mutants at random.
+        piece.setdefault("killed at first", piece["killed"])
         equivalent = sum(what in EQUIVALENT for what in stay)
         piece["equivalent"], piece["survived"], piece["survivors"] = equivalent, len(stay) - equivalent, stay
         piece["killed"] = piece["mutants"] - len(stay) - piece["timed out"]
