@@ -31,6 +31,8 @@ OFFSETS = (1e2, 1e4, 1e6, 1e8)
 OURS = ("SparseClassifier", "GAMPClassifier", "SMLRClassifier", "PanelClassifier", "PrunedBayesClassifier",
         "EPBayesPointClassifier", "BayesPointClassifier")  # fmt: skip
 TOLERANCE = 1e-6
+# Threads of BLAS and compiled loops, by the environment and by a parameter.
+WIDTHS, JOBS = ("1", "2"), (None, 1, 2)
 # Of a mean in units of the slab, an inclusion probability and the log evidence. Few weights are as far from
 # Gaussian as a posterior gets: these are the bounds of tests/solvers/test_ep.py, for at most five.
 AT_MOST = (0.2, 0.17, 0.42)
@@ -186,7 +188,7 @@ def digests(repeats: int) -> dict[str, list[str]]:
 
     found: dict[str, list[str]] = {}
     for name, (X, y) in _tables().items():
-        for n_jobs in (None, 1, 2, 4):
+        for n_jobs in JOBS:
             for _ in range(repeats):
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
@@ -199,7 +201,7 @@ def digests(repeats: int) -> dict[str, list[str]]:
 
 def threads(repeats: int = 3) -> dict[str, Any]:
     fits: dict[str, list[str]] = {}
-    for width in ("1", "2", "4"):
+    for width in WIDTHS:
         environment = {"OPENBLAS_NUM_THREADS": width, "OMP_NUM_THREADS": width, "NUMBA_NUM_THREADS": width}
         done = subprocess.run(
             [sys.executable, "-m", "benchmarks.trust.agreement", "--digests", str(repeats)],
@@ -212,6 +214,8 @@ def threads(repeats: int = 3) -> dict[str, Any]:
         of_table.setdefault(name.partition(",")[0], set()).update(each)
     return {
         "fits": sum(map(len, fits.values())),
+        "threads": WIDTHS,
+        "n_jobs": JOBS,
         "n_jobs that gave other bytes at times": [name for name, each in fits.items() if len(set(each)) > 1],
         "tables whose bytes depend on n_jobs": [name for name, each in of_table.items() if len(each) > 1],
     }

@@ -5,9 +5,10 @@
     python -m benchmarks.trust.mutants --room io --again          # survivors of before, by the tests of now
 
 One operator, comparison, number or truth value of a function is changed. Tests that reach the line run until
-one fails, at most MOST_TESTS of them and for SECONDS of processor time: a case of each test first, fast ones
-before slow ones, then other cases. A mutant that they let pass, or that no test reaches, has survived; so the
-score is a lower bound. Survivors that nobody could tell from the original are in EQUIVALENT, with the reason.
+one fails, at most MOST_TESTS of them and for SECONDS of processor time: what takes no time, then a case of
+each test, fast ones before slow ones, then other cases. A mutant that they let pass, or that no test reaches,
+has survived; so the score is a lower bound. Survivors that nobody could tell from the original are in
+EQUIVALENT, with the reason.
 Docstrings, type hints, decorators, messages of errors and warnings, `strict=` of zip, and what is computed at
 import (constants, tables) are left alone, and so are compiled loops.
 
@@ -41,11 +42,12 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "foldless"
 ROOMS = ("io", "tuning", "solvers")
 REACHED = ROOT / ".coverage.reached"
+NOT_REACHED = " (not reached)"
 # What takes time to import, in the parent of all mutants.
 HEAVY = ("pandas", "sklearn.linear_model", "sklearn.svm", "scipy.stats", "numba", "anndata", "zarr",
          "pyarrow.parquet", "hypothesis", "matplotlib.pyplot", "polars", "dask.array")  # fmt: skip
-# Of processor time, as other programs may be busy.
-MOST_TESTS, SECONDS = 200, 6.0
+# Of processor time, as other programs may be busy. All cases of fast tests come first.
+MOST_TESTS, SECONDS, FAST = 300, 6.0, 0.02
 # A test that takes so many times what it took, and PATIENCE more, goes on without end.
 TIMES, PATIENCE = 20.0, 10.0
 SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
@@ -182,7 +184,7 @@ class Reached:
         cases, order = Counter[str](), list[tuple[int, float, str]]()
         for test in rng.permutation(sorted(found)).tolist():
             function = test.partition("[")[0]
-            order.append((cases[function], self.seconds[test], test))
+            order.append((self.seconds[test] > FAST and 1 + cases[function], self.seconds[test], test))
             cases[function] += 1
         return [test for *_, test in sorted(order)][:MOST_TESTS]
 
@@ -216,9 +218,10 @@ def put_in_place(before: ast.AST, after: ast.AST, path: Path) -> int:
 class Judge:
     """A plugin of pytest that runs mutants instead of the tests it has collected."""
 
-    def __init__(self, room: str, chosen: slice, seed: int, again: Counter[str] | None = None) -> None:
+    def __init__(self, room: str, chosen: slice, seed: int, again: set[str] | None = None) -> None:
         self.room, self.chosen, self.seed, self.again = room, chosen, seed, again
         self.counts, self.survivors, self.n_sites = Counter[str](), list[str](), 0
+        self.seen = Counter[str]()  # that were judged
         self.reached = Reached()
         self.reached.read(room)
 
@@ -235,7 +238,9 @@ class Judge:
             importlib.import_module(f"foldless.{relative[:-3].replace('/', '.').removesuffix('.__init__')}")
         every = [(name, k) for name, text in sources.items() for k in range(len(places(ast.parse(text))))]
         self.n_sites = len(every)
-        for at in np.random.default_rng(self.seed).permutation(len(every))[self.chosen]:
+        drawn = np.random.default_rng(self.seed).permutation(len(every))[self.chosen]
+        # What is judged again is found by its text, since files have changed.
+        for at in drawn if self.again is None else range(len(every)):
             relative, k = every[at]
             self._judge(relative, sources[relative], k, np.random.default_rng([self.seed, at]))
         return True
@@ -246,8 +251,9 @@ class Judge:
         line = getattr(node, "lineno", 0)
         tests = self.reached.tests(relative, after, line, rng)
         what = f"{relative} {name}: {change(node)}"
-        if self.again is not None and not self.again[what]:
+        if self.again is not None and what not in self.again:
             return
+        self.seen[what] += 1
         verdict = self._verdict(before, after, relative, tests)
         if verdict == "killed" and not self.counts["killed"]:
             # Once: without a change the tests must pass, or every mutant would seem to be noticed.
@@ -256,7 +262,7 @@ class Judge:
             verdict = "equivalent"
         self.counts[verdict] += 1
         if verdict not in ("killed", "timed out"):
-            self.survivors.append(what if verdict != "not reached" else f"{what} (not reached)")
+            self.survivors.append(what if verdict != "not reached" else f"{what}{NOT_REACHED}")
         print(f"{verdict}: {relative}:{line} {what.partition(' ')[2]}", flush=True)
 
     def _verdict(self, before: ast.AST, after: ast.AST, relative: str, tests: list[str]) -> str:
@@ -324,7 +330,7 @@ def run(
     room: str, n_mutants: int = 100, first: int = 0, seed: int = 0, again: list[str] | None = None
 ) -> dict[str, Any]:
     """Of n mutants from the `first` on, in an order that the seed draws; of these, some of an earlier run."""
-    survived = None if again is None else Counter(what.removesuffix(" (not reached)") for what in again)
+    survived = None if again is None else {_without_note(what) for what in again}
     judge = Judge(room, slice(first, first + n_mutants), seed, survived)
     options = ["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist"]
     pytest.main([*options, *judge.reached.files], plugins=[judge])
@@ -338,7 +344,12 @@ def run(
         "equivalent": counts["equivalent"],
         "timed out": counts["timed out"],
         "survivors": judge.survivors,
+        **({} if again is None else {"seen": judge.seen}),
     }
+
+
+def _without_note(what: str) -> str:
+    return what.removesuffix(NOT_REACHED)
 
 
 def judged_again(room: str) -> None:
@@ -348,18 +359,19 @@ def judged_again(room: str) -> None:
 
     stored = json.loads((page.RESULTS / "mutants.json").read_text(encoding="utf-8"))["pieces"]
     pieces = {name: piece for name, piece in stored.items() if name.split()[0] == room}
-    first = min(int(name.split()[1]) for name in pieces)
-    n_mutants = max(int(name.split()[1]) + piece["mutants"] for name, piece in pieces.items()) - first
-    earlier = [what for piece in pieces.values() for what in piece["survivors"]]
-    found = run(room, n_mutants, first, again=earlier)
-    left = Counter(found["survivors"])
+    found = run(room, again=[what for piece in pieces.values() for what in piece["survivors"]])
+    left, seen = Counter(map(_without_note, found["survivors"])), found["seen"]
     for name, piece in pieces.items():
         stay = []
         for what in piece["survivors"]:
-            same = next((w for w in (what, what.removesuffix(" (not reached)")) if left[w]), None)
-            if same is not None:
-                left[same] -= 1
-                stay.append(same)
+            text = _without_note(what)
+            # One that is not found any more has not been noticed by anybody.
+            if left[text] or not seen[text]:
+                left[text] -= bool(left[text])
+                reached = text if text in found["survivors"] else f"{text}{NOT_REACHED}"
+                stay.append(reached if seen[text] else what)
+        # A score of tests that were written for these mutants is no longer that of mutants at random.
+        piece.setdefault("killed at first", piece["killed"])
         equivalent = sum(what in EQUIVALENT for what in stay)
         piece["equivalent"], piece["survived"], piece["survivors"] = equivalent, len(stay) - equivalent, stay
         piece["killed"] = piece["mutants"] - len(stay) - piece["timed out"]

@@ -154,7 +154,8 @@ def _threads(pieces: Pieces) -> tuple[str, str]:
         piece["n_jobs that gave other bytes at times"],
         piece["tables whose bytes depend on n_jobs"],
     )
-    text = f"{piece['fits']} fits with 1, 2 and 4 threads for BLAS and loops and n_jobs of None, 1, 2 and 4: "
+    text = f"{piece['fits']} fits, {' or '.join(piece['threads'])} threads for BLAS and loops, n_jobs of "
+    text += f"{', '.join(map(str, piece['n_jobs']))}: "
     text += f"other bytes in a repetition: {', '.join(other) or 'none'}; between values of n_jobs: "
     text += (
         f"{', '.join(depend) or 'none'} (BLAS sums in another order); permutations are among the properties"
@@ -207,6 +208,7 @@ def _together(pieces: list[dict[str, Any]]) -> dict[str, Any]:
     total = {name: sum(piece[name] for piece in pieces) for name in ("killed", "survived", "timed out")}
     judged = max(total["killed"] + total["survived"], 1)
     total["equivalent"] = sum(piece.get("equivalent", 0) for piece in pieces)
+    total["at first"] = sum(piece.get("killed at first", piece["killed"]) for piece in pieces)
     interval = binomtest(total["killed"], judged).proportion_ci(method="wilson")
     survivors = [what for piece in pieces for what in piece["survivors"]]
     return {**total, "interval": [interval.low, interval.high], "survivors": survivors}
@@ -227,7 +229,8 @@ def _mutants(pieces: Pieces) -> tuple[str, str]:
         scores.append(of["killed"] / max(judged, 1))
         low, high = of["interval"]
         same = f", {of['equivalent']} change nothing" if of["equivalent"] else ""
-        parts.append(f"{room} {of['killed']} of {judged} noticed ({low:.0%} to {high:.0%}){same}")
+        at_first = f", {of['at first']} before survivors had tests" if of["at first"] < of["killed"] else ""
+        parts.append(f"{room} {of['killed']} of {judged} noticed ({low:.0%} to {high:.0%}){at_first}{same}")
     tests = sorted({piece["tests"] for piece in pieces.values()})
     most = " or ".join(map(str, tests))
     text = f"{'; '.join(parts)}; by at most {most} of the tests that reach a line: a lower bound"

@@ -62,6 +62,9 @@ def test_a_damped_step_goes_a_part_of_the_way():
     problem, solver = problem_of(X, labels, 0.3), EdgeMessages()
     state = solver.step(problem, solver.step(problem, solver.init(problem)))
     ends = [solver.step(problem, replace(state, pace=replace(state.pace, step=step))) for step in (1.0, 0.25)]
+    whole = ends[0]
+    answer = problem.channel.respond(whole.score_cavity_mean, whole.score_cavity_var, labels)
+    assert_allclose(whole.curvatures, answer.curvature, rtol=1e-12)
     for name in ("curvatures", "edge_slopes"):
         before, whole, part = (getattr(each, name) for each in (state, *ends))
         assert np.max(np.abs(whole - before)) > 1e-3
