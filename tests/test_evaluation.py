@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy import sparse
 from scipy.special import expit, log_expit, log_softmax
 from scipy.stats import binom
 from sklearn.linear_model import LogisticRegression
@@ -224,6 +225,21 @@ def test_differences_of_either_kind_are_found(n_active):
     X[:5] *= 100.0
     columns = Standardized.fit(operator_from(X), counted.astype(float))
     assert p_value_of(columns, code, counted) <= 0.015
+
+
+@pytest.mark.parametrize("kind", ["csr", "csc"])
+def test_p_values_of_stored_entries_are_those_of_dense_columns(kind):
+    rng = np.random.default_rng(1)
+    X = sparse.random_array((60, 300), density=0.1, format=kind, rng=rng)
+    X.data[X.nonzero()[1] == 7] = 2.0
+    code, group = rng.integers(0, 3, 60), np.arange(60) // 6
+    counted = rng.random(60) < 0.8
+    for numbers in (None, group):
+        found = (
+            p_value_of(Standardized.fit(operator_from(x), counted.astype(float)), code, counted, numbers)
+            for x in (X, X.toarray())
+        )
+        assert next(found) == next(found)
 
 
 def test_left_out_losses_of_many_samples():

@@ -196,8 +196,17 @@ def test_heat_map_orders_samples_by_class_then_probability(model, data, ax):
         own = display.order_[codes[display.order_] == code]
         assert np.all(np.diff(model.loo_proba_[own, 1]) >= 0)
     display.figure_.canvas.draw()
+    assert ax.get_legend() is None
     with pytest.raises(ValueError, match="codes has 59 entries for 60 samples"):
         HeatMapDisplay(data.X[:, top], codes[:-1], model.classes_)
+
+
+def test_names_of_classes_that_would_meet_above_a_heat_map_are_in_its_legend(ax):
+    classes = ["AT/RT", "glioma, malignant", "medulloblastoma", "normal cerebellum"]
+    codes = np.repeat(np.arange(4), [10, 10, 10, 2])
+    HeatMapDisplay(np.zeros((32, 3)), codes, classes).plot(ax)
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == classes
+    assert not ax.texts
 
 
 def test_strips_show_every_value_and_the_medians(data, ax):

@@ -43,7 +43,7 @@ VARIES = [
     (re.compile(r"Results: \S+/"), "Results: /.../"),
     (re.compile(r"(\d\.\d{5})\d+"), r"\1"),  # digits that libraries may differ in
     (re.compile(r" +$", re.MULTILINE), ""),
-    (re.compile(r"(?<=%)( +\S+ +\d+) +[\d.]+ *$", re.MULTILINE), r"\1 #"),  # seconds in a comparison
+    (re.compile(r"(?<=%)( +\S+ +\d+ +\S+) +[\d.]+ *$", re.MULTILINE), r"\1 #"),  # seconds in a comparison
 ]
 
 

@@ -39,7 +39,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 def beyond_x(n_samples: int, n_features: int) -> float:
     """MB at the peak of a fit, less what was there before."""
     from foldless import SparseClassifier
+    from foldless.kernels import compiled
 
+    compiled("sigmoids")  # which a small fit does without
     warnings.simplefilter("ignore")
     X, y = factor_genes(n_samples, n_features)(None, 1.0)
     SparseClassifier().fit(np.ascontiguousarray(X[:50, :200]), np.where(np.arange(50) % 2, 1, -1))

@@ -2,11 +2,13 @@
 
     python -m benchmarks.trust.mutants --reach tests/io tests/runs    # which tests reach which line
     python -m benchmarks.trust.mutants --room io --mutants 100
+    python -m benchmarks.trust.mutants --room io --again          # survivors of before, by the tests of now
 
 One operator, comparison, number or truth value of a function is changed. Tests that reach the line run until
-one fails, at most MOST_TESTS of them and for SECONDS of processor time: a case of each test first, fast ones
-before slow ones, then other cases. A mutant that they let pass, or that no test reaches, has survived; so the
-score is a lower bound. Survivors that nobody could tell from the original are in EQUIVALENT, with the reason.
+one fails, at most MOST_TESTS of them and for SECONDS of processor time: what takes no time, then a case of
+each test, fast ones before slow ones, then other cases. A mutant that they let pass, or that no test reaches,
+has survived; so the score is a lower bound. Survivors that nobody could tell from the original are in
+EQUIVALENT, with the reason.
 Docstrings, type hints, decorators, messages of errors and warnings, `strict=` of zip, and what is computed at
 import (constants, tables) are left alone, and so are compiled loops.
 
@@ -40,11 +42,12 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "foldless"
 ROOMS = ("io", "tuning", "solvers")
 REACHED = ROOT / ".coverage.reached"
+NOT_REACHED = " (not reached)"
 # What takes time to import, in the parent of all mutants.
 HEAVY = ("pandas", "sklearn.linear_model", "sklearn.svm", "scipy.stats", "numba", "anndata", "zarr",
          "pyarrow.parquet", "hypothesis", "matplotlib.pyplot", "polars", "dask.array")  # fmt: skip
-# Of processor time, as other programs may be busy.
-MOST_TESTS, SECONDS = 200, 10.0
+# Of processor time, as other programs may be busy. All cases of fast tests come first.
+MOST_TESTS, SECONDS, FAST = 300, 6.0, 0.02
 # A test that takes so many times what it took, and PATIENCE more, goes on without end.
 TIMES, PATIENCE = 20.0, 10.0
 SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
@@ -163,13 +166,17 @@ class Reached:
             command = "python -m benchmarks.trust.mutants --reach tests"
             raise SystemExit(f"Which tests reach which line of {room}/ is not known: {command}")
         self.coverage.load()
-        self._of_file: dict[str, dict[int, list[str]]] = {}
+        data = self.coverage.get_data()
+        self._of_file: dict[str, dict[int, list[str]]] = {
+            str(path.relative_to(SOURCE)): data.contexts_by_lineno(str(path))
+            for path in (SOURCE / room).rglob("*.py")
+        }
+        lines = (tests for of in self._of_file.values() for tests in of.values())
+        reaching = {test for tests in lines for test in tests} & self.seconds.keys()
+        self.files = sorted({test.partition("::")[0] for test in reaching})
 
     def tests(self, relative: str, tree: ast.AST, line: int, rng: np.random.Generator) -> list[str]:
         """Those that reach the statement of a line: a case of each test, then others; fast ones first."""
-        if relative not in self._of_file:
-            data = self.coverage.get_data()
-            self._of_file[relative] = data.contexts_by_lineno(str(SOURCE / relative))
         reached = self._of_file[relative]
         statements = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
         first = max(node.lineno for node in statements if node.lineno <= line <= (node.end_lineno or 0))
@@ -177,7 +184,7 @@ class Reached:
         cases, order = Counter[str](), list[tuple[int, float, str]]()
         for test in rng.permutation(sorted(found)).tolist():
             function = test.partition("[")[0]
-            order.append((cases[function], self.seconds[test], test))
+            order.append((self.seconds[test] > FAST and 1 + cases[function], self.seconds[test], test))
             cases[function] += 1
         return [test for *_, test in sorted(order)][:MOST_TESTS]
 
@@ -193,6 +200,7 @@ def put_in_place(before: ast.AST, after: ast.AST, path: Path) -> int:
     """Gives the functions of a file that differ their changed code, wherever they are; returns how many."""
     pairs = zip(*(_codes(compile(tree, str(path), "exec")) for tree in (before, after)), strict=True)
     changed = {(old.co_qualname, old.co_firstlineno): new for old, new in pairs if old != new}
+    gc.unfreeze()  # what is frozen is not listed
     found = [
         each
         for each in gc.get_objects()
@@ -201,6 +209,7 @@ def put_in_place(before: ast.AST, after: ast.AST, path: Path) -> int:
         and each.__code__.co_filename == str(path)
         and (each.__code__.co_qualname, each.__code__.co_firstlineno) in changed
     ]
+    gc.freeze()
     for each in found:
         each.__code__ = changed[each.__code__.co_qualname, each.__code__.co_firstlineno]
     return len(found)
@@ -209,9 +218,10 @@ def put_in_place(before: ast.AST, after: ast.AST, path: Path) -> int:
 class Judge:
     """A plugin of pytest that runs mutants instead of the tests it has collected."""
 
-    def __init__(self, room: str, n_mutants: int, first: int, seed: int) -> None:
-        self.room, self.n_mutants, self.first, self.seed = room, n_mutants, first, seed
+    def __init__(self, room: str, chosen: slice, seed: int, again: set[str] | None = None) -> None:
+        self.room, self.chosen, self.seed, self.again = room, chosen, seed, again
         self.counts, self.survivors, self.n_sites = Counter[str](), list[str](), 0
+        self.seen = Counter[str]()  # that were judged
         self.reached = Reached()
         self.reached.read(room)
 
@@ -228,10 +238,9 @@ class Judge:
             importlib.import_module(f"foldless.{relative[:-3].replace('/', '.').removesuffix('.__init__')}")
         every = [(name, k) for name, text in sources.items() for k in range(len(places(ast.parse(text))))]
         self.n_sites = len(every)
-        chosen = np.random.default_rng(self.seed).permutation(len(every))[
-            self.first : self.first + self.n_mutants
-        ]
-        for at in chosen:
+        drawn = np.random.default_rng(self.seed).permutation(len(every))[self.chosen]
+        # What is judged again is found by its text, since files have changed.
+        for at in drawn if self.again is None else range(len(every)):
             relative, k = every[at]
             self._judge(relative, sources[relative], k, np.random.default_rng([self.seed, at]))
         return True
@@ -242,6 +251,9 @@ class Judge:
         line = getattr(node, "lineno", 0)
         tests = self.reached.tests(relative, after, line, rng)
         what = f"{relative} {name}: {change(node)}"
+        if self.again is not None and what not in self.again:
+            return
+        self.seen[what] += 1
         verdict = self._verdict(before, after, relative, tests)
         if verdict == "killed" and not self.counts["killed"]:
             # Once: without a change the tests must pass, or every mutant would seem to be noticed.
@@ -250,7 +262,7 @@ class Judge:
             verdict = "equivalent"
         self.counts[verdict] += 1
         if verdict not in ("killed", "timed out"):
-            self.survivors.append(what if verdict != "not reached" else f"{what} (not reached)")
+            self.survivors.append(what if verdict != "not reached" else f"{what}{NOT_REACHED}")
         print(f"{verdict}: {relative}:{line} {what.partition(' ')[2]}", flush=True)
 
     def _verdict(self, before: ast.AST, after: ast.AST, relative: str, tests: list[str]) -> str:
@@ -274,7 +286,11 @@ class Judge:
             os.killpg(child, signal.SIGKILL)  # what a test has started
         if os.WIFSIGNALED(status):
             return "timed out" if os.WTERMSIG(status) in (signal.SIGPROF, signal.SIGALRM) else "killed"
-        return {0: "survived", 1: "killed"}.get(os.WEXITSTATUS(status), "broken")
+        if os.WEXITSTATUS(status) > 1:
+            raise RuntimeError(
+                f"a mutant of {relative} could not be put in place, or its tests could not run"
+            )
+        return ("survived", "killed")[os.WEXITSTATUS(status)]
 
     def _run(self, items: list[pytest.Item]) -> int:
         """Whether one fails, in a child."""
@@ -310,11 +326,14 @@ def _warm_up() -> None:
     gc.freeze()
 
 
-def run(room: str, n_mutants: int = 100, first: int = 0, seed: int = 0) -> dict[str, Any]:
-    """Of n mutants from the `first` on, in an order that the seed draws."""
-    judge = Judge(room, n_mutants, first, seed)
-    files = sorted({test.partition("::")[0] for test in judge.reached.seconds})
-    pytest.main(["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", *files], plugins=[judge])
+def run(
+    room: str, n_mutants: int = 100, first: int = 0, seed: int = 0, again: list[str] | None = None
+) -> dict[str, Any]:
+    """Of n mutants from the `first` on, in an order that the seed draws; of these, some of an earlier run."""
+    survived = None if again is None else {_without_note(what) for what in again}
+    judge = Judge(room, slice(first, first + n_mutants), seed, survived)
+    options = ["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    pytest.main([*options, *judge.reached.files], plugins=[judge])
     counts = judge.counts
     return {
         "sites": judge.n_sites,
@@ -325,7 +344,39 @@ def run(room: str, n_mutants: int = 100, first: int = 0, seed: int = 0) -> dict[
         "equivalent": counts["equivalent"],
         "timed out": counts["timed out"],
         "survivors": judge.survivors,
+        **({} if again is None else {"seen": judge.seen}),
     }
+
+
+def _without_note(what: str) -> str:
+    return what.removesuffix(NOT_REACHED)
+
+
+def judged_again(room: str) -> None:
+    """What survived in the stored results, by the tests that there are now, in one go."""
+    from benchmarks.trust import page
+    from benchmarks.trust.run import record
+
+    stored = json.loads((page.RESULTS / "mutants.json").read_text(encoding="utf-8"))["pieces"]
+    pieces = {name: piece for name, piece in stored.items() if name.split()[0] == room}
+    found = run(room, again=[what for piece in pieces.values() for what in piece["survivors"]])
+    left, seen = Counter(map(_without_note, found["survivors"])), found["seen"]
+    for name, piece in pieces.items():
+        stay = []
+        for what in piece["survivors"]:
+            text = _without_note(what)
+            # One that is not found any more has not been noticed by anybody.
+            if left[text] or not seen[text]:
+                left[text] -= bool(left[text])
+                reached = text if text in found["survivors"] else f"{text}{NOT_REACHED}"
+                stay.append(reached if seen[text] else what)
+        # A score of tests that were written for these mutants is no longer that of mutants at random.
+        piece.setdefault("killed at first", piece["killed"])
+        equivalent = sum(what in EQUIVALENT for what in stay)
+        piece["equivalent"], piece["survived"], piece["survivors"] = equivalent, len(stay) - equivalent, stay
+        piece["killed"] = piece["mutants"] - len(stay) - piece["timed out"]
+        record("mutants", name, piece)
+    page.write()
 
 
 if __name__ == "__main__":
@@ -336,8 +387,11 @@ if __name__ == "__main__":
     parser.add_argument("--room", default="io", choices=ROOMS)
     parser.add_argument("--mutants", type=int, default=100)
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--again", action="store_true")
     options = parser.parse_args()
     if options.reach:
         Reached().gather(options.reach)
+    elif options.again:
+        judged_again(options.room)
     else:
         print(run(options.room, options.mutants, options.first))

@@ -122,6 +122,80 @@ def _tables(pieces: Pieces) -> tuple[str, str]:
     return f"mutations: {text}; other errors: {wrong or 'none'}", _verdict(not wrong)
 
 
+def _units(pieces: Pieces) -> tuple[str, str]:
+    found = {name.split()[1]: piece for name, piece in pieces.items() if name.startswith("units")}
+    if not found:
+        return "", "not run"
+    good, cells = (sum(piece[what] for piece in found.values()) for what in ("good", "cells"))
+    worst = max(max(piece["worst"].values()) for piece in found.values())
+    text = f"{good} of {cells} tables of {len(found)} estimators, worst {worst:.1e}"
+    return text, _verdict(good == cells, len(found) == 7)
+
+
+def _exact(pieces: Pieces) -> tuple[str, str]:
+    parts, met, complete = [], True, True
+    for name, wanted in (("enumeration", 200), ("Gibbs", 50)):
+        if name not in pieces:
+            return "; ".join(parts), "not run" if not parts else "partly: less was run"
+        piece = pieces[name]
+        numbers = zip(("mean", "inclusion", "log evidence"), piece["mean"], piece["worst"], strict=False)
+        errors = ", ".join(f"{what} {mean:.2g} ({worst:.2g})" for what, mean, worst in numbers)
+        parts.append(f"{name}: {piece['good']} of {piece['cases']} within bounds, largest error on average "
+                     f"(and at all): {errors}")  # fmt: skip
+        met, complete = met and piece["good"] == piece["cases"], complete and piece["cases"] >= wanted
+    return "; ".join(parts), _verdict(met, complete)
+
+
+def _threads(pieces: Pieces) -> tuple[str, str]:
+    if "threads" not in pieces:
+        return "", "not run"
+    piece = pieces["threads"]
+    other, depend = (
+        piece["n_jobs that gave other bytes at times"],
+        piece["tables whose bytes depend on n_jobs"],
+    )
+    text = f"{piece['fits']} fits, {' or '.join(piece['threads'])} threads for BLAS and loops, n_jobs of "
+    text += f"{', '.join(map(str, piece['n_jobs']))}: "
+    text += f"other bytes in a repetition: {', '.join(other) or 'none'}; between values of n_jobs: "
+    text += (
+        f"{', '.join(depend) or 'none'} (BLAS sums in another order); permutations are among the properties"
+    )
+    return text, "partly: one machine" if not other else "missed"
+
+
+def _adversarial(pieces: Pieces) -> tuple[str, str]:
+    piece = pieces["all"]
+    return f"{piece['fits']} fits: {_in_words(_counts(pieces))}", _verdict(not piece["failed"])
+
+
+def _faults(pieces: Pieces) -> tuple[str, str]:
+    good, runs = (sum(piece[what] for piece in pieces.values()) for what in ("good", "runs"))
+    slowest = max(piece["slowest"] for piece in pieces.values())
+    text = f"{good} of {runs}, {len(pieces)} faults, slowest {slowest:.0f} s"
+    bad = [
+        f"{name}: {how} ({n})"
+        for name, piece in pieces.items()
+        for how, n in piece["ended"].items()
+        if not how.startswith(("named", "right"))
+    ]
+    text += f"; {'; '.join(bad)}" if bad else ""
+    return text, _verdict(good == runs and slowest <= 60, len(pieces) >= 12 and runs >= 240)
+
+
+def _honesty(pieces: Pieces) -> tuple[str, str]:
+    piece = pieces["all"]
+    return (
+        "of 419 fits 29 were miscalibrated, none of them flagged (benchmarks/studies/trust). In domain "
+        f"{piece['off']} of {piece['tables']} are now; with the true prior "
+        f"{piece['off with the true prior']}, of probabilities that are right by construction "
+        f"{piece['off of right ones by chance']:.2g}: the others have a wrong number "
+        "of effects, which moves all probabilities together, and which 200 labels do not "
+        "tell. What can be seen is that few effects are expected; a flag for 95 % of these fits would be on "
+        f"{piece['false alarms of a flag that has 95 %']:.0%} of the good ones",
+        "missed",
+    )
+
+
 def _numerics(pieces: Pieces) -> tuple[str, str]:
     result = pieces["all"]
     worst = max(max(errors) for errors in result["worst relative error"].values())
@@ -134,6 +208,7 @@ def _together(pieces: list[dict[str, Any]]) -> dict[str, Any]:
     total = {name: sum(piece[name] for piece in pieces) for name in ("killed", "survived", "timed out")}
     judged = max(total["killed"] + total["survived"], 1)
     total["equivalent"] = sum(piece.get("equivalent", 0) for piece in pieces)
+    total["at first"] = sum(piece.get("killed at first", piece["killed"]) for piece in pieces)
     interval = binomtest(total["killed"], judged).proportion_ci(method="wilson")
     survivors = [what for piece in pieces for what in piece["survivors"]]
     return {**total, "interval": [interval.low, interval.high], "survivors": survivors}
@@ -154,7 +229,8 @@ def _mutants(pieces: Pieces) -> tuple[str, str]:
         scores.append(of["killed"] / max(judged, 1))
         low, high = of["interval"]
         same = f", {of['equivalent']} change nothing" if of["equivalent"] else ""
-        parts.append(f"{room} {of['killed']} of {judged} noticed ({low:.0%} to {high:.0%}){same}")
+        at_first = f", {of['at first']} before survivors had tests" if of["at first"] < of["killed"] else ""
+        parts.append(f"{room} {of['killed']} of {judged} noticed ({low:.0%} to {high:.0%}){at_first}{same}")
     tests = sorted({piece["tests"] for piece in pieces.values()})
     most = " or ".join(map(str, tests))
     text = f"{'; '.join(parts)}; by at most {most} of the tests that reach a line: a lower bound"
@@ -181,38 +257,28 @@ TARGETS = [
     Target("R3", "60 properties, 1000 examples each", "properties", _properties),
     Target("R4", "25 hostile inputs x 3 storages x 3 precisions x every estimator, all fitted or refused "
            "with a reason within 5 s", "hostile", _hostile),
-    Target("R5", "Units 1e-100 to 1e100 and offsets do not matter (rtol 1e-6)", None,
-           elsewhere("among the properties: units 2^±300, shifts to 2^20", "partly: no offsets of 1e8 sd"),
-           "pytest tests/trust -k unit"),
+    Target("R5", "Units 1e-100 to 1e100 and offsets up to 1e8 standard deviations do not matter (rtol 1e-6)",
+           "agreement", _units),
     Target("R6", "Simulation-based calibration inside the band, 1000 simulations x 6", "calibration",
            _calibration),
     Target("R7", "Inclusion within .02 in ten bins, 90 % intervals cover 88 to 92 %, in domain", None,
            elsewhere(".0011; 89.9 %", "met"), TRUST),
-    Target("R8", "Miscalibrated fits of 6 correlated designs carry a flag", None,
-           elsewhere("of 419 fits 29 were miscalibrated, none of them flagged; 6 of them are in domain, "
-                     "where the model is the truth: the statistic has heavier tails than its bound supposes",
-                     "missed"), TRUST),
+    Target("R8", "Miscalibrated fits of 6 correlated designs carry a flag", "honesty", _honesty),
     Target("R9", "Reference posteriors by long MCMC of 6 problems", None,
            elsewhere("not made to posteriordb's definition", "not run")),
-    Target("R10", "Against enumeration and Gibbs sampling", None,
-           elsewhere("EP against all supports and Gibbs in CI; not 200 and 50 cases", "partly"),
-           "pytest tests/solvers/test_ep.py -k 'enumeration or gibbs'"),
-    Target("R11", "Every fit ends in a named outcome, none silent", None,
-           elsewhere("outcomes are an enumeration, tested on adversarial matrices; not 500", "partly"),
-           "pytest tests/estimators/test_adversarial.py"),
-    Target("R12", "The same bytes again; permutations within rounding", None,
-           elsewhere("among common checks and properties", "partly: one machine, n_jobs not varied"),
-           "pytest tests/testing tests/trust -k 'bits or order'"),
+    Target("R10", "EP against enumeration (200 cases) and Gibbs sampling (50)", "agreement", _exact),
+    Target("R11", "500 adversarial fits: each ends in a named outcome with finite numbers", "adversarial",
+           _adversarial),
+    Target("R12", "The same bytes again, whatever the number of threads; permutations within rounding",
+           "agreement", _threads),
     Target("R13", "Extra memory at most .25 of X", None,
            elsewhere("no copy of X in tests of operators; over a background .3 to 2 times X", "missed"),
            "python -m benchmarks.scale.correlated_memory"),
     Target("R14", "First fit at most twice the second, import .5 s beyond scikit-learn", None,
            elsewhere("import .06 s beyond", "met"), "python -m benchmarks.scale.cold_start"),
     Target("R15", "200 SIGKILLs: nothing truncated, resuming gives the same bytes", "kills", _kills),
-    Target("R16", "12 faults x 20 runs end in a result or a named error", None,
-           elsewhere("disk full, broken journals, Dask workers and tasks in CI; not 240 runs", "partly"),
-           "pytest tests/runs/test_on_dask.py tests/estimators/test_dask.py tests/io/test_journal.py -k "
-           "'fail or kill or full or broken'"),
+    Target("R16", "12 faults x 20 runs end in the right result or a named error within 60 s", "faults",
+           _faults),
     Target("R17", "10^6 mutations of model files: none loads, crashes or runs code", "fuzz", _models),
     Target("R18", "No name becomes markup; axe-core without serious findings", None,
            elsewhere("hostile names in every slot, browser and axe-core in CI", "met"),
@@ -240,6 +306,12 @@ MACHINES = [
 
 # What was found by looking for it, and the test that keeps it mended.
 DEFECTS = [
+    ("Where memory was too short to load numba's library a fit ended in `OSError: Could not find/load shared "
+     "object file`; it goes on in NumPy",
+     "tests/solvers/test_smlr_compiled.py: a_broken_numba_is_named_and_done_without"),
+    ("A full or failing disk ended in `OSError: File too large` or `Input/output error` without the name of "
+     "the file, also at the second try, when a checkpoint was closed",
+     "tests/io: an_error_of_the_disk_names_the_file, a_full_disk_names_the_journal"),
     ("With anndata 0.13 a layer that is not there ended in a TypeError, since X is a layer of no name",
      "tests/io/test_readers.py: an_anndata_object_is_read_by_layer"),
     ("In a table with samples in columns a cell that is no number became a missing value without a word, or "

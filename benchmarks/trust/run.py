@@ -103,6 +103,37 @@ def fuzz(share: float, wanted: Wanted) -> Pieces:
         yield suffix, fuzz.tables(suffix, max(int(2000 * share), 50))
 
 
+def agreement(share: float, wanted: Wanted) -> Pieces:
+    from benchmarks.trust import agreement
+
+    for name in agreement.OURS:
+        if wanted(f"units {name}"):
+            yield f"units {name}", agreement.units(name, max(int(20 * share), 2))
+    if wanted("enumeration"):
+        yield "enumeration", agreement.enumeration(max(int(200 * share), 10))
+    if wanted("Gibbs"):
+        yield "Gibbs", agreement.gibbs(max(int(50 * share), 3))
+    if wanted("threads"):
+        yield "threads", agreement.threads(2)
+
+
+def adversarial(share: float, wanted: Wanted) -> Pieces:
+    yield "all", {"fits": 500, **_pytest("tests/estimators/test_adversarial.py")}
+
+
+def faults(share: float, wanted: Wanted) -> Pieces:
+    from benchmarks.trust import faults
+
+    for name in filter(wanted, faults.FAULTS):
+        yield name, faults.run(name, max(int(20 * share), 2))
+
+
+def honesty(share: float, wanted: Wanted) -> Pieces:
+    from benchmarks.trust import honesty
+
+    yield "all", honesty.run(max(int(120 * share), 6))
+
+
 def numerics(share: float, wanted: Wanted) -> Pieces:
     from benchmarks.trust import numerics
 
@@ -121,10 +152,10 @@ def checks(share: float, wanted: Wanted) -> Pieces:
 def mutants(share: float, wanted: Wanted) -> Pieces:
     from benchmarks.trust import mutants
 
-    for first in range(0, max(int(100 * share), 10), 10):
+    for first in range(0, max(int(100 * share), 20), 20):
         for room in mutants.ROOMS:
             if wanted(name := f"{room} {first:03d}"):
-                yield name, mutants.run(room, 10, first)
+                yield name, mutants.run(room, 20, first)
 
 
 def rooms(share: float, wanted: Wanted) -> Pieces:
@@ -143,7 +174,11 @@ def rooms(share: float, wanted: Wanted) -> Pieces:
 PARTS: dict[str, Callable[[float, Wanted], Pieces]] = {
     "numerics": numerics,
     "calibration": calibration,
+    "agreement": agreement,
+    "adversarial": adversarial,
+    "honesty": honesty,
     "fuzz": fuzz,
+    "faults": faults,
     "kills": kills,
     "hostile": hostile,
     "common": common,

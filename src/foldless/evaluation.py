@@ -366,8 +366,6 @@ def p_value_of(
     code: NDArray[np.intp],
     counted: NDArray[np.bool_],
     group: NDArray[np.intp] | None = None,
-    *,
-    dense: bool = False,
 ) -> float:
     """Of class means that lie as far apart as these, if labels have nothing to do with columns.
 
@@ -378,23 +376,19 @@ def p_value_of(
     orders = _orders(code[counted], None if group is None else group[counted])
     sums = np.zeros((3, N_ORDERS))
     classes = np.arange(1, 2) if n_classes == 2 else np.arange(n_classes)
-    at_once = max(MOST_PRODUCTS // ((code.size if dense else max(columns.shape)) * classes.size), 1)
+    at_once = max(MOST_PRODUCTS // (code.size * classes.size), 1)
     for start in range(0, N_ORDERS, at_once):
         part = orders[:, start : start + at_once].T
         contrast = np.zeros((classes.size, part.shape[0], code.size))
         contrast[:, :, counted] = part == classes[:, np.newaxis, np.newaxis]
         contrast[:, :, counted] -= contrast[:, :, counted].mean(axis=2, keepdims=True)
         contrast /= np.sqrt(np.maximum(np.sum(contrast**2, axis=2, keepdims=True), np.finfo(float).tiny))
-        rows = contrast.reshape(-1, code.size)
-        # Some columns of a dense matrix at a time stay in a processor's cache; there are no zeros to skip.
-        several = (
-            (rows @ tile for _, tile in columns.dense_columns(PIECE_BYTES))
-            if dense
-            else [columns.adjoint(rows.T).T]
-        )
         into = sums[:, start : start + at_once]
-        for z in several:
-            square = np.square(z, dtype=np.float64).reshape(classes.size, part.shape[0], -1).sum(axis=0)
+        # Products with some columns at a time stay in a processor's cache.
+        for z in columns.row_products(contrast.reshape(-1, code.size), PIECE_BYTES):
+            square, *others = np.square(z, dtype=np.float64).reshape(classes.size, part.shape[0], -1)
+            for other in others:
+                square += other
             into[0] += square.sum(axis=1)
             into[1] += np.einsum("ij,ij->i", square, square)
             np.maximum(into[2], square.max(axis=1, initial=0.0), out=into[2])
@@ -411,11 +405,11 @@ def _orders(code: NDArray[np.intp], group: NDArray[np.intp] | None) -> NDArray[n
     _, first = np.unique(group, return_index=True)
     if first.size > 1 and np.array_equal(code[first][group], code):
         return _orders(code[first], None)[group]
-    place = np.argsort(group, kind="stable")
     found = np.empty((code.size, N_ORDERS), dtype=np.intp)
     found[:, 0] = code
-    for n in range(1, N_ORDERS):
-        found[place, n] = code[np.lexsort((rng.random(code.size), group))]
+    drawn = rng.random((N_ORDERS - 1, code.size))
+    shuffled = np.lexsort((drawn, np.broadcast_to(group, drawn.shape)), axis=1)
+    found[np.argsort(group, kind="stable"), 1:] = code[shuffled].T
     return found
 
 

@@ -423,11 +423,32 @@ def test_moments_and_columns_match_the_explicit_matrix(pair: tuple[Operator, np.
         operator.columns([A.shape[1]])
 
 
+def test_products_of_rows_match_the_explicit_matrix(pair: tuple[Operator, np.ndarray]) -> None:
+    """In some order of columns, of which those that are the same in all rows may be missing."""
+    operator, A = pair
+    rows = np.random.default_rng(7).standard_normal((3, A.shape[0]))
+    rows -= rows.mean(axis=1, keepdims=True)
+    products = np.hstack(list(operator.row_products(rows, 1 << 8)))
+    varies = np.ptp(A, axis=0) > 0
+    expected = (rows @ A)[:, varies]
+    assert products.shape[1] in (A.shape[1], int(varies.sum()))
+    found = products if products.shape[1] == int(varies.sum()) else products[:, varies]
+    assert_close(found, expected, operator)
+
+
 def test_gram_matches_the_explicit_matrix(pair: tuple[Operator, np.ndarray]) -> None:
     operator, A = pair
     weight_var = np.random.default_rng(5).gamma(1.0, size=A.shape[1])
     weight_var[::3] = 0.0
     assert_close(operator.gram(weight_var), (A * weight_var) @ A.T, operator)
+
+
+def test_gram_of_many_sparse_rows_is_whole() -> None:
+    X = sparse.random_array((600, 40), density=0.1, format="csr", rng=np.random.default_rng(6))
+    weight_var = np.random.default_rng(5).gamma(1.0, size=40)
+    standardized = Standardized.fit(Sparse(X))
+    A = standardized.columns(np.arange(40))
+    assert_allclose(standardized.gram(weight_var), (A * weight_var) @ A.T, atol=1e-10)
 
 
 def test_dense_tiles_match_the_explicit_matrix(pair: tuple[Operator, np.ndarray]) -> None:

@@ -33,6 +33,7 @@ def with_value(value):
         (with_value(np.inf), y, "infinity"),
         (sparse.csr_array(with_value(np.nan)), y, "NaN"),
         (X, np.zeros(20), "only one class"),
+        (X, np.array(["a", "b", None, "b"] * 5, dtype=object), "no label for 5 of 20 samples"),
         (X, y[:-1], "inconsistent numbers of samples"),
         (X[:, 0], y, "2D array"),
         (X.astype(complex), y, "Complex data"),

@@ -346,6 +346,30 @@ def test_what_makes_no_sense_is_an_error(data):
         PanelClassifier(reference=SparseClassifier().fit(X, y + 1)).fit(X, y)
 
 
+def test_a_left_out_sample_is_not_held_against_its_class():
+    """Of what has learnt frequencies alone, parts that have more of a class have left fewer of it."""
+    X, y = np.random.default_rng(0).standard_normal((34, 20)), np.arange(34) % 2
+    model = PanelClassifier(2, LogisticRegression(C=1e-9)).fit(X, y)
+    assert_allclose(model.path_[0].log_loss, np.log(2), rtol=1e-12)
+    assert_allclose(model.full_.log_loss, np.log(2), atol=1e-4)
+
+
+def test_parts_need_only_their_rows(data, monkeypatch):
+    model = PanelClassifier([3, 10]).fit(*data)
+    fit_part, seen = _panel_search.fit_part, []
+
+    def counted(table, *given, **more):
+        seen.append(table.shape[0])
+        return fit_part(table, *given, **more)
+
+    monkeypatch.setattr(_panel_search, "fit_part", counted)
+    few = PanelClassifier([3, 10], model.reference_).fit(*data)
+    monkeypatch.setattr(_panel_search, "KEPT_BYTES", 0)
+    whole = PanelClassifier([3, 10], model.reference_).fit(*data)
+    assert seen == [64] * 5 + [80] * 5
+    assert_allclose(np.array(few.path_), np.array(whole.path_), rtol=1e-6)
+
+
 def test_a_class_of_one_sample_is_never_left_out():
     X, y = correlated(40, 50)
     y = y.copy()

@@ -63,6 +63,11 @@ def test_what_is_written_is_read_from_the_file_or_its_folder(tmp_path):
     assert read_archive(path, with_arrays=False).document == DOCUMENT
 
 
+def test_a_document_may_hold_what_stands_for_a_checksum(tmp_path):
+    document = {"names": [NO_CHECKSUM, CHECKSUM, f'{CHECKSUM}": "{NO_CHECKSUM}']}
+    assert read_archive(written(tmp_path, document)).document == document
+
+
 def test_the_same_model_is_the_same_bytes(tmp_path):
     first = written(tmp_path).read_bytes()
     assert written(tmp_path).read_bytes() == first

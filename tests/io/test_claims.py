@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -56,7 +57,7 @@ def test_a_long_label_is_not_unpacked_in_every_row(tmp_path: Path):
         assert table.target.tolist() == values * 200
 
 
-def test_a_chunk_of_zarr_must_fit(tmp_path: Path):
+def test_a_chunk_of_zarr_must_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     zarr = pytest.importorskip("zarr")
     from foldless.io.zarr import ZarrRows
 
@@ -64,6 +65,13 @@ def test_a_chunk_of_zarr_must_fit(tmp_path: Path):
     zarr.open(str(path), mode="w", shape=(20, 10**10), chunks=(20, 10**10), dtype="f8")
     with pytest.raises((BadTable, OverBudget), match="chunks of 20 x 10000000000 numbers"):
         ZarrRows(path, Roles())
+    zarr.open(str(path), mode="w", shape=(20, 4), chunks=(10, 4), dtype="f8")
+    for budget, fits in ((320.0, True), (319.0, False)):
+        monkeypatch.setattr("foldless.io.zarr.default_budget", lambda budget=budget: budget)
+        with (
+            nullcontext() if fits else pytest.raises((BadTable, OverBudget), match="chunks of 10 x 4 numbers")
+        ):
+            ZarrRows(path, Roles())
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from foldless.io import BadTable, Reading, Roles
+from foldless.io.dialect import N_LINES, _first_lines, encoding_of
 from foldless.io.read import read_table
 from reference.tables import small, text_of
 
@@ -215,6 +217,44 @@ def test_a_sample_sheet_need_not_have_every_sample(tmp_path):
         )
     with pytest.raises(BadTable, match=r"--id names a column of a sample sheet.*--samples"):
         read_table(tmp_path / "t.tsv", Roles(target="state"), Reading(id="donor"))
+
+
+def test_a_sheet_without_a_sample_leaves_it_out_of_a_table_with_samples_in_rows_too(tmp_path):
+    (tmp_path / "sheet.csv").write_text("id,state\ns0,a\ns1,b\ns3,b\n")
+    text = "id,g,h\ns0,1,2\ns1,2,3\ns2,3,4\ns3,5,6\n"
+    read = read_of(tmp_path, text, Roles(target="state"), sample_sheet=tmp_path / "sheet.csv")
+    assert read.sample_names == ["s0", "s1", "s3"]
+    assert read.target.tolist() == ["a", "b", "b"]
+    assert_array_equal(read.X, [[1, 2], [2, 3], [5, 6]])
+    assert any("1 samples are not in the sample sheet" in step and "s2" in step for step in read.steps)
+
+
+def test_a_sheet_counts_whatever_stands_above_a_table(tmp_path):
+    (tmp_path / "sheet.csv").write_text("id,state\ns0,mine\ns1,yours\n")
+    roles, sheet = Roles(target="state"), tmp_path / "sheet.csv"
+    titled = "Measured in May\n\nid,g,h\ns0,1,2\ns1,2,3\n"
+    assert read_of(tmp_path, titled, roles, sample_sheet=sheet).target.tolist() == ["mine", "yours"]
+    (tmp_path / "sheet.csv").write_text(f"id,state\n{TABLE.samples[0]},mine\n{TABLE.samples[1]},yours\n")
+    found = read_of(tmp_path, series_matrix(), roles, "s.txt", sample_sheet=sheet)
+    assert found.target.tolist() == ["mine", "yours"]
+
+
+def test_names_that_look_like_numbers_keep_their_zeros(tmp_path):
+    found = read_of(tmp_path, ",g,h\n001,1,2\n010,2,3\n", Roles())
+    assert found.sample_names == ["001", "010"]
+
+
+def test_only_the_first_lines_show_how_a_text_is_written(tmp_path):
+    assert len(_first_lines(io.StringIO("1,2\n" * 500))) == N_LINES
+    # Lines about samples stand above the table, however many there are.
+    lines = _first_lines(io.StringIO('!Sample\t"a"\n' * 200 + "1\t2\n" * 500))
+    assert [line[0] for line in lines] == ["!"] * 200 + ["1"] * N_LINES
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_two_bytes_for_each_sign_are_seen_in_four_signs(encoding):
+    assert encoding_of("a,b\n".encode(encoding)) == encoding
+    assert encoding_of("a,b".encode(encoding)) == "utf-8"  # too short to tell
 
 
 def test_columns_of_words_need_a_purpose(tmp_path):

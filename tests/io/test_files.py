@@ -56,6 +56,31 @@ def test_what_fails_leaves_the_old_file_and_nothing_else(tmp_path):
     assert path.read_bytes() == b"old"
 
 
+def test_an_error_of_the_disk_names_the_file_and_other_errors_stay_as_they_are(tmp_path, monkeypatch):
+    path = tmp_path / "model.safetensors"
+
+    def fails(_):
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(files.os, "fsync", fails)
+        with pytest.raises(OSError, match="Input/output error") as caught:
+            write_whole(path, b"new")
+    assert caught.value.filename == str(path)
+    with pytest.raises(FileNotFoundError) as caught:
+        write_whole(tmp_path / "gone" / "model", b"new")
+    assert caught.value.filename == str(tmp_path / "gone" / "model")
+
+    def write(error: OSError) -> None:
+        with replacing(path):
+            raise error
+
+    for error in (OSError("of no system"), OSError(2, "No such file of others", "another")):
+        with pytest.raises(OSError, match=r"of no system|of others") as caught:
+            write(error)
+        assert caught.value is error
+
+
 def test_what_is_being_written_can_be_cleared_away_from_elsewhere(tmp_path):
     names = []
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -188,22 +189,32 @@ def test_a_journal_in_a_folder_that_is_not_there_names_the_folder(tmp_path: Path
     assert caught.value.filename == str(tmp_path / "gone")
 
 
-def test_a_full_disk_names_the_journal(tmp_path: Path) -> None:
-    class Full:
-        def __init__(self, stream: object) -> None:
-            self.stream = stream
+def test_a_full_disk_names_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path / "journal", [])
 
-        def write(self, _: bytes) -> None:
+    class Full(io.FileIO):
+        def write(self, _: object) -> int:
             raise OSError(28, "No space left on device")
 
-        def __getattr__(self, name: str) -> object:
-            return getattr(self.stream, name)
+    def opened(path: Path, _: str) -> io.BufferedRandom:
+        return io.BufferedRandom(Full(path, "r+"))
 
-    with left_behind(tmp_path / "journal") as found:
-        found._stream = Full(found._stream)
+    # What a buffer holds is written again when the file is closed, and fails again.
+    monkeypatch.setattr("foldless.io.journal.open", opened, raising=False)
+    first: list[OSError] = []
+
+    def write(act: Callable[[Journal], None]) -> None:
+        with journal(path, HEADER) as found:
+            try:
+                act(found)
+            except OSError as error:
+                first.append(error)
+
+    for act in (lambda found: found.append([b"record"]), lambda found: found.note(GOING)):
         with pytest.raises(OSError, match="No space left") as caught:
-            found.append([b"record"])
-        assert caught.value.filename == str(tmp_path / "journal")
+            write(act)
+        assert caught.value.filename == str(path)
+        assert first.pop().filename == str(path)
 
 
 def test_the_disk_is_waited_for_once_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

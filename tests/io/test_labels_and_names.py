@@ -12,6 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
+from foldless.io.names import printable
 from foldless.io.table import (
     BadTable,
     Roles,
@@ -51,6 +52,11 @@ def test_names_become_unique_and_first_ones_stay(names):
         assert new == name or new not in names  # no other column is meant by it
     assert len(renamed) == sum(new != name for new, name in zip(unique, names, strict=True))
     assert unique_names(unique) == (unique, {})
+
+
+def test_overlong_names_are_cut_to_what_there_is_room_for():
+    assert printable("abcdefghij", longest=10) == "abcdefghij"
+    assert printable("abcdefghijk", longest=10) == "abcdefg..."
 
 
 def test_new_names_count_from_two_and_nameless_columns_are_called_by_their_place():
@@ -226,8 +232,9 @@ def test_every_purpose_of_a_column_has_its_option():
     roles = Roles("t", "g", "s", ("c", "d"), ("k",), ("i",), ("f",))
     assert roles.purposes == {
         "t": "--target", "g": "--groups", "s": "--samples", "c": "--covariates", "d": "--covariates",
-        "k": "--categories", "i": "--ignore",
+        "k": "a covariate of the fit (of a sample sheet: --sample-sheet)", "i": "--ignore",
     }  # fmt: skip
+    assert Roles(categories=("k",)).purposes == {"k": "--categories"}
     assert set(roles.named) == {"t", "g", "c", "d", "k", "i", "f"}
     assert Roles(ignore=("i",)).purposes == {"i": "--ignore"}
     for twice in (
@@ -251,8 +258,12 @@ def test_a_name_that_is_missing_is_told_with_one_that_is_near():
     check_present(PATH, ["a"], iter("ab"), "column", "--target")
     with pytest.raises(BadTable, match=r"no column 'tisue', named as --target\. Did you mean 'tissue'\?"):
         check_present(PATH, ["tisue"], ["tissue", "x"], "column", "--target")
-    with pytest.raises(BadTable, match=r"'x' \(and 1 more\), named as --ignore\. It has: 'aaa', 'bbb'\."):
-        check_present(PATH, ["x", "y", "aaa"], ["bbb", "aaa"], "column", "--ignore")
+    with pytest.raises(BadTable, match=r"'x' \(and 1 more\), named as --ignore\. It has: 'bbb', 'aaa'\."):
+        check_present(PATH, ["x", "y", "aaa"], ["bbb", "", "aaa"], "column", "--ignore")
+    with pytest.raises(BadTable, match=r"Did you mean 'Tissue Type'\?"):
+        check_present(PATH, ["tissue"], ["Age", "Tissue Type"], "column", "--target")
+    with pytest.raises(BadTable, match="Name one at a time: --covariates Batch --covariates Age"):
+        check_present(PATH, ["Batch,Age"], ["Age", "Batch"], "column", "--covariates")
 
 
 def test_what_a_damaged_file_makes_of_a_reader_names_the_file_and_nothing_else_is_hidden():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -107,6 +108,17 @@ LABELS = ["tumor", "normal", "tumor"]
 def test_labels_in_a_file_of_their_own(name, content, column, tmp_path):
     (tmp_path / name).write_bytes(content.encode())
     assert_array_equal(read_labels(tmp_path / name, column, 3), LABELS)
+
+
+def test_labels_that_would_run_code_are_not_read(tmp_path):
+    class Harm:
+        def __reduce__(self):
+            return Path.touch, (tmp_path / "harm",)
+
+    (tmp_path / "y.npy").write_bytes(pickle.dumps(Harm()))
+    with pytest.raises(BadTable, match=r"y\.npy.*could run code"):
+        read_labels(tmp_path / "y.npy", None, 3)
+    assert not (tmp_path / "harm").exists()
 
 
 @pytest.mark.parametrize(("values", "kind"), [(LABELS, "U"), ([1, 0, 1], "i"), ([1.0, 0.0, 1.0], "i")])

@@ -89,6 +89,16 @@ def test_svmlight_of_other_samples_lacks_nothing(tmp_path):
     assert read_table(tmp_path / "zero.svmlight").feature_names == ["0", "1", "2"]
 
 
+def test_lines_of_svmlight_that_hold_no_sample_are_passed_over(tmp_path):
+    path = tmp_path / "t.svmlight"
+    path.write_text("# made in May\n\n  # 1 1:2\n1 0:2.5\n \n-1 0:1.0\n", encoding="ascii")
+    assert_array_equal(read_table(path).X.toarray(), [[2.5], [1.0]])
+    for content, missing in (("", "samples"), ("# made in May\n\n", "samples"), ("1\n-1\n", "values")):
+        path.write_text(content, encoding="ascii")
+        with pytest.raises(BadTable, match=f"holds no {missing}"):
+            read_table(path)
+
+
 def test_groups_of_svmlight_are_query_ids(tmp_path):
     (tmp_path / "q.svmlight").write_text("1 qid:7 1:2.5\n-1 qid:8 2:1.0\n", encoding="ascii")
     assert read_table(tmp_path / "q.svmlight", Roles(groups="qid")).groups.tolist() == ["7", "8"]

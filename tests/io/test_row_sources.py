@@ -241,6 +241,15 @@ def test_files_that_cannot_be_used_are_refused_at_once(tmp_path: Path) -> None:
         open_rows(tmp_path / "empty.zarr")
 
 
+def test_a_zarr_group_needs_an_array_of_the_name(tmp_path: Path) -> None:
+    zarr = pytest.importorskip("zarr")
+    group = zarr.open_group(str(tmp_path / "X.zarr"), mode="w")
+    for name in ("other", "X"):  # a sparse matrix of anndata is a group, too
+        group.create_group(name)
+        with pytest.raises(BadTable, match="a group without an array 'X'"):
+            open_rows(tmp_path / "X.zarr")
+
+
 def test_a_sparse_matrix_with_indices_beyond_its_columns_is_refused(tmp_path: Path) -> None:
     path = as_h5ad(sparse.csr_matrix(matrix()), tmp_path)
     h5py = pytest.importorskip("h5py")

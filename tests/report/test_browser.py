@@ -181,11 +181,14 @@ def test_dark_and_light_have_their_colours(opened):
 
 
 def test_a_narrow_screen_needs_no_sideways_scrolling(opened, path):
-    """Wide tables scroll in their own frame; the page itself does not."""
+    """Wide tables and pictures scroll in frames of their own, in a size to be read; the page does not."""
     look(opened, width=360, scheme="light")
     visit(opened, path)
     assert asked(opened, "document.documentElement.scrollWidth") <= 360
-    assert asked(opened, "Math.max(...[...document.images].map(i => i.getBoundingClientRect().right))") <= 360
+    frames = "[...document.querySelectorAll('.scroll')].map(e => e.getBoundingClientRect().right)"
+    assert max(asked(opened, frames)) <= 360
+    wide = "[...document.querySelectorAll('figure:not(.narrow) img')]"
+    assert min(asked(opened, f"{wide}.map(i => i.clientWidth / i.getAttribute('width'))")) > 0.7
 
 
 def test_it_prints_on_a_few_light_pages(opened):

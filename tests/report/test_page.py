@@ -346,7 +346,7 @@ def test_covariates_are_no_discoveries(monkeypatch, without_ink):
     assert rows[0] == ["kept in the model whatever the data say"]
     assert rows[1][:2] == ["gene 0", "kept"]
     assert "besides 1 covariate" in words(page)
-    assert "one of a group of 2 matters, with probability" in words(page)
+    assert "one of a group of 2 does, with probability" in words(page)
     assert [weight.shape for weight in drawn] == [(1, 39)]
 
 
@@ -422,8 +422,12 @@ def test_doubt_is_said_on_top(model, labels, without_ink):
 def test_classes_that_cannot_be_told_apart_are_said_to_be_so(without_ink):
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((40, 50)), rng.choice(["a", "b"], 40)
-    text = words(parsed(html(SparseClassifier().fit(X, y), y=y)))
+    model = SparseClassifier().fit(X, y)
+    model.mislabel_probability_ = np.full(40, 0.9)  # of which such a model knows nothing
+    text = words(parsed(html(model, y=y)))
     assert "Not shown" in text
+    assert "Labels more likely wrong" not in text
+    assert "Labels that look wrong: classes that cannot be told apart cast no doubt on any label." in text
     assert "that they can is not shown" in text
 
 

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
 from typer.testing import CliRunner
@@ -432,8 +433,9 @@ def test_models_without_probabilities_have_one_order_of_features(tmp_path):
     assert printed == features[: len(printed)]
 
 
-def test_comparisons_count_features_as_a_fit_does(tmp_path):
-    """Covariates are used and not selected; ridges and machines select nothing."""
+def test_comparisons_count_features_as_a_fit_does(tmp_path, monkeypatch):
+    """Covariates are used and not selected; ridges and machines select nothing. Nobody looks for groups."""
+    monkeypatch.setattr(foldless.SparseClassifier, "groups_", property(lambda model: 1 / 0))
     (tmp_path / "t.csv").write_text(text_of(small()), encoding="utf-8")
     asked = ["--target", "state", "--ignore", "donor", "--covariates", "age"]
     done = run("compare", tmp_path / "t.csv", *asked, "--splits", 2, "--out", tmp_path / "c")
@@ -589,3 +591,27 @@ def test_a_learning_curve_that_cannot_be_had_is_refused_before_the_fit(fitted_on
     assert result.exit_code == ExitCode.BAD_DATA
     assert "--model sparse" in result.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_who_forgets_the_sample_sheet_is_led_to_it(tmp_path):
+    """Genes in rows, as they come: `check` names the next step, and `predict` does not blame an option."""
+    table = small()
+    names = [f"s{i}" for i in range(len(table.labels))]
+    genes = pd.DataFrame(table.X.T, index=table.features, columns=names)
+    genes.to_csv(tmp_path / "genes.tsv", sep="\t")
+    batch = ["ab"[i % 3 == 0] for i in range(len(names))]
+    sheet = pd.DataFrame({"name": names, "state": table.labels, "batch": batch})
+    sheet.to_csv(tmp_path / "sheet.csv", index=False)
+    done = run("check", tmp_path / "genes.tsv")
+    assert done.exit_code == 0, done.output
+    assert "genes.tsv --sample-sheet FILE" in done.output.replace("\n", "")
+    asked = ["--sample-sheet", tmp_path / "sheet.csv", "--target", "state", "--covariates", "batch"]
+    done = run("fit", tmp_path / "genes.tsv", *asked, "--out", tmp_path / "out")
+    assert done.exit_code == 0, done.output + done.stderr
+    into = ["--out", tmp_path / "p.tsv"]
+    done = run("predict", tmp_path / "out", tmp_path / "genes.tsv", *into)
+    assert done.exit_code == ExitCode.BAD_DATA
+    said = " ".join(done.stderr.split())
+    assert "no column 'batch', named as a covariate of the fit (of a sample sheet: --sample-sheet)" in said
+    done = run("predict", tmp_path / "out", tmp_path / "genes.tsv", *asked[:2], *into)
+    assert done.exit_code == 0, done.output + done.stderr

@@ -199,6 +199,12 @@ def test_nonsense_is_noticed(spoil, tmp_path):
     assert NONSENSE[spoil] in told, told
 
 
+def test_probes_and_predictors_are_no_predictions(tmp_path):
+    frame = table()
+    frame["probe_17"], frame["predictor 3"] = np.random.default_rng(0).random((2, N))
+    assert "Nothing stands in the way of a fit" in looked_at(frame, tmp_path / "t.tsv")
+
+
 def test_counts_are_offered_their_logarithm(tmp_path):
     frame = table(40, 120)
     rng = np.random.default_rng(0)

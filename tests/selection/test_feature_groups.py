@@ -122,7 +122,9 @@ def test_a_group_is_not_filled_up_with_features_that_are_far_or_taken():
     far = np.where(correlation > 0.9, correlation, 0.0)
     joint = posterior_of(precision, 3 * shift, correlation=far)
     joint.inclusion[:] = 0.3
-    assert joint.groups(0.9, []) == []  # which also ends
+    assert joint.groups(0.9, [], purity=0.5) == []  # which also ends
+    (of_anything,) = joint.groups(0.9, [])
+    assert of_anything.inclusion.sum() >= of_anything.probability >= 0.9
 
 
 def test_twins_are_a_group_and_what_is_far_is_not_in_it():
@@ -138,6 +140,23 @@ def test_twins_are_a_group_and_what_is_far_is_not_in_it():
         assert group.probability >= 0.9
         assert group.purity > 0.9
         assert group.leader == group.columns[0]
+
+
+def test_what_explains_the_same_labels_is_a_group_even_if_it_hardly_goes_together():
+    """But only of what is left: twins are a group of their own beforehand."""
+    precision, shift = data_of(1)
+    X = np.linalg.cholesky(precision[0]).T
+    joint = posterior_of(precision, 3 * shift, rate=0.05, correlation=np.abs(np.corrcoef(X.T)))
+    twins = [set(group.features.tolist()) for group in joint.groups(0.9, [])[:2]]
+    assert sorted(map(sorted, twins)) == [[100, 101], [102, 103]]
+    # Without twins to be seen, no group is within a radius, and one of all four is in.
+    apart = posterior_of(precision, 1.2 * shift, rate=0.05, correlation=np.eye(8))
+    (found,) = apart.groups(0.9, [])
+    assert found.features.size > 1
+    assert found.purity == 0.0
+    share = np.mean(np.isin(apart.draws, found.features - 100).any(axis=1))
+    assert share >= found.probability >= 0.9
+    assert apart.groups(0.9, [], purity=0.5) == []
 
 
 def test_what_the_prior_expects_is_no_group():

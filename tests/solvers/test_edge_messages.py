@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import acos, pi, sqrt
 
 import numpy as np
@@ -54,6 +55,20 @@ def met_constraints(h: np.ndarray, density: float) -> tuple[float, float]:
         power = np.mean(expit(mu + h**2 / (2 * a)) * (1 / a + (h / a) ** 2))
         low, high = (a, high) if power > density else (low, a)
     return a, mu
+
+
+def test_a_damped_step_goes_a_part_of_the_way():
+    X, labels, _ = task(40, 20, 0)
+    problem, solver = problem_of(X, labels, 0.3), EdgeMessages()
+    state = solver.step(problem, solver.step(problem, solver.init(problem)))
+    ends = [solver.step(problem, replace(state, pace=replace(state.pace, step=step))) for step in (1.0, 0.25)]
+    whole = ends[0]
+    answer = problem.channel.respond(whole.score_cavity_mean, whole.score_cavity_var, labels)
+    assert_allclose(whole.curvatures, answer.curvature, rtol=1e-12)
+    for name in ("curvatures", "edge_slopes"):
+        before, whole, part = (getattr(each, name) for each in (state, *ends))
+        assert np.max(np.abs(whole - before)) > 1e-3
+        assert_allclose(part, before + 0.25 * (whole - before), rtol=1e-12, atol=1e-14)
 
 
 def test_gamp_with_a_pruned_prior_is_the_algorithm_of_the_paper():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import pytest
@@ -17,6 +17,7 @@ from foldless.operators import Dense, MeanRemoved
 from foldless.priors import Blocks, ElasticNet, Gaussian, Laplace, Prior, SpikeAndSlab
 from foldless.problem import Outcome, Problem, Solution
 from foldless.solvers import GAMP, AdaptiveDamping, ConstantDamping, Stopping, solve
+from foldless.solvers.frozen import Frozen
 from foldless.solvers.gamp import PIECE, RULES, VARIANCES, weight_evidence
 from reference.probit_posteriors import dense_ep, enumerated_spike_and_slab
 from reference.scikit_learn import mixed_penalty
@@ -30,6 +31,17 @@ def problem_of(X, labels, channel: Channel, prior: Prior, weight=None) -> Proble
 
 def relative_error(a, b) -> float:
     return float(np.linalg.norm(a - b) / np.linalg.norm(b))
+
+
+def test_an_iteration_with_variances_that_stay_is_one_iteration():
+    X, labels = probit_data(30, 20, 0)
+    problem, solver = problem_of(X, labels, Logistic(), Laplace(0.3)), GAMP("max-sum")
+    state = solver.step(problem, solver.init(problem))
+    state = replace(state, frozen=Frozen.begun(problem, state.weights, state.slopes))
+    for number in range(state.iteration + 1, state.iteration + 4):
+        state = solver.step(problem, state)
+        assert state.iteration == number
+        assert state.frozen.n_steps == number - 1
 
 
 def probit_data(n_samples, n_features, seed, *, noise_var=0.49, weight_var=2.25):

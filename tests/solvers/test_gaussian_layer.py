@@ -14,7 +14,12 @@ from scipy import sparse
 from foldless.operators import Dense, MeanRemoved, Operator, Sparse, Standardized, WithIntercept
 from foldless.solvers import gaussian_layer as module
 from foldless.solvers.gaussian_layer import (
+    LEAST_LABEL,
+    REFINED,
     Block,
+    Factor,
+    HeldKernel,
+    NearKernel,
     NotPositiveDefinite,
     Sites,
     Tiles,
@@ -264,3 +269,87 @@ def test_a_large_matrix_is_not_copied(shape, monkeypatch):
     tracemalloc.stop()
     # A few tiles of 2 MB and vectors; X in float64 would be 32 MB.
     assert peak < 14e6
+
+
+# ---------------------------------------------------------------------- labels near those of a factor
+
+
+def near_and_exact(moved, seed=0, n_samples=30):
+    """Three free weights over 60 held ones, with labels that have moved by this from those of a factor."""
+    rng = np.random.default_rng(seed)
+    X, columns = rng.normal(size=(n_samples, 60)), rng.normal(size=(n_samples, 3))
+    kernel, held_scores, weight = X @ X.T / 20, rng.normal(size=n_samples), rng.uniform(0.5, 2.0, n_samples)
+    sites = random_sites((n_samples, 3), rng)
+    factor = Factor.of(kernel, weight * sites.label_precision)
+    assert factor.is_near(weight * sites.label_precision)
+    sites = sites._replace(label_precision=sites.label_precision * moved)
+    near = NearKernel(factor, held_scores, columns, sites, weight)
+    exact = HeldKernel(kernel, held_scores, np.arange(3), columns, sites, weight)
+    return [opened.closed(opened.block_of(sites)) for opened in (near, exact)], near, exact
+
+
+def assert_same(found, expected, tolerance):
+    for name in ("mean", "var", "scores.mean", "scores.var", "scores.rest_precision", "log_normaliser"):
+        one, other = attrgetter(name)(found), attrgetter(name)(expected)
+        assert_allclose(one, other, rtol=0, atol=tolerance * np.max(np.abs(other)), err_msg=name)
+
+
+def test_at_its_labels_a_factor_has_the_same_gaussian():
+    (found, expected), near, exact = near_and_exact(1.0)
+    assert_same(found, expected, REFINED)
+    sites = near.sites._replace(label_shift=near.sites.label_shift + 1.0)
+    pair = [opened.shifted(sites, np.ones(30)) for opened in (near, exact)]
+    assert_same(*(opened.closed(opened.block_of(sites)) for opened in pair), REFINED)
+    again = near.relabelled(exact.sites, exact.label_precision / exact.sites.label_precision)
+    assert_same(again.closed(again.block_of(exact.sites)), expected, 1e-10)
+
+
+def test_what_one_label_does_to_its_own_score_is_exact():
+    one = np.where(np.arange(30) == 4, 3.0, 1.0)
+    (found, expected), near, _ = near_and_exact(one)
+    assert_same(found, expected, 0.2)
+    for name in ("mean", "var"):
+        assert_allclose(getattr(found.scores, name)[4], getattr(expected.scores, name)[4], rtol=5 * REFINED)
+    assert_allclose(found.log_normaliser, expected.log_normaliser, rtol=REFINED)
+    assert not near.factor.is_near(5.0 * near.label_precision)
+
+
+def test_errors_of_labels_that_move_are_of_second_order():
+    direction = np.random.default_rng(1).normal(size=30)
+
+    def errors(size):
+        (found, expected), near, exact = near_and_exact(np.exp(size * direction))
+        return np.array(
+            [
+                np.abs(found.scores.var / expected.scores.var - 1.0).max(),
+                np.abs(found.var / expected.var - 1.0).max(),
+                np.abs(near.log_determinant - exact.log_determinant),
+            ]
+        )
+
+    large, small = errors(0.1), errors(0.025)
+    assert np.all(large < 0.01)
+    # A quarter of the way: a sixteenth, and of free weights and the determinant a sixty-fourth or less.
+    assert np.all(small < large / np.array([10.0, 30.0, 30.0]))
+
+
+def test_void_labels_are_next_to_void_in_a_factor():
+    _, _, exact = near_and_exact(np.where(np.arange(30) < 6, 0.0, 1.0))
+    factor = Factor.of(exact.kernel, exact.label_precision)
+    assert_allclose(factor.label_precision[:6], LEAST_LABEL / exact.kernel.diagonal()[:6])
+    weight = exact.label_precision[6:] / exact.sites.label_precision[6:]
+    near = NearKernel(
+        factor, exact.held_scores, exact.free_columns, exact.sites, np.append(np.ones(6), weight)
+    )
+    exact = exact.relabelled(exact.sites, np.append(np.ones(6), weight))
+    assert_same(*(opened.closed(opened.block_of(exact.sites)) for opened in (near, exact)), 10 * REFINED)
+
+
+def test_weights_leave_a_factor():
+    rng = np.random.default_rng(2)
+    X, spread, precision = rng.normal(size=(20, 30)), rng.uniform(0.1, 0.4, 30), rng.uniform(0.1, 2.0, 20)
+    whole, rest = (X * spread) @ X.T, (X[:, 4:] * spread[4:]) @ X[:, 4:].T
+    found = Factor.of(whole, precision).without(rest, X[:, :4], spread[:4])
+    expected = Factor.of(rest, precision)
+    for one, other in zip(found, expected, strict=True):
+        assert_allclose(one, other, atol=1e-10)

@@ -12,6 +12,7 @@ from foldless.operators import Dense, WithIntercept
 from foldless.priors import Blocks, Gaussian
 from foldless.problem import Problem
 from foldless.solvers import EP, Stopping, solve
+from foldless.solvers.gaussian_layer import Tiles
 from foldless.solvers.informed_ridges import (
     Base,
     Contrasts,
@@ -45,6 +46,30 @@ def base_of(y, variance=1.0):
 
 def columns_of(X):
     return Penalised(list(Dense(X).dense_columns(tile_bytes=X.shape[0] * 8 * 70)), np.ones(X.shape[1], bool))
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_tiles_of_another_solver_serve_without_what_is_not_penalised(kept):
+    X, y = factor_data(n_features=50)
+    tiles = Tiles(WithIntercept(Dense(X)), keeps=kept)
+    free = np.ones(51, dtype=bool)
+    free[[7, 50]] = False
+    columns, apart = Penalised(tiles, free), np.delete(X, 7, axis=1)
+    for _ in range(2):
+        visited = list(columns)
+        assert_allclose(np.hstack([tile for _, tile in visited]), apart)
+    # An intercept at the end is left out of a view.
+    assert np.shares_memory(next(iter(Penalised(tiles, np.arange(51) < 50)))[1], next(iter(tiles))[1]) == kept
+    found, alone = (
+        fit_informed(each, base_of(y), one_by_one(y), RIDGES[:6]) for each in (columns, columns_of(apart))
+    )
+    assert_allclose(found.loo_mean, alone.loo_mean, atol=1e-9)
+    weights, of_others = informed_weights(columns, base_of(y), found), np.flatnonzero(free)
+    assert_allclose(
+        weights.mean[:, of_others], informed_weights(columns_of(apart), base_of(y), alone).mean, atol=1e-12
+    )
+    assert not weights.mean[:, ~free].any()
+    assert not weights.var[:, ~free].any()
 
 
 def brute_relevance(x, y):
@@ -167,7 +192,7 @@ def test_weights_make_the_scores():
     X, y = factor_data()
     base, contrasts = base_of(y), one_by_one(y)
     found = fit_informed(columns_of(X), base, contrasts, RIDGES)
-    weights = informed_weights(columns_of(X), base, contrasts, found)
+    weights = informed_weights(columns_of(X), base, found)
     whole = contrasts.of(X)
     for n, ridge in enumerate(found.ridges):
         prior = whole.relevance**ridge.exponent if ridge.exponent else np.ones(X.shape[1])

@@ -195,3 +195,13 @@ def test_moves_lie_on_the_hull():
     used = moves.width[1] > 0
     assert_allclose(moves.width[1, used].sum(), 3.0)
     assert_allclose(moves.slope[1, used], [-0.5, -0.5, -2.0])
+
+
+def test_only_corners_that_turn_nothing_are_left_out():
+    # Pieces of unequal widths: two of one slope, two of one fall over unlike slopes.
+    score, value = np.array([0.0, 1.0, 3.0, 3.5, 5.5]), np.array([0.0, -1.0, -3.0, -5.0, -5.5])
+    found = Piecewise(score, value).simplified(10.0)
+    assert_allclose(found.score, [0.0, 3.0, 3.5, 5.5])
+    assert_allclose(found.value, [0.0, -3.0, -5.0, -5.5])
+    # Below the cost nothing counts, beyond the piece that leads there.
+    assert_allclose(Piecewise(score, value).simplified(2.0).score, [0.0, 3.0])

@@ -10,8 +10,8 @@ from foldless.channels import FlippedLabels, Logistic
 from foldless.operators import operator_from
 from foldless.priors import Gaussian
 from foldless.problem import Problem
-from foldless.solvers import EP, Stopping, solve
-from foldless.solvers.label_ep import ridge_ep
+from foldless.solvers import EP, Stopping, label_ep, solve
+from foldless.solvers.label_ep import kernel_ep, ridge_ep
 
 
 def labelled(n_samples=200, n_columns=20, size=1.0, seed=0):
@@ -51,10 +51,24 @@ def test_left_out_is_that_of_refits():
         assert error < 0.1 * np.sqrt(found.left_out_var[m])
 
 
-def test_sites_of_a_neighbour_are_a_start():
+@pytest.mark.parametrize("weights", [[1.0], [0.5, 1.0, 4.0]])
+def test_sites_of_a_neighbour_are_a_start(weights):
     basis, labels = labelled()
-    ones = np.ones(labels.size)
-    first = ridge_ep(basis, labels, ones, ones, Logistic())
-    again = ridge_ep(basis, labels, ones, ones, Logistic(), first.sites)
+    weight = np.random.default_rng(1).choice(weights, labels.size)
+    first = ridge_ep(basis, labels, weight, weight, Logistic())
+    again = ridge_ep(basis, labels, weight, weight, Logistic(), first.sites)
     assert again.n_iter <= 3 < first.n_iter
     assert_allclose(again.weights, first.weights, atol=5e-3)
+
+
+def test_fits_under_a_kernel_go_on_from_where_they_ended(monkeypatch):
+    basis, labels = labelled(60, 8)
+    weight, kernel = np.random.default_rng(1).choice([0.5, 1.0, 4.0], 60), (basis @ basis.T)[np.newaxis]
+    first = kernel_ep(kernel, np.zeros(60), labels, weight, Logistic())
+    start = first.label_precision, first.label_shift
+    monkeypatch.setattr(label_ep, "MAX_ITER", 2)
+    assert not kernel_ep(kernel, np.zeros(60), labels, weight, Logistic()).converged.any()
+    again = kernel_ep(kernel, np.zeros(60), labels, weight, Logistic(), start)
+    assert first.converged.all()
+    assert again.converged.all()
+    assert_allclose(again.dual, first.dual, atol=1e-3 * np.abs(first.dual).max())

@@ -48,6 +48,19 @@ def test_a_step_may_differ_between_entries():
     assert_allclose(secants.next_point(np.array([0.1, 0.5, 1.0]), np.ones(3)), [0.1, 0.5, 1.0])
 
 
+def test_a_leap_undoes_what_residuals_have_changed_by():
+    """x + step f - (ΔX + step ΔF) γ with γ = argmin |f - ΔF γ|, by differences of points."""
+    rng = np.random.default_rng(1)
+    secants, scale = Secants(), np.exp(rng.normal(size=30))
+    points, residuals = rng.normal(size=(2, 4, 30))
+    for point, residual in zip(points, residuals, strict=True):
+        secants = secants.seen(point, residual, scale)
+    moves, changes = np.diff(points, axis=0), np.diff(residuals, axis=0)
+    share = np.linalg.lstsq((changes * scale).T, residuals[-1] * scale, rcond=None)[0]
+    wanted = points[-1] - share @ moves + 0.3 * (residuals[-1] - share @ changes)
+    assert_allclose(secants.next_point(0.3, scale), wanted, atol=1e-10)
+
+
 def test_another_problem_has_nothing_to_learn_from():
     first, second = object(), object()
     secants = Secants().of(first).seen(np.zeros(2), np.ones(2), np.ones(2))

@@ -30,6 +30,9 @@ from foldless.solvers.smlr import (
     nothing,
     path,
 )
+from foldless.solvers.smlr.component_wise import _Probabilities
+from foldless.solvers.smlr.design import Design
+from foldless.solvers.smlr.newton import _line_search, _promised, _step
 from reference.gap_safe import safe_zeros
 from reference.scikit_learn import mixed_penalty
 
@@ -242,6 +245,40 @@ def test_the_reference_form_is_the_paper_s_and_depends_on_the_reference():
     first, second = (fit(regression(n_classes=2, reference=r), L1(3.0), stop=EXACT) for r in (0, 1))
     assert_allclose(first.objective, second.objective, rtol=1e-10)
     assert_allclose(first.coef(12), -second.coef(12), atol=1e-5)
+
+
+def design_of(problem: Regression, penalty: Penalty) -> Design:
+    return Design(matrix(problem), 0, problem.labels, penalty)
+
+
+def test_a_large_move_of_one_weight_overflows_nothing():
+    problem = regression(intercept=False)
+    design, weights = design_of(problem, L1(1.0)), np.zeros((12, 3))
+    state = _Probabilities(design, weights)
+    for by in (1000.0, -1990.0, 0.5):
+        weights[3, 1] += by
+        state.change(design.columns[:, 3], 1, by, weights)
+        expected = _Probabilities(design, weights)
+        for k in range(3):
+            own, exact = (each.slope_and_bound(design.columns[:, 3], k) for each in (state, expected))
+            assert_allclose(own, exact, rtol=1e-9, atol=1e-12)
+
+
+def test_rows_that_would_pass_zero_stop_there():
+    problem = regression(intercept=False)
+    design = design_of(problem, RowGroups(4.0))
+    weights = np.full((12, 3), 1e-3)
+    at = design.labels.at(design.scores(weights))
+    gradient = design.gradient(at)
+    step = _step(design, at, weights, gradient)
+    found = _line_search(design, at, weights, step, _promised(design, weights, gradient, step))
+    assert found is not None
+    passed = np.sum(weights * (weights + step), axis=1) < 0
+    assert np.any(passed)
+    moved, scores = found[0], design.labels.at(design.scores(found[0]))
+    assert np.all(np.any(moved != 0, axis=1) | passed)
+    assert not np.all(np.any(moved != 0, axis=1))
+    assert_allclose(scores.loss, found[1].loss, rtol=1e-12)
 
 
 def test_the_order_of_classes_does_not_matter():

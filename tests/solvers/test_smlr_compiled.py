@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
 
 import numpy as np
 import pytest
@@ -145,9 +144,15 @@ def test_numba_is_left_alone_if_it_is_missing_or_unwanted(monkeypatch):
 
 
 @pytest.mark.usefixtures("asked_afresh")
-def test_a_broken_numba_is_named_and_done_without(monkeypatch):
+@pytest.mark.parametrize(
+    "error", [ImportError, OSError, RuntimeError]
+)  # OSError: its library cannot be loaded
+def test_a_broken_numba_is_named_and_done_without(error, monkeypatch):
+    def broken(name):
+        raise error(f"{name} is broken")
+
     monkeypatch.delenv("FOLDLESS_COMPILED", raising=False)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
-    monkeypatch.setitem(sys.modules, "numba", None)
-    with pytest.warns(RuntimeWarning, match="cannot be used"):
+    monkeypatch.setattr(importlib, "import_module", broken)
+    with pytest.warns(RuntimeWarning, match=r"cannot be used \(numba is broken\)"):
         assert kernels.compiled("smlr") is None

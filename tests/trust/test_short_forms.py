@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import sys
@@ -14,7 +15,7 @@ import pytest
 # Modules of the repository, not of the package.
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.trust import fuzz, hostile, kills, mutants, numerics, page, sbc
+from benchmarks.trust import agreement, fuzz, hostile, kills, mutants, numerics, page, sbc
 
 CELLS = list(hostile.cells())
 # Every input meets at least three estimators, in storages and precisions that take turns. A class for each of
@@ -47,6 +48,29 @@ def test_a_kill_leaves_whole_files_and_the_same_result() -> None:
     found = kills.run(3)
     assert found["truncated"] == []
     assert found["different after resuming"] == 0
+
+
+# Those of a cluster have tests in tests/estimators/test_dask.py.
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs fork and limits of a process")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    "name",
+    ["full disk for the model", "full disk for the checkpoint", "input output error", "permission lost",
+     "clock jumps", "memory runs out", "interrupted", "damaged checkpoint"],
+)  # fmt: skip
+def test_a_fault_ends_in_the_right_result_or_an_error_with_a_name(name: str) -> None:
+    from benchmarks.trust import faults
+
+    found = faults.run(name, 1)
+    assert found["good"] == 1, found
+
+
+def test_units_and_exact_posteriors_agree() -> None:
+    for name in ("SparseClassifier", "SMLRClassifier", "PrunedBayesClassifier"):
+        found = agreement.units(name, 1)
+        assert found["good"] == found["cells"] == 5, found
+    exact = agreement.enumeration(3)
+    assert exact["good"] == exact["settled"] == 3, exact
 
 
 def test_changed_models_and_tables_are_refused_and_nothing_is_run() -> None:
@@ -107,6 +131,7 @@ kept = plain
     path.write_text(source)
     monkeypatch.syspath_prepend(str(tmp_path))
     module = importlib.import_module("mutated_module")
+    gc.freeze()  # as before a fork
     # What is computed at import is left alone.
     assert [name for name, _ in mutants.places(ast.parse(source))] == [
         "plain", "plain", "Counter.twice", "Counter.twice", "Counter.twice",
@@ -120,6 +145,7 @@ kept = plain
             answers.append((module.kept(5), module.Counter(4).twice))
         mutants.put_in_place(after, ast.parse(source), path)
         assert (module.kept(5), module.Counter(4).twice) == (6, 8)
+    gc.unfreeze()
     assert answers == [(4, 8), (7, 8), (6, 0.5), (6, 12)]
 
 

@@ -375,6 +375,7 @@ BUDGETS = [
         lambda p: p.path == "exact",
     ),
     ("polish", facts(60, 2000), exact_cost(60, 2000), lambda p: p.sparse.polish),
+    ("left_out_edges", facts(60, 2000), 60.0**2, lambda p: p.sparse.left_out_edges > 0),
     ("integrate", facts(60, 2000), exact_cost(60, 2000), lambda p: p.sparse.integrate),
     (
         "tune_many",
@@ -417,6 +418,10 @@ def test_a_budget_is_spent_to_the_last_operation_and_not_beyond(
     base = Budget(exact=0.0) if name.startswith("ridge") and name != "ridge_ep" else Budget()
     assert done(plan(given, replace(base, **{name: cost})))
     assert not done(plan(given, replace(base, **{name: np.nextafter(cost, 0.0)})))
+
+
+def test_parameters_that_cost_too_much_to_tune_are_not_tuned_at_all() -> None:
+    assert plan(facts(2000, 60, 4, **CORRELATED), Budget(tune_many=0.0)).sparse.em_iterations == 0
 
 
 def test_labels_are_permuted_where_that_costs_little() -> None:
@@ -613,6 +618,7 @@ ENDS: list[tuple[Plan, dict[str, Any], tuple[str, ...]]] = [
     (plan(facts(60, 2000, **CORRELATED)), LOSES, ("not-sparse",)),
     (plan(facts(60, 2000, **CORRELATED)), LOSES | {"sparse_share": 0.6}, ()),
     (plan(facts(60, 2000, **CORRELATED)), LOSES | {"dense_lead": 1.9}, ()),
+    (plan(facts(60, 2000, **CORRELATED)), {"sparse_share": 0.4}, ()),
     (plan(facts(*LARGE, **CORRELATED)), LOSES | {"exactly": False}, ("diagonal-covariances", "misled")),
     (requested("laplace", "GAMP", (60, 2000), searched=True), {"settled": False, "exactly": False}, ()),
 ]

@@ -9,7 +9,8 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.special import expit, log_expit, log_softmax
 
-from foldless.channels import FlippedLabels, Logistic, Multinomial
+from foldless.channels import FlippedLabels, Logistic, Multinomial, Probit
+from foldless.channels.flipped_labels import flips_of
 from foldless.evaluation import mixed, scale_of
 from foldless.operators import operator_from
 from foldless.tuning.portfolio import (
@@ -97,6 +98,30 @@ def test_mislabelled_samples_of_four_classes_are_suspected_whatever_the_scale_of
         assert wrong[:12].min() > 0.5 > wrong[12:].max()
 
 
+def test_wrong_labels_are_counted_by_timid_models_of_two_classes():
+    rng = np.random.default_rng(4)
+    scores = 6.0 * rng.normal(size=(400, 1))
+    labels = np.where(rng.random(400) < expit(scores[:, 0]), 1.0, -1.0)
+    seen = labels.copy()
+    seen[:40] *= -1
+    table = table_of(rng.normal(size=(400, 1)), seen)
+    timid = model_of("timid", 0.0, labels, rng, 0.1, FlippedLabels(Logistic(), 0.1))
+    timid = replace(timid, left_out=Scores(0.25 * scores, timid.left_out.var))
+    _, rate = _mislabelled([(timid, 0.0)], table)
+    assert abs(rate - 0.1) < 0.03
+
+
+def test_labels_are_judged_by_all_models_that_may_be_the_best():
+    # Two models that predict alike: a label that only one of them doubts is hardly suspected.
+    rng = np.random.default_rng(6)
+    proba = np.full((2, 100), 0.95)
+    proba[0, 0] = proba[1, 1] = 0.05
+    proba[:, 2:8] = rng.uniform(0.01, 0.05, 6)
+    wrong, _ = flips_of(proba, np.ones(100), 2)
+    assert abs(wrong[0] - wrong[1]) < 0.05
+    assert wrong[:2].max() < wrong[2:8].min()
+
+
 def excess_of(X, labels):
     table = table_of(X, labels)
     return survey(table).spectral_excess
@@ -173,7 +198,10 @@ def test_many_rows_are_predicted_as_few_are():
         other = Weights(rng.normal(size=(3, 1)), np.full((3, 1), 0.3), np.array([-0.4]), np.zeros(1))
         robust = FlippedLabels(Logistic(), 0.1)
         few = Part("a", 0.4, Logistic(), 0.3, wide), Part("b", 0.5, robust, 1.0, other)
-        for parts in ((*few, Part("c", 0.1, Logistic(), 0.0, wide)), (replace(few[0], weight=1.0),)):
+        # What has no table of integrals is predicted all the same.
+        others = [Part("d", 0.1, channel, 1.0, other) for channel in (Logistic(scale=3.0), Probit())]
+        third = Part("c", 0.1, Logistic(), 0.0, wide)
+        for parts in ((*few, third), (replace(few[0], weight=1.0),), *((*few, last) for last in others)):
             average = Average(parts)
             whole = average.log_proba(rows)
             pieces = [average.log_proba(operator_from(X[at : at + 1000])) for at in range(0, 5000, 1000)]

@@ -155,4 +155,14 @@ def test_a_search_over_strengths_goes_from_neighbour_to_neighbour():
     assert searched(SEARCHED_RIDGES, fitted, loss) == best
     assert_allclose(asked, [10.0, 100.0, 1000.0, 10000.0])
     assert searched(SEARCHED_RIDGES, lambda recipe: None, loss) == []
+    # Down to the weakest and up to the strongest.
+    for at, ends in ((0, slice(0, 2)), (len(SEARCHED_RIDGES) - 1, slice(-2, None))):
+        edge = SEARCHED_RIDGES[at].score_variance
+
+        def to_edge(strength, edge=edge):
+            return abs(np.log(strength / edge))
+
+        assert [recipe for recipe, _ in searched(SEARCHED_RIDGES, fitted, to_edge)] == list(
+            SEARCHED_RIDGES[ends]
+        )
     assert searched(SEARCHED_RIDGES, unless_ten, loss) == best

@@ -14,7 +14,7 @@ from scipy import sparse
 
 from foldless.io.rows import row_source
 from foldless.operators import Journaled, Operator, RowBlocks, operator_from
-from foldless.tuning.table import Facts, Layout, Table, survey
+from foldless.tuning.table import Facts, Layout, Table, _Spectrum, survey
 from reference.dask_matrices import IN_TURN, ON_WORKERS, dask_operator
 
 RARE_WORDS = 0.15
@@ -270,3 +270,22 @@ def test_a_survey_is_few_passes_and_no_copy() -> None:
     assert set(passes[3:]) == {"sweep", "scores"}
     assert passes.count("scores") == 1
     assert len(passes) <= 3 + (1 + 6) + (2 + 1) + (1 + 6)
+
+
+def test_tails_are_mardia_s_kurtosis_and_the_gap_is_that_of_class_means() -> None:
+    X, labels = np.random.default_rng(2).standard_normal((90, 6)) ** 3, labels_of(90, 3)
+    weight = np.random.default_rng(3).integers(1, 4, 90).astype(np.float64)
+    table = Table.of(operator_from(X), labels.astype(np.intp), weight, Layout(6, ()), 3)
+    directions = np.random.default_rng(4).standard_normal((6, 2))
+    share = weight / weight.sum()
+    Z = (X - share @ X) / np.sqrt(share @ (X - share @ X) ** 2)
+    scores = Z @ directions
+    within = np.linalg.inv((scores.T * share) @ scores)
+    squares = np.einsum("ms,st,mt->m", scores, within, scores)
+    tails = (share @ squares**2 - 8.0) / np.sqrt(64.0 / weight.sum())
+    centres = [np.average(scores[labels == c], axis=0, weights=weight[labels == c]) for c in range(3)]
+    gaps = [weight[labels == c].sum() * m @ within @ m for c, m in enumerate(centres)]
+    assert_allclose(_Spectrum(table).along(directions), [tails, np.sqrt(sum(gaps) / 4.0)], rtol=1e-10)
+    # Along nothing there is nothing to see.
+    assert _Spectrum(table).along(directions * [1.0, 0.0]) == (0.0, 0.0)
+    assert _Spectrum(table).along(directions[:, :0]) == (0.0, 0.0)

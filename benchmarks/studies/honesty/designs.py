@@ -20,7 +20,6 @@ Rng = np.random.Generator
 
 N_EFFECTS, EFFECT = 5, 1.5
 GROUP_SIZE = 5
-N_CLASSES = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,10 +162,16 @@ def subtypes(rng: Rng, n: int, p: int) -> Drawn:
     return Drawn(X, (kind >= 2).astype(int))
 
 
-def four_classes(columns: Callable[[Rng, int, int], Array]) -> Callable[[Rng, int, int], Drawn]:
+def classes(
+    columns: Callable[[Rng, int, int], Array], share: tuple[float, ...] = (0.25,) * 4
+) -> Callable[[Rng, int, int], Drawn]:
+    """Each class with its share of the samples, and five columns of its own."""
+
     def draw(rng: Rng, n: int, p: int) -> Drawn:
-        y, X = rng.integers(0, N_CLASSES, n), columns(rng, n, p)
-        for k in range(N_CLASSES):
+        equal = len(set(share)) == 1
+        y = rng.integers(0, len(share), n) if equal else rng.choice(len(share), n, p=share)
+        X = columns(rng, n, p)
+        for k in range(len(share)):
             X[y == k, 5 * k : 5 * k + 5] += 1.2
         return Drawn(X, y)
 
@@ -240,8 +245,8 @@ DESIGNS = {
     "null, Toeplitz .9": Design(unrelated(toeplitz(0.9)), null=True),
     "null, counts": Design(unrelated(counts), null=True),
     "null, groups": Design(of_groups(0.0), null=True, grouped=True),
-    "four classes": Design(four_classes(independent)),
-    "four classes, factors": Design(four_classes(factors)),
+    "four classes": Design(classes(independent)),
+    "four classes, factors": Design(classes(factors)),
     "groups": Design(of_groups(1.0), grouped=True),
     "weights, all 2": Design(logistic(toeplitz(0.5)), weights="twos"),
     "weights, random": Design(logistic(toeplitz(0.5)), weights="random"),
@@ -256,8 +261,18 @@ DESIGNS = {
     "dosages of two populations": Design(logistic(dosages, n_effects=10, effect=1.0)),
     "columns measured twice": Design(logistic(measured_twice, n_effects=3)),
     "null, dosages": Design(unrelated(dosages), null=True),
+    # Likewise, when leave-one-out of several classes was.
+    "six classes, equicorrelated": Design(classes(equicorrelated, (1 / 6,) * 6)),
+    "60:30:10, Toeplitz .8": Design(classes(toeplitz(0.8), (0.6, 0.3, 0.1))),
 }
-BLIND = ("probit of 200 in blocks", "dosages of two populations", "columns measured twice", "null, dosages")
+BLIND = (
+    "probit of 200 in blocks",
+    "dosages of two populations",
+    "columns measured twice",
+    "null, dosages",
+    "six classes, equicorrelated",
+    "60:30:10, Toeplitz .8",
+)
 
 
 def drawn(name: str, run: int, n_rows: int, n_columns: int) -> Drawn:

@@ -47,6 +47,8 @@ EDGE = 1e-9
 EPS = float(np.finfo(np.float64).eps)
 # Shares of wrong labels that left-out predictions are judged with.
 FLIP_RATES = (0.001, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45)
+# Samples drawn again, to see which model would predict them best.
+N_DRAWS = 200
 
 
 @registered("channel/flipped-labels")
@@ -327,18 +329,26 @@ def flips_of(proba: Array, weight: Array, n_classes: int) -> tuple[Array, float]
     """The probability of each label being wrong, and the share of labels that are, from left-out predictions.
 
     `proba` is that of the labels, (models, samples). At every flip rate f a label of K classes has the
-    probability (1 - f) p + f (1 - p) / (K - 1), with p of the model that predicts best with this rate; rates
-    count by that and their prior.
+    probability (1 - f) p + f (1 - p) / (K - 1), with p of a model; rates count by that of the model that
+    predicts best with this rate, and by their prior. Labels are judged by the models that might predict best:
+    each counts as often as it would if other samples like these had been seen [Yao et al. 2018], so that a
+    label is not suspected for what one model makes of it.
     """
     log_posterior, found = [], []
+    noise = np.random.default_rng(0).standard_normal((len(proba), N_DRAWS))
     for f in FLIP_RATES:
         wrong = f * (1.0 - proba) / (n_classes - 1)
         seen = (1.0 - f) * proba + wrong
-        fits = np.log(np.maximum(seen, np.finfo(float).tiny)) @ weight
-        best = int(fits.argmax())
+        of_labels = np.log(np.maximum(seen, np.finfo(float).tiny))
+        fits = of_labels @ weight
         prior = (FLIP_PRIOR_FLIPPED - 1.0) * np.log(f) + (FLIP_PRIOR_RIGHT - 1.0) * np.log1p(-f)
-        log_posterior.append(float(fits[best]) + prior)
-        found.append(wrong[best] / np.maximum(seen[best], np.finfo(float).tiny))
+        log_posterior.append(float(fits.max()) + prior)
+        # Sums over samples drawn again scatter like this about those at hand.
+        of_labels -= (fits / weight.sum())[:, np.newaxis]
+        size, along = np.linalg.eigh((of_labels * weight) @ of_labels.T)
+        draws = fits[:, np.newaxis] + along @ (np.sqrt(np.maximum(size, 0.0))[:, np.newaxis] * noise)
+        share = softmax(draws, axis=0).mean(axis=1)
+        found.append(share @ wrong / np.maximum(share @ seen, np.finfo(float).tiny))
     posterior = softmax(log_posterior)
     return np.asarray(posterior @ np.array(found)), float(posterior @ np.array(FLIP_RATES))
 

@@ -64,6 +64,8 @@ from foldless.special import SQRT_HALF
 
 # With fewer rows, loading numba takes longer than all iterations together.
 LEAST_ROWS_COMPILED = 4096
+# Fewer narrow rows than this, among others, take sums of exponentials as well: one way is faster than two.
+LEAST_ROWS_APART = 128
 # Fewer rows than these are done before another thread has begun.
 ROWS_PER_THREAD = 4096
 # Standard deviations of the Gaussian on either side that count: the mass beyond is 1e-12.
@@ -277,6 +279,8 @@ def _averaged(mean: Array, var: Array, power: float, rows: str) -> Response:
     narrow = (np.abs(mean) <= LARGEST_MEAN) & (var <= rules_of(power)[-1].largest_var)
     if narrow.all():
         out = _at_nodes(mean, var, power, mean.size, rows)
+    elif np.count_nonzero(narrow) < LEAST_ROWS_APART:
+        out = np.array(exponential_sums_response(mean, var, power))
     else:
         out = np.empty((3, mean.size))
         out[:, ~narrow] = exponential_sums_response(mean[~narrow], var[~narrow], power)

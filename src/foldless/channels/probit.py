@@ -6,10 +6,17 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import numpy as np
+from scipy.special import log_ndtr
 
 from foldless.beliefs import Array, Response
 from foldless.channels.base import Learner, MarginChannel, ScaleLearner, Weight, through_margin
-from foldless.channels.flipped_labels import flip_posterior, flip_prob_update, require_flip_prob, with_floor
+from foldless.channels.flipped_labels import (
+    flip_posterior,
+    flip_prob_update,
+    flipped_log_odds,
+    require_flip_prob,
+    with_floor,
+)
 from foldless.component import Names, require_positive, wants
 from foldless.registry import registered
 from foldless.special import mills
@@ -41,6 +48,9 @@ class Probit(ScaleLearner, MarginChannel):
 
     def _with_log_scale(self, log_scale: float) -> Self:
         return self.with_params(variance=float(np.exp(-2.0 * log_scale)))
+
+    def log_odds(self, mean: Array, var: Array | None) -> Array:
+        return sign_log_odds(mean, self.variance if var is None else self.variance + var)
 
     def _respond(self, margin: Array, var: Array) -> Response:
         return sign_response(margin, self.variance + var)
@@ -93,6 +103,11 @@ class Step(Learner, MarginChannel):
         given, flipped = (noiseless.respond(mean, var, sign * y).log_z for sign in (1.0, -1.0))
         return self.with_params(noise=flip_prob_update(flip_posterior(given, flipped, self.noise), weight))
 
+    def log_odds(self, mean: Array, var: Array | None) -> Array:
+        if var is None:
+            return super().log_odds(mean, var)
+        return flipped_log_odds(sign_log_odds(mean, var), self.noise)
+
     def _respond(self, margin: Array, var: Array) -> Response:
         return with_floor(sign_response(margin, var), self.noise)
 
@@ -101,6 +116,12 @@ class Step(Learner, MarginChannel):
         likelihood = self.noise + (1.0 - 2.0 * self.noise) * np.heaviside(margin, 0.5)
         with np.errstate(divide="ignore"):
             return Response(np.log(likelihood), np.zeros_like(margin), np.zeros_like(margin))
+
+
+def sign_log_odds(mean: Array, var: Array | float) -> Array:
+    """log P(z > 0) - log P(z < 0) for z ~ N(mean, var); derivatives would take most of the time."""
+    c = mean / np.sqrt(var)
+    return np.asarray(log_ndtr(c) - log_ndtr(-c))
 
 
 def sign_response(margin: Array, var: Array) -> Response:

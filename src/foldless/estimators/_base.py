@@ -400,8 +400,7 @@ def _p_value(table: Table, loo_log_proba: Array, budget: Budget) -> tuple[str, f
     if test == "losses":
         return test, p_value_of_losses(table.log_density(loo_log_proba), table.codes, table.sample_weight)
     columns = Standardized(rows, x.center, x.scale, x.constant)
-    dense = isinstance(rows, Dense)
-    return test, p_value_of(columns, table.codes, counted, table.left_out.group, dense=dense)
+    return test, p_value_of(columns, table.codes, counted, table.left_out.group)
 
 
 def kept_positions(estimator: Any, n_features: int) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import log_softmax
 from sklearn.base import clone
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import has_fit_parameter
@@ -17,6 +18,7 @@ from foldless.estimators.classifier import SparseClassifier
 from foldless.operators import Standardized, Storage
 from foldless.registry import registered
 from foldless.selection.panel import Order, Target, ordered, projected
+from foldless.solvers.gaussian_layer import KEPT_BYTES
 from foldless.tuning.fit import SPARSE
 from foldless.tuning.path import fit_part
 from foldless.tuning.plan import CHANCE, MOST_WEIGHT, UNNOTICED, Plan
@@ -77,11 +79,8 @@ class Search:
 
     @property
     def frequencies(self) -> Array:
-        return self.frequencies_of(self.weights.counted)
-
-    def frequencies_of(self, weight: Array) -> Array:
         """Of classes; none is impossible."""
-        count = np.bincount(self.code, weight, self.classes.size) + 1.0
+        count = np.bincount(self.code, self.weights.counted, self.classes.size) + 1.0
         return np.asarray(count / count.sum())
 
     def parts(self, n_parts: int) -> list[NDArray[np.bool_]]:
@@ -123,20 +122,27 @@ class Search:
         return found
 
     def without(self, part: NDArray[np.bool_], sizes: tuple[int, ...]) -> Found:
-        """The whole search without some rows, and what it predicts for all."""
+        """The whole search without some rows, and what it predicts for all.
+
+        The more a part has of a class, the less of it is left, and its samples would be less probable just
+        for being left out. So predictions are moved to the class frequencies of all samples, which is a
+        matter of intercepts alone [Prentice and Pyke 1979].
+        """
         weight = np.where(part, 0.0, self.weights.counted)
+        count = [np.bincount(self.code, own, self.classes.size) for own in (self.weights.counted, weight)]
+        all_rows, rest = np.maximum(count, np.finfo(float).tiny)
+        moved = np.log(all_rows / rest)
         standardized = Standardized.fit(self.operator, weight)
         full = self._without(standardized, weight)
         target, order = Target.of(full.log_proba, weight), self.order(standardized, full, weight, sizes[-1])
         columns = np.column_stack([standardized.columns(self.kept), order.columns_of(order.features)])
         importance = order.importance[np.concatenate([self.kept, order.features])]
-        nothing = np.tile(np.log(self.frequencies_of(weight)), (weight.size, 1))
-        of_size, panel = [nothing], None
+        of_size, panel = [np.tile(np.log(self.frequencies), (weight.size, 1))], None
         for size in sizes:
             these = columns[:, : self.kept.size + size]
             panel = projected(these, target, importance[: these.shape[1]], panel)
-            of_size.append(panel.log_proba(these))
-        return Found(order.features, full.log_proba, np.array(of_size))
+            of_size.append(log_softmax(panel.log_proba(these) + moved, axis=1))
+        return Found(order.features, log_softmax(full.log_proba + moved, axis=1), np.array(of_size))
 
     def _of(self, model: Any, standardized: Standardized) -> FullModel:
         coef = np.atleast_2d(getattr(model, "coef_", np.empty((0, 0))))
@@ -156,6 +162,9 @@ class Search:
         left_out = LeftOut(weight, self.group if model.plan_.left_out == "groups" else None)
         layout = Layout(standardized.shape[1], tuple(self.kept.tolist()))
         table = Table(standardized, labels, weight, left_out, layout, n_classes)
+        if standardized.dtype.itemsize * labels.size * standardized.shape[1] <= KEPT_BYTES:
+            # Rows without weight cost as much as others, and a copy of those is no more than a solver keeps.
+            table = table.some_rows(np.flatnonzero(weight > 0))
         choices = replace(model._choices(n_classes), generative_weight=model.generative_weight_)
         plan, sparse = _weightiest(model)
         average = fit_part(table, plan, choices, sparse=sparse)

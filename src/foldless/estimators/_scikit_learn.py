@@ -102,6 +102,11 @@ class Classifier(Documented, Saved, Summarised, ClassifierMixin, BaseEstimator):
 
     def _encoded(self, y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
         """The classes, two or more, and the position of every label among them."""
+        if y.dtype == object and (missing := np.flatnonzero([label is None for label in y])).size:
+            raise ValueError(
+                f"y has no label for {missing.size} of {y.size} samples, first in row {missing[0]}, from 0. "
+                "Fit to those that have one, and predict the others."
+            )
         check_classification_targets(y)
         classes, code = np.unique(y, return_inverse=True)
         if classes.size == 1:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from foldless.beliefs import Array
 from foldless.io import printable
 from foldless.selection.marginal import q_values
+from foldless.tuning.plan import CHANCE
 
 if TYPE_CHECKING:
     from foldless.evaluation import Worth
@@ -136,6 +137,29 @@ class Summary:
         order = np.lexsort((-np.abs(self.class_sums.difference), p))
         order = order[~np.isin(order, self.kept)]
         return order[q_values(p)[order] < rate]
+
+    @property
+    def told_apart(self) -> bool:
+        """Whether the classes are: fewer errors than by guessing, by the test or the error's interval."""
+        worth = None if self.loo is None else self.loo.worth
+        if self.loo is None or worth is None or self.loo.error >= worth.guessing_error:
+            return False
+        if worth.p_value is None:
+            return worth.error_interval.upper < worth.guessing_error
+        return worth.p_value <= CHANCE
+
+    @property
+    def casts_doubt(self) -> bool:
+        """Whether it can doubt labels: one that is seen not to tell the classes apart cannot."""
+        judged = self.loo is not None and self.loo.worth is not None
+        return self.mislabel_probability is not None and (self.told_apart or not judged)
+
+    def suspected(self) -> NDArray[np.intp]:
+        """Positions of labels that are more likely wrong than right, the likeliest first."""
+        if self.mislabel_probability is None or not self.casts_doubt:
+            return np.zeros(0, dtype=np.intp)
+        order = np.argsort(-self.mislabel_probability, kind="stable")
+        return order[self.mislabel_probability[order] > 0.5]
 
 
 class Summarised:

@@ -427,7 +427,8 @@ class PanelClassifier(SelectingClassifier):
     def _how_left_out(self) -> Sentence:
         parts = self._n_parts_used
         text = (
-            f"leaving out {parts} parts of the samples in turn, with the whole search repeated without each"
+            f"leaving out {parts} parts of the samples in turn, with the whole search repeated without each "
+            "and predictions moved to the class frequencies of all samples"
         )
         return said(text, ("left out", "parts"), ("parts", parts))
 

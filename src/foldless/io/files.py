@@ -21,6 +21,17 @@ _unfinished: set[Path] = set()
 
 
 @contextmanager
+def named(path: Path, written: Path | None = None) -> Iterator[None]:
+    """Errors of writing, as of a full disk, have the name of the file: the system gives them none."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename not in (None, str(written)):
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from None
+
+
+@contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A name to write under; it becomes `path` when the block ends well, and is removed when it does not.
 
@@ -30,7 +41,8 @@ def replacing(path: Path) -> Iterator[Path]:
     unfinished = path.with_name(f".{path.stem}-{secrets.token_hex(4)}{path.suffix}")
     _unfinished.add(unfinished)
     try:
-        yield unfinished
+        with named(path, unfinished):
+            yield unfinished
         _renamed(unfinished, path)
     finally:
         unfinished.unlink(missing_ok=True)

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from foldless.io.files import write_whole
+from foldless.io.files import named, write_whole
 from foldless.io.names import printable
 
 if sys.platform == "win32":
@@ -79,25 +79,24 @@ class Journal:
 
     def append(self, parts: Sequence[bytes | memoryview]) -> None:
         """Write a record, given in parts; it is safe from the end of this process when this returns."""
-        try:
+        with named(self.path):
             self._stream.write(_frame(parts))
             for part in parts:
                 self._stream.write(part)
             self._stream.flush()
-        except OSError as error:  # a full disk, for the most part, which should have a name
-            raise OSError(error.errno, error.strerror, str(self.path)) from None
-        if time.monotonic() - self._synced >= SECONDS_BETWEEN_SYNCS:
-            os.fsync(self._stream.fileno())
-            self._synced = time.monotonic()
+            if time.monotonic() - self._synced >= SECONDS_BETWEEN_SYNCS:
+                os.fsync(self._stream.fileno())
+                self._synced = time.monotonic()
 
     def note(self, how: bytes) -> None:
         """That the fit goes on, or was interrupted."""
         self.was_interrupted = how == INTERRUPTED
-        place = self._stream.tell()
-        self._stream.seek(len(MAGIC))
-        self._stream.write(how)
-        self._stream.flush()
-        self._stream.seek(place)
+        with named(self.path):
+            place = self._stream.tell()
+            self._stream.seek(len(MAGIC))
+            self._stream.write(how)
+            self._stream.flush()
+            self._stream.seek(place)
 
 
 @contextmanager
@@ -112,14 +111,18 @@ def journal(path: Path, header: Mapping[str, str]) -> Iterator[Journal]:
         content = json.dumps(dict(header)).encode("utf-8")
         write_whole(path, b"".join([MAGIC, GOING, _frame([content]), content]))
     with open(path, "r+b") as stream:
-        _lock(path, stream)
-        how = _check_header(path, stream, header)
-        records = Journal(path, stream, was_interrupted=how == INTERRUPTED)
         try:
-            yield records
-        except KeyboardInterrupt:
-            records.note(INTERRUPTED)
-            raise
+            _lock(path, stream)
+            how = _check_header(path, stream, header)
+            records = Journal(path, stream, was_interrupted=how == INTERRUPTED)
+            try:
+                yield records
+            except KeyboardInterrupt:
+                records.note(INTERRUPTED)
+                raise
+        finally:
+            with named(path):  # what could not be written is tried once more
+                stream.close()
     path.unlink(missing_ok=True)
 
 

@@ -188,7 +188,7 @@ class _Purposes:
                     "Rename one of them.",
                 )
         for name, purpose in roles.purposes.items():
-            check_present(path, [name], [*self.header, *self.beside], "column", purpose)
+            check_present(path, [name], [*self.beside, *self.header], "column", purpose)
         self.samples = self._samples(sheet)
         self.named_by = None if self.samples is None else self.header[self.samples]
         self.sample_names = None if self.samples is None else texts_of(self.frame[self.samples]).tolist()

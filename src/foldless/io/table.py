@@ -84,7 +84,13 @@ class Roles:
     def purposes(self) -> dict[str, str]:
         """The option that names each column."""
         one = {self.target: "--target", self.groups: "--groups", self.samples: "--samples"}
-        many = {"--covariates": self.covariates, "--categories": self.categories, "--ignore": self.ignore}
+        # Nobody has named those of an earlier fit.
+        categories = (
+            "--categories"
+            if self.features is None
+            else "a covariate of the fit (of a sample sheet: --sample-sheet)"
+        )
+        many = {"--covariates": self.covariates, categories: self.categories, "--ignore": self.ignore}
         found = {name: option for name, option in one.items() if name is not None}
         return found | {name: option for option, names in many.items() for name in names}
 
@@ -374,14 +380,22 @@ def numbered(n: int) -> list[str]:
 
 
 def check_present(path: Path, wanted: Sequence[str], known: Iterable[str], thing: str, purpose: str) -> None:
-    known = set(known)
+    """An error for the first that is not there, with what may have been meant."""
+    known = dict.fromkeys(known)
     missing = [name for name in wanted if name not in known]
     if not missing:
         return
-    near = get_close_matches(missing[0], known, n=1)
-    hint = f"Did you mean {printable(near[0])!r}?" if near else f"It has: {listed(sorted(known))}."
-    more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
-    raise BadTable(path, f"there is no {thing} {printable(missing[0])!r}{more}, named as {purpose}.", hint)
+    first, more = missing[0], f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
+    of_any_case = {name.casefold(): name for name in known if name}
+    near = get_close_matches(first.casefold(), of_any_case, n=1)
+    several = [name.strip() for name in first.split(",")]
+    if len(several) > 1 and all(name in known for name in several):
+        hint = f"Name one at a time: {' '.join(f'{purpose} {name}' for name in several)}."
+    elif near:
+        hint = f"Did you mean {printable(of_any_case[near[0]])!r}?"
+    else:
+        hint = f"It has: {listed(list(of_any_case.values()))}."
+    raise BadTable(path, f"there is no {thing} {printable(first)!r}{more}, named as {purpose}.", hint)
 
 
 def check_finite(path: Path, X: Any, feature_names: Sequence[str], *, missing: bool = False) -> None:

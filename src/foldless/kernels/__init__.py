@@ -64,8 +64,9 @@ def compiled(name: str) -> Any:
                     FunctionType(function.__code__, copy, function.__name__, function.__defaults__)
                 )
         return SimpleNamespace(**copy)
-    # A numba that does not fit the NumPy beside it, or that finds no folder to keep compiled code in.
-    except (ImportError, RuntimeError) as error:
+    # A numba that does not fit the NumPy beside it, whose library cannot be loaded, as where memory is short,
+    # or that finds no folder to keep compiled code in.
+    except (ImportError, OSError, RuntimeError) as error:
         warnings.warn(
             f"numba is installed but cannot be used ({error}). foldless goes on in NumPy, slower, with the "
             "same results. Mend the installation, or set FOLDLESS_COMPILED=0 to silence this.",

@@ -409,30 +409,44 @@ def _response_rows_in_loops(
 
 @kernel(inline="always")
 def _pulls(
-    mean: Array, level: float, patches: Array, offset: float, over_unit: Array, position: Array, begin: Any,
-    last: Any, pull: Array, log_size: Array,
+    mean: Array, level: float, step: float, patches: Array, offset: float, over_unit: Array, position: Array,
+    begin: Any, last: Any, pull: Array, size: Array, fall: Array,
 ) -> float:  # fmt: skip
-    """`_softened` without second derivatives: the sum of -log F, and -∂ log F of each class."""
+    """`_softened` without second derivatives: the sum of -log F, and -∂ log F of each class.
+
+    Levels rise by `step`. Left of the table -log F is an exponential of the level: from there on, `fall` is
+    its ratio from one level to the next, and before, zero.
+    """
     for k in range(mean.size):
+        if fall[k] > 0.0:
+            continue
         s = (mean[k] - level) * over_unit[k] - offset
         inside = min(s, last[k] + 1.0) if s > 0.0 else 0.0
         cell = min(int(inside), last[k])
         along = inside - cell
-        patch = patches[begin[k] + cell]
+        row = np.uint64(begin[k] + cell)
         at = position[k]
         value, slope = 0.0, 0.0
         for back in range(6):
             power = 5 - back
             slope = slope * along + value
-            value = value * along + (patch[power] + at * (patch[power + 6] + at * patch[power + 12]))
-        log_size[k] = value + slope * (s - inside)
+            value = value * along + (
+                patches[row, power] + at * (patches[row, power + 6] + at * patches[row, power + 12])
+            )
+        size[k] = value + slope * (s - inside)
         pull[k] = slope * over_unit[k]
     # Apart, since a call in the loop above would make it spill all it has.
     total = 0.0
     for k in range(mean.size):
-        size = np.exp(log_size[k])
-        total += size
-        pull[k] *= size
+        if fall[k] > 0.0:
+            size[k] *= fall[k]
+            pull[k] *= fall[k]
+        else:
+            if (mean[k] - level) * over_unit[k] < offset:
+                fall[k] = np.exp(-step * pull[k])
+            size[k] = np.exp(size[k])
+            pull[k] *= size[k]
+        total += size[k]
     return total
 
 
@@ -455,16 +469,17 @@ def _levels(mean: Array, var: Array) -> tuple[float, float, int]:
 @kernel(inline="always")
 def _summed(
     mean: Array, lowest: float, step: float, n_levels: int, patches: Array, offset: float, over_unit: Array,
-    position: Array, begin: Any, last: Any, pull: Array, log_size: Array, total: Array,
+    position: Array, begin: Any, last: Any, pull: Array, sizes: Array, fall: Array, total: Array,
 ) -> float:  # fmt: skip
     """Sums over levels of one row, relative to the exponential of minus what is returned."""
     # That is the smallest sum so far, which falls level by level, and towards the end is zero.
     least = np.inf
-    total[:] = 0.0
+    total[:], fall[:] = 0.0, 0.0
     for number in range(n_levels):
         size = _pulls(
-            mean, lowest + number * step, patches, offset, over_unit, position, begin, last, pull, log_size
-        )
+            mean, lowest + number * step, step, patches, offset, over_unit, position, begin, last, pull,
+            sizes, fall,
+        )  # fmt: skip
         if size < least:
             shrink = np.exp(size - least)
             least = size
@@ -484,7 +499,8 @@ def _log_proba_rows_in_loops(mean: Array, var: Array, table: Any, log_proba: Arr
     offset = left_end / score_step
     over_unit, position = np.empty(n_classes), np.empty(n_classes)
     begin, last = np.empty(n_classes, np.int64), np.empty(n_classes, np.int64)
-    pull, log_size, total = np.empty(n_classes), np.empty(n_classes), np.empty(n_classes)
+    pull, sizes, fall = np.empty(n_classes), np.empty(n_classes), np.empty(n_classes)
+    total = np.empty(n_classes)
     for m in range(mean.shape[0]):
         _place(var[m], begins, smallest_width, width_step, score_step, over_unit, position, begin, last)
         lowest, step, n_levels = _levels(mean[m], var[m])
@@ -500,7 +516,8 @@ def _log_proba_rows_in_loops(mean: Array, var: Array, table: Any, log_proba: Arr
             begin,
             last,
             pull,
-            log_size,
+            sizes,
+            fall,
             total,
         )
         for k in range(n_classes):
@@ -508,11 +525,13 @@ def _log_proba_rows_in_loops(mean: Array, var: Array, table: Any, log_proba: Arr
                 log_proba[m, k] = np.log(total[k]) - least
             else:
                 # A class so improbable that the numbers do not reach as far as their logarithms.
+                fall[:] = 0.0
                 for number in range(n_levels):
                     level = lowest + number * step
                     size = _pulls(
-                        mean[m], level, patches, offset, over_unit, position, begin, last, pull, log_size
-                    )
+                        mean[m], level, step, patches, offset, over_unit, position, begin, last, pull,
+                        sizes, fall,
+                    )  # fmt: skip
                     log_proba[m, k] = np.logaddexp(log_proba[m, k], np.log(pull[k]) - size)
         log_proba[m] -= np.log(total.sum()) - least
 
@@ -529,7 +548,7 @@ def mixture_rows(
     over_unit, position = np.empty(n_classes), np.empty(n_classes)
     begin, last = np.empty(n_classes, np.int64), np.empty(n_classes, np.int64)
     mean, var, total = np.empty(n_classes), np.empty(n_classes), np.empty(n_classes)
-    pull, log_size = np.empty(n_classes), np.empty(n_classes)
+    pull, sizes, fall = np.empty(n_classes), np.empty(n_classes), np.empty(n_classes)
     for i in range(proba.shape[0]):
         proba[i] = 0.0
         for part in range(weight.size):
@@ -553,7 +572,7 @@ def mixture_rows(
                 lowest, step, n_levels = _levels(mean, var)
                 _summed(
                     mean, lowest, step, n_levels, patches, offset, over_unit, position, begin, last, pull,
-                    log_size, total,
+                    sizes, fall, total,
                 )  # fmt: skip
             floor = flip[part] / (n_classes - 1)
             share = weight[part] * (1.0 - n_classes * floor) / total.sum()

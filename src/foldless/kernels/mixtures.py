@@ -125,13 +125,20 @@ def of_rows(X: Any, vectors: Any, square_vectors: Any, center: Any, out: Array, 
 
 @kernel(inline="always", fastmath={"reassoc", "contract"})
 def _of_four(rows: Any, vectors: Any, out: Array) -> None:
+    """By two vectors at a time: by one, nearly every multiplication would wait for a load of its own."""
     x, y, z, w = rows[0], rows[1], rows[2], rows[3]
-    for k in range(vectors.shape[0]):
-        vector = vectors[k]
-        a = b = c = d = vectors.dtype.type(0.0)
-        for j in range(vector.size):
-            a += x[j] * vector[j]
-            b += y[j] * vector[j]
-            c += z[j] * vector[j]
-            d += w[j] * vector[j]
+    for k in range(0, vectors.shape[0], 2):
+        other = min(k + 1, vectors.shape[0] - 1)
+        u, v = vectors[k], vectors[other]
+        a = b = c = d = e = f = g = h = vectors.dtype.type(0.0)
+        for j in range(u.size):
+            a += x[j] * u[j]
+            b += y[j] * u[j]
+            c += z[j] * u[j]
+            d += w[j] * u[j]
+            e += x[j] * v[j]
+            f += y[j] * v[j]
+            g += z[j] * v[j]
+            h += w[j] * v[j]
         out[0, k], out[1, k], out[2, k], out[3, k] = a, b, c, d
+        out[0, other], out[1, other], out[2, other], out[3, other] = e, f, g, h

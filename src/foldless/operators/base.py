@@ -145,6 +145,10 @@ class Operator(ABC):
         for columns in _dense_slices(n_columns, n_rows, tile_bytes):
             yield columns, self.dense_tile(slice(0, n_rows), columns)
 
+    def row_products(self, rows: Array, tile_bytes: int) -> Iterator[Array]:
+        """rows @ X, some columns at a time; columns that are the same in all rows may be left out."""
+        return (rows @ tile for _, tile in self.dense_columns(tile_bytes))
+
     def nonzero_weight(self, sample_weight: Array) -> Array:
         """The weight of all rows in which a column is not zero, for each column.
 
@@ -213,6 +217,12 @@ class Storage(Operator):
 
     def centred_gram(self, weight_var: Array, center: Array) -> NDArray[np.float64] | None:
         """(X - center) diag(weight_var) (X - center)ᵀ; None if dense tiles are as good a way to it."""
+        return None
+
+    def products_by_columns(
+        self, rows: Array, positions: NDArray[np.intp], tile_bytes: int
+    ) -> Iterator[tuple[NDArray[np.intp], Array]] | None:
+        """rows @ X of these columns, some at a time; None if dense tiles are as good a way to it."""
         return None
 
     def some_rows(self, rows: NDArray[np.intp]) -> Storage:

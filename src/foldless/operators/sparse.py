@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Unpack
@@ -19,6 +19,8 @@ from foldless.operators.dense import BLOCK_BYTES, AlongTile, EntriesOf, Tile, Ti
 
 # Of a sparse matrix, before stored entries are counted.
 ROWS_TO_COMPARE = 10
+# Of products of rows with rows, so many at a time.
+ROWS_OF_GRAM = 256
 # Where no squares are formed, blocks are this many times larger: sparse products are too slow for caches to
 # matter, and every block is a round of small array operations in `row_step`. Beyond, these leave the cache.
 LARGER_BLOCKS = 4
@@ -134,12 +136,25 @@ class Sparse(Tiled):
     def dense_tile(self, rows: slice, columns: slice) -> NDArray[np.float64]:
         return np.asarray(self.X[rows, columns].toarray(), dtype=np.float64)
 
+    def products_by_columns(
+        self, rows: Array, positions: NDArray[np.intp], tile_bytes: int
+    ) -> Iterator[tuple[NDArray[np.intp], Array]]:
+        """By products over stored entries, whose sums of a column are all of its tile that is written."""
+        by_columns, row_values = self.X.tocsc().T[positions], np.ascontiguousarray(rows.T)
+        step = max(tile_bytes // (8 * max(rows.shape[0], 1)), 1)
+        for some in slices(positions.size, step):
+            yield positions[some], (by_columns[some] @ row_values).T
+
     def centred_gram(self, weight_var: Array, center: Array) -> NDArray[np.float64]:
         """Over stored entries; columns without a zero, whose centre may be far off, are dense."""
         var = np.where(self._complete, 0.0, weight_var)
         entries = self.X.astype(np.float64)
         scaled = entries @ sparse.diags_array(var)
-        products = (scaled @ entries.T).toarray()
+        products = np.empty((self.shape[0], self.shape[0]))
+        for rows in slices(self.shape[0], ROWS_OF_GRAM):
+            # Of a symmetric matrix little more than one half is made.
+            part = (scaled[rows] @ entries[: rows.stop].T).toarray()
+            products[rows, : rows.stop], products[: rows.stop, rows] = part, part.T
         of_center = scaled @ center
         products -= of_center[:, np.newaxis]
         products += float(var @ center**2) - of_center

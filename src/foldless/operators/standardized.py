@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -179,6 +180,18 @@ class Standardized(Operator):
         if self._equal_gram is None or self._equal_gram[0] != key:
             self._equal_gram = key, super().gram(used.astype(np.float64), dtype)
         return largest * self._equal_gram[1]
+
+    def row_products(self, rows: Array, tile_bytes: int) -> Iterator[Array]:
+        varies = np.flatnonzero(~self.constant)
+        found = self.operator.products_by_columns(rows, varies, tile_bytes)
+        if found is None:
+            yield from super().row_products(rows, tile_bytes)
+            return
+        total = rows.sum(axis=1)
+        for where, products in found:
+            products -= np.multiply.outer(total, self.center[where])
+            products /= self.scale[where]
+            yield products
 
     def columns(self, indices: ArrayLike) -> NDArray[np.float64]:
         positions = column_positions(indices, self.shape[1])

@@ -86,7 +86,7 @@ class Display(Documented):
 
     def _name(self, x: str, y: str, title: str = "") -> None:
         """Names of the axes, and the title above them; a dollar sign begins no formula."""
-        width, height = _inches(self.ax_)
+        width, height = inches_of(self.ax_)
         self.ax_.set_xlabel(_broken(x, width), parse_math=False)
         self.ax_.set_ylabel(_broken(y, 0.85 * height), parse_math=False)
         self.ax_.set_title(title, loc="left", fontsize="medium", parse_math=False)
@@ -102,7 +102,7 @@ class Display(Documented):
         self.slanted_ = 0.0  # inches that slanted names need below the axis
         for text in ax.get_xticklabels():
             text.set_parse_math(False)
-            if inches > 0.95 * _inches(ax)[0] * each / (right - left):
+            if inches > 0.95 * inches_of(ax)[0] * each / (right - left):
                 text.set(rotation=SLANT, ha="right", rotation_mode="anchor")
                 self.slanted_ = inches * math.sin(math.radians(SLANT))
 
@@ -184,7 +184,7 @@ def legend_below(ax: Axes, *, slanted: float = 0.0) -> Legend:
     labels = ax.get_legend_handles_labels()[1]
     longest = text_inches(max(labels, key=len, default=""), 8.3) + HANDLE_INCHES * text_scale()
     # Beside the axes there is room as well.
-    most = max(1, int(1.2 * _inches(ax)[0] / longest))
+    most = max(1, int(1.2 * inches_of(ax)[0] / longest))
     rows = -(-max(len(labels), 1) // most)
     more_lines = 0.17 * ax.get_xlabel().count("\n")
     gap = LEGEND_INCHES_BELOW * text_scale() + more_lines * text_scale() + slanted
@@ -207,7 +207,7 @@ def text_inches(text: str, points: float) -> float:
     return LETTER * len(text) * points * text_scale() / 72
 
 
-def _inches(ax: Axes) -> tuple[float, float]:
+def inches_of(ax: Axes) -> tuple[float, float]:
     """Width and height of the axes, before a layout makes them larger."""
     figure = ax.get_figure(root=True)
     assert figure is not None

@@ -91,12 +91,14 @@ class LeaveOneOutDisplay(Display):
     ) -> Self:
         """Draw the leave-one-out probabilities of a fitted classifier beside `y`, the labels of its fit."""
         proba = read(model, "loo_proba_", "Cross-validation can stand in: sklearn's cross_val_predict.")
-        mislabel_probability = summary_of(model).mislabel_probability
+        summary = summary_of(model)
         display = cls(
             proba,
             y,
             model.classes_,
-            suspected=None if mislabel_probability is None else mislabel_probability > 0.5,
+            suspected=None
+            if summary.mislabel_probability is None
+            else np.isin(np.arange(len(proba)), summary.suspected()),
             mislabelled=mislabelled,
             error=model.loo_error_,
         )

@@ -9,7 +9,16 @@ from numpy.typing import ArrayLike
 
 from foldless.estimators._summary import summary_of
 from foldless.io import printable
-from foldless.plots.drawing import BLACK, CLASS_LOOKS, MOST_CLASSES_NAMED, Display, Names, legend_below
+from foldless.plots.drawing import (
+    BLACK,
+    CLASS_LOOKS,
+    MOST_CLASSES_NAMED,
+    Display,
+    Names,
+    inches_of,
+    legend_below,
+    text_inches,
+)
 from foldless.plots.readings import class_codes, shown_features, standard_values
 from foldless.plots.weights import height_of
 
@@ -132,8 +141,15 @@ class HeatMapDisplay(ValuesDisplay):
     def _mark_classes(self, ax: Axes) -> None:
         """A strip of its colour above each class, and its name."""
         ordered = self.codes[self.order_]
-        for code in np.unique(ordered):
-            own = np.flatnonzero(ordered == code)
+        runs = [np.flatnonzero(ordered == code) for code in np.unique(ordered)]
+        names = [printable(self.classes[int(ordered[own[0]])], 20) for own in runs]
+        # Names stand above their classes if no two meet, and otherwise in a legend.
+        centre = [0.5 * (own[0] + own[-1]) / ordered.size * inches_of(ax)[0] for own in runs]
+        half = [0.5 * text_inches(f"{name}  ", 8.3) for name in names]
+        room = zip(np.diff(centre), half[:-1], half[1:], strict=True)
+        above = all(apart > left + right for apart, left, right in room)
+        for own, name in zip(runs, names, strict=True):
+            code = ordered[own[0]]
             colour, _ = CLASS_LOOKS[int(code) % len(CLASS_LOOKS)]
             left, right = own[0] - 0.5, own[-1] + 0.5
             ax.plot(
@@ -144,20 +160,23 @@ class HeatMapDisplay(ValuesDisplay):
                 solid_capstyle="butt",
                 clip_on=False,
                 transform=ax.get_xaxis_transform(),
+                label=name,
             )
             if own[0]:
                 ax.axvline(left, color="white", lw=1.5)
-            if len(self.classes) <= MOST_CLASSES_NAMED:
+            if above:
                 ax.text(
                     (left + right) / 2,
                     1.05,
-                    printable(self.classes[int(code)], 20),
+                    name,
                     fontsize="small",
                     ha="center",
                     va="bottom",
                     transform=ax.get_xaxis_transform(),
                     parse_math=False,
                 )
+        if not above and len(self.classes) <= MOST_CLASSES_NAMED:
+            legend_below(ax)
 
 
 class StripDisplay(ValuesDisplay):

@@ -209,7 +209,7 @@ class Blocks(HoldsArrays):
         Standardised columns do under rank-one variances, and one number saves the base logarithms and
         quotients of every weight, half of its time.
         """
-        if cavity_var.ndim != 1 or cavity_var.size == 0:
+        if cavity_var.ndim != 1 or cavity_var.size < 2 or cavity_var[0] != cavity_var[1]:
             return cavity_var
         free = np.ones(cavity_var.size, dtype=bool)
         for columns, _ in self.others:
@@ -255,8 +255,12 @@ class MovedCavity(HoldsArrays):
         return replace(self, base=self.base.constrained(*inner, weight))
 
     def of_columns(self, columns: NDArray[np.intp], n_weights: int) -> Prior:
-        own = {name: _at_columns(getattr(self, name), columns, n_weights) for name in self.by_column}
-        return replace(self, base=self.base.of_columns(columns, n_weights), **own)
+        own: dict[str, Any] = {
+            name: _at_columns(getattr(self, name), columns, n_weights) for name in self.by_column
+        }
+        own["base"] = self.base.of_columns(columns, n_weights)
+        same = all(value is getattr(self, name) for name, value in own.items())
+        return self if same else replace(self, **own)
 
     def moments(self) -> tuple[float, float]:
         """Those of the base: what this wrapper adds stands for data, and is not known before them."""

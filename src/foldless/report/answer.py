@@ -13,7 +13,7 @@ from foldless.problem import Outcome
 from foldless.report.subject import Subject
 from foldless.report.wording import PERCENT, counted, listed, number, percent, plural, probability, sentence
 from foldless.theory.learning_curve import LearningCurve
-from foldless.tuning.plan import CHANCE, CLEAR_STANDARD_ERRORS
+from foldless.tuning.plan import CLEAR_STANDARD_ERRORS
 
 MOST_CLASSES_NAMED = 8
 # Names in a sentence.
@@ -64,7 +64,7 @@ def _told_apart(subject: Subject) -> Answer | None:
             f"Of two samples of different classes, {percent(worth.auc)} are put in the right order (AUC "
             f"{worth.auc:.2f}, 95{PERCENT} interval {lower:.2f} to {upper:.2f})."
         ]
-    if told_apart(subject):
+    if subject.summary.told_apart:
         against = f"{how}{around}, against {percent(guessing)} by always answering {most}."
         return Answer(question, "Yes", [against, *area])
     by_guessing = f"by always answering {most} ({percent(guessing)})"
@@ -74,14 +74,6 @@ def _told_apart(subject: Subject) -> Answer | None:
         "is the rarer one."
     )
     return Answer(question, "Not shown", [fewer, nothing] if subject.worse else [fewer])
-
-
-def told_apart(subject: Subject) -> bool:
-    """Whether the classes can be: fewer errors than by guessing, by the test or by the error's interval."""
-    worth, guessing, error = subject.worth, subject.guessing_error, subject.loo_error
-    if worth is None or guessing is None or error is None or error >= guessing:
-        return False
-    return worth.error_interval.upper < guessing if worth.p_value is None else worth.p_value <= CHANCE
 
 
 # ------------------------------------------------------------------------------- by which features?
@@ -102,8 +94,12 @@ def _by_which(subject: Subject) -> Answer:
         ]
         return Answer(question, plural(n, thing), [*sentences, *_differing(subject)])
     best = _best_set(subject)
-    none = f"No {thing} by itself {alone}, {best}." if best else f"None can be told from its likes {alone}."
-    if not told_apart(subject):
+    none = (
+        f"No {thing} carries something that no other has, {alone}, {best}."
+        if best
+        else f"None can be told from its likes {alone}."
+    )
+    if not subject.summary.told_apart:
         return Answer(question, "None", [none])
     differing = _differing(subject)
     return Answer(question, "Many together" if differing else "None alone", [*differing, none])
@@ -143,9 +139,9 @@ def _best_set(subject: Subject) -> str:
     if not sets:
         return ""
     if len(sets) > 1:
-        return f"but {counted(len(sets))} groups each contain one that matters"
+        return f"but {counted(len(sets))} groups each have one that does"
     size, sure = sets[0].columns.size, probability(float(sets[0].probability))
-    return f"but one of a group of {counted(int(size))} matters, with probability {sure}"
+    return f"but one of a group of {counted(int(size))} does, with probability {sure}"
 
 
 # ------------------------------------------------------------------------------------- how sure?
@@ -162,7 +158,7 @@ def _how_sure(subject: Subject) -> Answer | None:
             "If labels had nothing to do with the features, classes would lie as far apart with probability "
             f"{number(worth.p_value)}."
         )
-    if told_apart(subject):
+    if subject.summary.told_apart:
         sentences.append(_calibration(worth))
     n_cautions = len(cautions(subject))
     if n_cautions:
@@ -188,7 +184,7 @@ def _what_next(subject: Subject) -> Answer | None:
     known = isinstance(curve, LearningCurve) and curve.study is not None
     if known:
         sentences.append(curve.sentence(curve.seen.n_samples))
-    elif worth is not None and subject.loo_error is not None and told_apart(subject):
+    elif worth is not None and subject.loo_error is not None and subject.summary.told_apart:
         lower, upper = exact_interval(2 * worth.error * worth.n_samples, 2 * worth.n_samples)
         fewer = (
             "; whether errors would be fewer, foldless fit --learning-curve tells"
@@ -206,14 +202,12 @@ def _what_next(subject: Subject) -> Answer | None:
             f"Twice as many samples can show what these cannot: {_clear_error(n, guessing)} is clearly below "
             f"guessing with {counted(n)} {samples}, {_clear_error(2 * n, guessing)} with {counted(2 * n)}."
         )
-    if subject.mislabel_probability is not None and subject.codes is not None:
-        wrong = np.flatnonzero(subject.mislabel_probability > 0.5)
-        wrong = wrong[np.argsort(-subject.mislabel_probability[wrong], kind="stable")]
-        if wrong.size:
-            verdict.append(f"Look at {plural(wrong.size, 'label')}")
-            labels = listed([subject.sample(int(i)) for i in wrong[:MOST_NAMED]])
-            more = f" and {counted(wrong.size - MOST_NAMED)} more" if wrong.size > MOST_NAMED else ""
-            sentences.append(f"Labels more likely wrong than right: {labels}{more}.")
+    wrong = subject.summary.suspected()
+    if wrong.size and subject.codes is not None:
+        verdict.append(f"Look at {plural(wrong.size, 'label')}")
+        labels = [subject.sample(int(i)) for i in wrong[:MOST_NAMED]]
+        more = [f"{counted(wrong.size - MOST_NAMED)} more"] if wrong.size > MOST_NAMED else []
+        sentences.append(f"Labels more likely wrong than right: {listed(labels + more)}.")
     if sentences and not (subject.kept.size or subject.by_groups or subject.kernel):
         sentences.append(
             "Nothing was said of batches: if samples differ in when or where they were measured, name that "
@@ -221,7 +215,7 @@ def _what_next(subject: Subject) -> Answer | None:
         )
     if not sentences:
         return None
-    if worth is not None and not told_apart(subject):
+    if worth is not None and not subject.summary.told_apart:
         verdict.append("More samples, or other features")
     elif subject.inclusion is not None and not subject.selected.size:
         verdict.append("More samples, to name single features")
@@ -297,7 +291,7 @@ def _worth_figures(subject: Subject) -> list[tuple[str, str, str]]:
             )
         )
     # Where there is nothing to learn, the slope is that of class frequencies without the sample: negative.
-    if told_apart(subject):
+    if subject.summary.told_apart:
         note = f"standard error {worth.calibration_slope_std:.2f}; below 1 probabilities are too sure"
         found.append((f"{worth.calibration_slope:.2f}", "calibration slope", note))
     if worth.p_value is not None:

@@ -192,6 +192,8 @@ def missing(subject: Subject) -> list[str]:
         said.append(
             "Confusion matrix, calibration and suspicious labels: the labels were not passed on (y=...)."
         )
+    elif subject.mislabel_probability is not None and not subject.summary.casts_doubt:
+        said.append("Labels that look wrong: classes that cannot be told apart cast no doubt on any label.")
     if subject.learning_curve is None:
         said.append("Learning curve: none was computed (`foldless fit --learning-curve` does).")
     return said

@@ -50,8 +50,8 @@ DPI = 200
 SHOWN_DPI = 110
 WIDTH, HEIGHT, SHORT, SIDE = 6.6, 5.0, 4.0, 4.0
 MOST_WEIGHTS = 20
-# Features times classes.
-MOST_WEIGHT_LINES = 75
+# Features times classes: more lines on one printed page could not be read.
+MOST_WEIGHT_LINES = 40
 NAMED_OF_NONE = 8
 MOST_STRIPS = StripDisplay.N_FEATURES
 # Colours a picture may have: enough for smooth edges of a handful of hues, a third of the bytes.
@@ -236,12 +236,12 @@ def panel(subject: Subject) -> Drawing | None:
 def leave_one_out(subject: Subject) -> Drawing | None:
     if subject.codes is None or subject.loo_proba is None:
         return None
-    mislabelled = subject.mislabel_probability
+    suspected = np.isin(np.arange(subject.codes.size), subject.summary.suspected())
     display = LeaveOneOutDisplay(
         subject.loo_proba,
         subject.summary.classes[subject.codes],
         subject.summary.classes,
-        suspected=None if mislabelled is None else mislabelled > 0.5,
+        suspected=None if subject.mislabel_probability is None else suspected,
         error=subject.loo_error,
     )
     error = "" if subject.loo_error is None else f" {percent(subject.loo_error)} are taken for another class."

@@ -79,6 +79,8 @@ def suspects(subject: Subject) -> Suspects | None:
     own = subject.loo_proba[np.arange(subject.codes.size), subject.codes]
     likeliest = np.argmax(np.nan_to_num(subject.loo_proba, nan=-1.0), axis=1)
     mislabelled = subject.mislabel_probability
+    if mislabelled is not None and not subject.summary.casts_doubt:
+        return None
     if mislabelled is None:
         order = np.argsort(np.nan_to_num(own, nan=np.inf), kind="stable")
         suspicious = own < 0.5

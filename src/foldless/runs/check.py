@@ -15,6 +15,7 @@ from foldless.estimators import SparseClassifier
 from foldless.estimators._account import planned
 from foldless.estimators._preparation import Preparation, missing_share
 from foldless.io.budget import default_budget, free_memory, in_words
+from foldless.io.spreadsheet import SPREADSHEETS
 from foldless.io.table import BadTable, OverBudget, Reading, Roles, Table, check_finite
 from foldless.operators import RowBlocks, stays_elsewhere
 from foldless.runs.guards import cautions
@@ -58,7 +59,11 @@ def check_table(
         impute = "median" if impute == "none" else impute
     more += ["--impute", impute] if impute != "none" else []
     if table.target is None:
-        return Findings(table, needed, (), (), fit_command(table.path, _guessed(table, roles), reading, more))
+        command = fit_command(table.path, _guessed(table, roles), reading, more)
+        if not table.candidates and reading.sample_sheet is None:
+            sheet = str(table.path) if table.path.suffix.lower()[1:] in SPREADSHEETS else "FILE"
+            command = shlex.join(["foldless", "check", str(table.path), "--sample-sheet", sheet])
+        return Findings(table, needed, (), (), command)
     problems = look_before_fit(table)
     _, prepared = Preparation.fit(table, impute=impute, log_cpm=log_cpm)
     kept = prepared.covariate_positions or None

@@ -116,12 +116,15 @@ def _methods(table: Table, model: str, fdr: float, seed: int, threads: int) -> d
         names = [table.sample_names[i] for i in train]
         groups = None if table.groups is None else table.groups[train]
         part = replace(table, X=table.X[train], sample_names=names, target=labels[train], groups=groups)
-        run = fit_table(part, model=model, fdr=fdr, seed=seed)
-        summary = run.summary
+        fitted = fit_table(part, model=model, fdr=fdr, seed=seed).model
         # A kernel's weights are those of its basis, and all features are in that.
-        of_features = summary.kernel is None
-        used = _used(run.model.coef_) if of_features else table.X.shape[1]
-        return run.model, used, len(summary.selected()) if of_features else None
+        if getattr(fitted, "kernel", None) is not None:
+            return fitted, table.X.shape[1], None
+        # Not by a summary, which looks for groups: nobody reads them here, and that may outlast the fit.
+        others = np.delete(np.atleast_2d(fitted.coef_), kept, axis=1)
+        selects = hasattr(fitted, "get_support")
+        selected = int(np.delete(fitted.get_support(), kept).sum()) if selects else _used(others)
+        return fitted, _used(fitted.coef_), selected
 
     def rival(make: Callable[[Any], Any], *, selects: bool = False) -> Method:
         def fit(train: NDArray[np.intp]) -> Fitted:

@@ -48,7 +48,7 @@ NO_LABELS = {
 }
 NAMED_ID = re.compile(r"(?:.*[\s_.-])?(?:id|ids|nr|no|number|index|row|barcode|accession)", re.IGNORECASE)
 NAMED_DATE = re.compile(r".*(?:date|time|day).*", re.IGNORECASE)
-NAMED_PREDICTION = re.compile(r".*(?:prob|predict|posterior|score|p_?hat).*", re.IGNORECASE)
+NAMED_PREDICTION = re.compile(r".*(?:prob(?!e)|predict(?!or)|posterior|score|p_?hat).*", re.IGNORECASE)
 # SEPT2, MARCH1 and DEC1 as a spreadsheet leaves them.
 GENE_AS_DATE = re.compile(r"\d{1,2}-(?:Mar|Sep|Sept|Dec|Oct)|(?:Mar|Sep|Sept|Dec|Oct)-\d{1,2}", re.IGNORECASE)
 

@@ -120,12 +120,13 @@ def print_findings(console: Console, findings: Findings) -> None:
             console.print(f"Could be the target: {printable(name)!r}: {values}.")
         if share := missing_share(table.X):
             console.print(f"{in_per_cent(share)} of values are missing.")
-        if not table.candidates:
+        if table.candidates:
+            console.print("Name the column with the class of each sample, for instance:")
+        else:
             console.print(
                 "No column looks like classes. Where samples are in columns (genes in rows), these are in "
-                "another table, or another sheet of the same workbook: --sample-sheet FILE."
+                "another table, or another sheet of the same workbook. Look at both:"
             )
-        console.print("Name the column with the class of each sample, for instance:")
     else:
         counts = table.class_counts()
         console.print(f"Classes: {', '.join(f'{printable(label)} ({n})' for label, n in counts.items())}.")
@@ -269,11 +270,8 @@ def _classes(summary: Summary) -> str:
 
 
 def _suspects(summary: Summary, samples: list[str]) -> str:
-    wrong = summary.mislabel_probability
-    if wrong is None:
-        return ""
-    order = [int(i) for i in np.argsort(-wrong, kind="stable")[:N_SUSPECTS] if wrong[i] > 0.5]
-    if not order:
+    wrong, order = summary.mislabel_probability, summary.suspected()[:N_SUSPECTS]
+    if wrong is None or not order.size:
         return ""
     named = ", ".join(f"{printable(samples[i])} ({wrong[i]:.2f})" for i in order)
     return f"Labels that look wrong (probability): {named}."

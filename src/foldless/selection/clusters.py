@@ -9,9 +9,9 @@ with it, and clusters that meet are one. Only seeds are compared with all column
 
 **Which of them are in.** Of the weights of a cluster, labels and all other weights say exp(-½ wᵀ P w + hᵀ w)
 (`sites.joint_cavities`). Under independent priors (1 - π_j) δ(w_j) + π_j N(w_j; m_j, v_j), the configuration
-that has the weights S in and the others zero is a Gaussian, and its odds against none being in follow weight by
-weight. With what S leaves to be said of all weights, R and c, which are P and h at first, and of a further weight
-j the precision e = R_jj,
+that has the weights S in and the others zero is a Gaussian, and its odds against none being in follow weight
+by weight. With what S leaves to be said of all weights, R and c, which are P and h at first, and of a further
+weight j the precision e = R_jj,
 
     log odds(S + j) - log odds(S) = log π_j/(1 - π_j) + ½ (v_j c_j² + 2 m_j c_j - m_j² e)/t - ½ log t,
     R(S + j) = R - R_j R_jᵀ v_j/t,    c(S + j) = c - R_j (v_j c_j + m_j)/t,    t = 1 + v_j e.
@@ -63,6 +63,8 @@ MOST_PARENTS = 500
 # opposite sign on nearly equal columns are improbable alone and certain together.
 NEGLIGIBLE = 1e-4
 LEAST_SIZE = 2
+# Configurations whose remainders are made at a time.
+AT_ONCE = 32
 # Members are written as bits of an integer.
 MOST_WEIGHTS = 62
 
@@ -178,13 +180,12 @@ def correlated_clusters(
     gained &= inclusion >= LEAST_MASS / LARGEST_CLUSTER
     seeds = np.flatnonzero(eligible & gained)
     seeds = seeds[np.argsort(-inclusion[seeds], kind="stable")][:MOST_SEEDS]
-    cluster_of, n_clusters = np.full(inclusion.size, -1), 0
+    cluster_of, n_clusters, found = np.full(inclusion.size, -1), 0, dict[int, Positions]()
     room = max(tiles.shape[0], LARGEST_CLUSTER)
 
     def together(column: np.intp) -> Positions:
         """A column with all of its cluster."""
-        own = cluster_of[column]
-        return np.array([column]) if own < 0 else np.flatnonzero(cluster_of == own)
+        return found.get(int(cluster_of[column]), np.array([column]))
 
     for seed, row in zip(seeds, correlations(tiles, row_weight, seeds), strict=True):
         row = np.abs(row)
@@ -207,7 +208,8 @@ def correlated_clusters(
             if cluster_of[seed] < 0:
                 cluster_of[seed], n_clusters = n_clusters, n_clusters + 1
             cluster_of[members] = cluster_of[seed]
-    return tuple(np.flatnonzero(cluster_of == k) for k in np.unique(cluster_of[cluster_of >= 0]))
+            found[int(cluster_of[seed])] = members
+    return tuple(np.sort(found[k]) for k in np.unique(cluster_of[cluster_of >= 0]))
 
 
 def correlations(tiles: Tiles, row_weight: Array, columns: Positions) -> Array:
@@ -422,9 +424,13 @@ class _Visited(NamedTuple):
         """R and c, (clusters, configurations, weights, weights) and (clusters, configurations, weights)."""
         precision, shift = self.by_parents
         row = precision[:, self.parent, self.added]
-        taken = row[..., np.newaxis] * (self.gain[:, :, np.newaxis] * row)[:, :, np.newaxis, :]
-        taken = np.subtract(precision[:, self.parent], taken, out=taken)
-        return taken, shift[:, self.parent] - row * self.added_mean[:, :, np.newaxis]
+        left = precision[:, self.parent]
+        # Some at a time stay in a processor's cache.
+        for start in range(0, self.parent.size, AT_ONCE):
+            some = slice(start, start + AT_ONCE)
+            scaled = self.gain[:, some, np.newaxis] * row[:, some]
+            left[:, some] -= row[:, some, :, np.newaxis] * scaled[:, :, np.newaxis]
+        return left, shift[:, self.parent] - row * self.added_mean[:, :, np.newaxis]
 
 
 @lru_cache(maxsize=256)

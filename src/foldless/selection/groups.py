@@ -22,9 +22,11 @@ S at (a + |S|) / (a + E) times its rate.
 
 **Which groups.** Around every leading candidate, of those that are correlated with it by at least a radius,
 the most probable are taken until one of them is in with the probability asked for. The smallest group is
-reported first, and the search goes on among the features that are left. The smallest of very many groups is
-one that draws happen to favour: groups are sought by one half of the chains, and have the probability that
-the other half gives them, too.
+reported first, and the search goes on among the features that are left. Features that explain the same labels
+stand in for each other even if they hardly go together, as where samples are few: at the last groups are of
+the most probable ones of all that are left. The smallest of very many groups is one that draws happen to
+favour: groups are sought by one half of the chains, and have the probability that the other half gives them,
+too.
 """
 
 from __future__ import annotations
@@ -65,10 +67,10 @@ CERTAIN = 0.999
 # Equally probable sets that probabilities are counted in; those of each half of the chains.
 DRAWS = 2000
 HALF = DRAWS // 2
-# Groups form around so many features, of those correlated with it at least so much: twins first, and at the
-# last whatever shares a tenth of its variance.
+# Groups form around so many features, of those correlated with it at least so much: twins first, and then
+# whatever shares a tenth of its variance. What is left after these may be in one group with anything.
 MOST_LEADERS = 100
-RADII = (0.9, 0.7, 0.5, 0.3)
+RADII, ANYTHING = (0.9, 0.7, 0.5, 0.3), (0.0,)
 # A group in which the prior alone would expect a feature, more likely than not, is no discovery.
 LARGEST_PRIOR_PROBABILITY = 0.5
 OF_EACH = ("columns", "inclusion", "prior_inclusion", "slab_mean", "slab_var")
@@ -248,14 +250,14 @@ class JointPosterior:
         singles = self.alone(level) if singles is None else singles
         free, found = ~np.isin(self.columns, [each.leader for each in singles]), []
         # One of a group is no more probable than the sum of all: nothing is drawn where that is too little.
-        around = (self.correlation >= min(RADII)) @ (free * self.inclusion)
-        if around.max(initial=0.0, where=free) < level:
+        if self.inclusion @ free < level:
             return []
-        while smaller := self._around_leaders(free, level, purity):
-            for members, probability in smaller:
-                if free[members].all():
-                    free[members] = False
-                    found.append(self._group(members, probability))
+        for radii in (RADII, ANYTHING) if purity == 0 else (RADII,):
+            while smaller := self._around_leaders(free, level, purity, radii):
+                for members, probability in smaller:
+                    if free[members].all():
+                        free[members] = False
+                        found.append(self._group(members, probability))
         return found
 
     def _group(self, members: Positions, probability: float) -> Group:
@@ -264,16 +266,18 @@ class JointPosterior:
         return Group(self.columns[members], probability, self.inclusion[members], purity)
 
     def _around_leaders(
-        self, free: NDArray[np.bool_], level: float, purity: float
+        self, free: NDArray[np.bool_], level: float, purity: float, radii: Sequence[float]
     ) -> list[tuple[Positions, float]]:
         """Of every leader the smallest group that has the probability, the smallest of these first."""
         n, probable = self.columns.size, self.joint_inclusion
         leaders = np.flatnonzero(free & (probable > 0))
-        leaders = leaders[np.argsort(-probable[leaders], kind="stable")][:MOST_LEADERS]
+        leaders = leaders[np.argsort(-probable[leaders], kind="stable")]
+        # Where anything goes, no group is smaller than that of the most probable ones.
+        leaders = leaders[: MOST_LEADERS if radii is RADII else 1]
         if leaders.size == 0:
             return []
         best: dict[int, tuple[int, Positions, float]] = {}
-        for radius in RADII:
+        for radius in radii:
             near = free & (self.correlation[leaders] >= radius)
             rank = np.where(near, -probable, 1.0)
             rank[np.arange(leaders.size), leaders] = -2.0

@@ -8,7 +8,8 @@ make of scores a Gaussian field with the fixed covariance
     K = Σ_held s_j x_j x_jᵀ,
 
 one product over X, or over its non-zeros. An iteration is one of `EP` with the active features alone, in
-O(M³ + M² q) for q of them, whatever the number of features. Columns that are always kept are active.
+O(M³ + M² q) for q of them, whatever the number of features, and in O(M² q) while labels are near those of the
+last factor (`gaussian_layer.NearKernel`). Columns that are always kept are active.
 
 **Which are active?** With ρ the slopes of the labels' sites at the scores and W the precision of labels and
 field together, what labels say of a held weight is a cavity of precision e / (1 - s e), e = x_jᵀ W x_j, about
@@ -47,8 +48,11 @@ from foldless.registry import registered
 from foldless.solvers.ep import EP, EPState, held_kernel, state_of
 from foldless.solvers.gaussian_layer import (
     FACTOR_DTYPE,
+    Block,
+    Factor,
     Gaussian,
     HeldKernel,
+    NearKernel,
     NotPositiveDefinite,
     Opened,
     Positions,
@@ -63,6 +67,7 @@ from foldless.solvers.message_passing import (
     Pace,
     Secants,
     psi,
+    psi_difference,
 )
 from foldless.solvers.sites import LARGEST_GROWTH, Cavities, FreeWeights, opened_layers, score_cavities
 
@@ -87,6 +92,8 @@ NOT_WATCHED, MOST_WATCHED, SETTLED_WATCHED = 0.2, 0.05, 0.1
 # Columns at hand are visited so many at a time.
 AT_ONCE = 512
 TINY = float(np.finfo(np.float64).tiny)
+# A variance that leaves a weight at zero, and has an inverse.
+NO_BACKGROUND = 1e-15
 # So many at a time: two hundred wide effects at once would leave labels nothing to say. Sweeps look in every
 # iteration, and of rare words that go together few at a time find their places sooner.
 MOST_ADDED, MOST_ADDED_BY_SWEEP = 64, 16
@@ -102,32 +109,61 @@ LEAST_PRECISION = 1e-12
 
 
 class HeldBackground(Tiles):
-    """The active columns, and what all others make of scores."""
+    """The active columns, and what all others make of scores.
 
-    def __init__(self, kernel: Array, columns: Array, held_scores: Array | None = None) -> None:
+    Unless all columns are to be looked at exactly, labels may be `nearby`: close to those of a factor.
+    """
+
+    def __init__(
+        self,
+        kernel: Array,
+        columns: Array,
+        held_scores: Array | None = None,
+        nearby: bool = False,
+        factor: Factor | None = None,
+        freed: tuple[Array, Array] | None = None,
+    ) -> None:
         self.operator = None  # type: ignore[assignment]
         self.kernel, self.active_columns, self.shape = kernel, columns, columns.shape
         self.held_scores = np.zeros(self.shape[0]) if held_scores is None else held_scores
-        self._last: HeldKernel | None = None
+        # The last factor, and columns that are no part of its kernel any more, with their variances.
+        self.nearby, self._factor, self._freed = nearby, factor, freed
+        self._last: HeldKernel | NearKernel | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return HeldBackground, (self.kernel, self.active_columns, self.held_scores)
+        return HeldBackground, (self.kernel, self.active_columns, self.held_scores, self.nearby)
 
     def opened(self, sites: Sites, sample_weight: Array, free: Positions) -> Opened:
         last, precision = self._last, sample_weight * sites.label_precision
         if last is not None and np.array_equal(last.label_precision, precision):
             return last.shifted(sites, sample_weight)
-        all_of_them, columns = np.arange(self.shape[1]), self.active_columns
-        self._last = HeldKernel(self.kernel, self.held_scores, all_of_them, columns, sites, sample_weight)
+        columns = self.active_columns
+        if not self.nearby:
+            at = np.arange(self.shape[1])
+            self._last = HeldKernel(self.kernel, self.held_scores, at, columns, sites, sample_weight)
+            return self._last
+        if self._factor is None or not self._factor.is_near(precision):
+            self._factor = Factor.of(self.kernel, precision)
+        elif self._freed is not None:
+            self._factor = self._factor.without(self.kernel, *self._freed)
+        self._freed = None
+        if isinstance(last, NearKernel) and last.factor is self._factor:
+            self._last = last.moved(sites, sample_weight)
+        else:
+            self._last = NearKernel(self._factor, self.held_scores, columns, sites, sample_weight)
         return self._last
 
     def freed(self, columns: Array, spread: Array, shift: Array) -> HeldBackground:
         """More active columns, whose weights are no longer held."""
         scaled = (columns * np.sqrt(spread)).astype(self.kernel.dtype)
+        before = (np.zeros((self.shape[0], 0)), np.zeros(0)) if self._freed is None else self._freed
         return HeldBackground(
             self.kernel - scaled @ scaled.T,
             np.hstack([self.active_columns, columns]),
             self.held_scores - columns @ (spread * shift),
+            self.nearby,
+            self._factor,
+            (np.hstack([before[0], columns]), np.append(before[1], spread)),
         )
 
     def changed(
@@ -206,13 +242,14 @@ class BackgroundState(EPState):
     said: Array | None = None
     watched: Watched | None = None
 
-    def background_kernel(self, problem: Problem, background: Array) -> Array:
-        """From what held weights have made of it where these have not moved."""
-        active, held = self.active, self.spread > 0
-        if isinstance(self.tiles, HeldBackground) and np.array_equal(self.spread[held], background[held]):
-            scaled = (self.tiles.active_columns * np.sqrt(background[active])).astype(FACTOR_DTYPE)
-            return np.asarray(self.tiles.kernel + scaled @ scaled.T)
-        return super().background_kernel(problem, background)
+    def over_background(self, problem: Problem, background: Array, sites: Sites) -> Scores:
+        """By the factor that is at hand, if held weights have not moved: active ones are free beside it."""
+        held = self.spread > 0
+        if not np.array_equal(self.spread[held], background[held]):
+            return super().over_background(problem, background, sites)
+        opened = self.tiles.opened(sites, problem.sample_weight, self.active)
+        precision = 1.0 / np.maximum(background[self.active], NO_BACKGROUND)
+        return opened.scores(Block(opened, precision, np.zeros(self.active.size)))
 
     def problem_of(self, problem: Problem) -> Problem:
         return self.reduced
@@ -266,7 +303,7 @@ class BackgroundEP(EP):
                 pace=self._first_pace(none.shape),
                 iteration=0,
                 log_evidence=-np.inf,
-                tiles=HeldBackground(kernel, columns),
+                tiles=HeldBackground(kernel, columns, nearby=not self.exact_looks),
                 sites=None,  # type: ignore[arg-type]
                 gaussian=None,  # type: ignore[arg-type]
                 weight_cavities=None,  # type: ignore[arg-type]
@@ -534,7 +571,8 @@ class Held(NamedTuple):
         precision = np.where(is_held, 1.0 / np.maximum(var, TINY) - 1.0 / self.cavity_var, np.inf)
         wanted = np.where(precision > 0, 1.0 / precision, before)
         shift = mean / np.maximum(var, TINY) - self.cavity_mean / self.cavity_var
-        factors = log_z + psi(self.cavity_mean, self.cavity_var) - psi(self.mean, np.maximum(self.var, TINY))
+        own = self.mean, np.maximum(self.var, TINY)
+        factors = log_z + psi_difference(self.cavity_mean, self.cavity_var, *own)
         factors += psi(before * shift_before, np.maximum(before, TINY))
         return np.where(is_held, wanted, 0.0), np.where(is_held, shift, 0.0), np.where(is_held, factors, 0.0)
 

@@ -72,7 +72,7 @@ from foldless.solvers.message_passing import (
     along_scores,
     for_scores,
     over_scores,
-    psi,
+    psi_difference,
 )
 from foldless.solvers.sites import (
     ANSWER_STEP,
@@ -121,9 +121,12 @@ class EPState(PacedState):
         """The problem of the weights that these sites are of: all of them."""
         return problem
 
-    def background_kernel(self, problem: Problem, background: Array) -> Array:
-        """What weights with these variances make of scores."""
-        return held_kernel(problem, background)
+    def over_background(self, problem: Problem, background: Array, sites: Sites) -> Scores:
+        """The scores of weights with these variances, and of labels as these sites have them."""
+        kernel, nothing = held_kernel(problem, background), np.zeros(sites.label_shift.size)
+        none, columns = np.zeros(0, dtype=np.intp), np.zeros((nothing.size, 0))
+        opened = HeldKernel(kernel, nothing, none, columns, sites, problem.sample_weight)
+        return opened.scores(opened.block_of(sites))
 
     @property
     def all_sites(self) -> Sites:
@@ -319,9 +322,7 @@ class EP(MessagePassing[EPState]):
         return replace(state, pace=pace, secants=Secants())
 
     def posterior(self, problem: Problem, state: EPState) -> Posterior:
-        left_out = score_cavities(
-            state.gaussian.scores, state.sites, problem.sample_weight, problem.sample_weight
-        )
+        left_out = _left_out(problem, state)
         return Posterior(
             mean=state.gaussian.mean,
             var=state.gaussian.var,
@@ -346,6 +347,31 @@ def state_of(
     return EPState(**rest) if before is None else replace(before, **rest)
 
 
+def _left_out(problem: Problem, state: EPState) -> Cavities:
+    """Of every sample's scores from the others.
+
+    Scores of D classes count by their differences, which labels curve by diag p - p pᵀ: for equal p, or two
+    classes, D / (D - 1) times as much as the sites of single scores have it, p (1 - p). With these alone
+    samples would seem to depend more on their own labels than they do, and go too far without them.
+    """
+    sites, scores, weight = state.sites, state.gaussian.scores, problem.sample_weight
+    if problem.channel.score_shape:
+        more = sites.label_precision / (scores.mean.shape[1] - 1)
+        stiffer = sites._replace(
+            label_precision=sites.label_precision + more, label_shift=sites.label_shift + more * scores.mean
+        )
+        n_samples = int(np.count_nonzero(weight))
+        free = free_weights(stiffer, stiffer, state.gaussian.data_precision, n_samples)
+        try:
+            opened = opened_layers(state.tiles, stiffer, weight, free)
+            pairs = zip(opened, stiffer.of_scores(), strict=True)
+            found = [layer.scores(layer.block_of(own)) for layer, own in pairs]
+            sites, scores = stiffer, Scores.side_by_side(found)
+        except NotPositiveDefinite:
+            pass
+    return score_cavities(scores, sites, weight, weight)
+
+
 def wanted_sites(problem: Problem, state: EPState) -> tuple[Sites, float]:
     """Sites that explain the tilted moments at the present cavities, and the log evidence there.
 
@@ -357,10 +383,10 @@ def wanted_sites(problem: Problem, state: EPState) -> tuple[Sites, float]:
     of_prior = prior_sites(tilted.mean, tilted.var, prior, old[:2])
     of_labels, label_log_z = label_sites(problem, at, old)
     # Each factor is Z / ∫ cavity·site times its site; weight counts how many there are of it.
-    prior_factors = tilted.log_z + psi(prior.mean, prior.var) - psi(now.mean, now.var)
+    prior_factors = tilted.log_z + psi_difference(prior.mean, prior.var, now.mean, now.var)
     with_site = 1.0 / (1.0 / at.var + old.label_precision)
     site_mean = with_site * (at.mean / at.var + old.label_shift)
-    label_factors = label_log_z + over_scores(psi(at.mean, at.var) - psi(site_mean, with_site))
+    label_factors = label_log_z + over_scores(psi_difference(at.mean, at.var, site_mean, with_site))
     log_evidence = now.log_normaliser + float(np.sum(prior_factors) + problem.sample_weight @ label_factors)
     return Sites(*of_prior, *of_labels), log_evidence
 
@@ -372,7 +398,7 @@ def left_out_groups(problem: Problem, state: EPState, group: NDArray[np.intp]) -
     which there is no posterior.
     """
     problem = state.problem_of(problem)
-    alone = score_cavities(state.gaussian.scores, state.sites, problem.sample_weight, problem.sample_weight)
+    alone = _left_out(problem, state)
     mean, var = alone.mean.copy(), alone.var.copy()
     several = np.flatnonzero(np.bincount(group) > 1)
     if several.size == 0:
@@ -429,11 +455,5 @@ def held_kernel(problem: Problem, spread: Array) -> Array:
 def unknown_over_background(problem: Problem, state: EPState) -> Array:
     """Variances of scores that the background alone leaves to samples without their labels: as sites are."""
     background = background_of(problem.prior, problem.operator.shape[1])
-    kernel = state.background_kernel(problem, background)
-    nothing, none = np.zeros(kernel.shape[0]), np.zeros(0, dtype=np.intp)
-    found = []
-    for sites in state.sites.of_scores():
-        columns = np.zeros((nothing.size, 0))
-        opened = HeldKernel(kernel, nothing, none, columns, sites, problem.sample_weight)
-        found.append(1.0 / opened.scores(opened.block_of(sites)).rest_precision)
-    return np.column_stack(found)
+    found = [state.over_background(problem, background, sites) for sites in state.sites.of_scores()]
+    return np.column_stack([1.0 / scores.rest_precision for scores in found])

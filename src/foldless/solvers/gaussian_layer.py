@@ -65,6 +65,14 @@ FAR_SURER, FAR_SURER_IN_SINGLE = 1e6, 1e3
 BLOCK_ROWS = 256
 # 1 - b is what a label says of its score, relative to the rest. Below this it is not taken as a difference.
 WEAK_LABEL = 1e-4
+# Labels are near those of a factor while their precisions have moved, on average, by less than this share of
+# those of their scores: what is left out of variances is of the order of the square.
+NEAR = 0.02
+# A factor takes labels for no weaker than this, relative to the field, and what that adds for a move.
+LEAST_LABEL = 1e-3
+# Steps by which labels that have moved answer each other; and refinements of means, until these lack no more
+# than this share, where rounding in single precision is not far.
+JACOBI_STEPS, MOST_REFINED, REFINED = 2, 8, 1e-5
 
 
 class NotPositiveDefinite(ValueError):
@@ -96,6 +104,11 @@ class Tiles:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Tiles, (self.operator, self.dtype, self.factors)
+
+    @property
+    def kept(self) -> bool:
+        """Whether another visit takes no making."""
+        return self._kept is not None
 
     def __iter__(self) -> Iterator[tuple[slice, Array]]:
         if self._kept is not None:
@@ -524,6 +537,156 @@ class _AllFree(Opened):
         scores = self.scores(block)
         square = float(block.site_shift @ block.mean + self.label_shift @ scores.mean)
         return Gaussian.of_moments(*block.moments, scores, square - block.log_determinant)
+
+
+class Factor(NamedTuple):
+    """B⁻¹ of labels that may move a little (`NearKernel`), as a whole matrix, in the precision of K."""
+
+    kernel: Array  # K
+    label_precision: Array
+    inverse: Array  # B⁻¹
+    squares: Array  # of its entries
+    log_determinant: float  # of B
+
+    @classmethod
+    def of(cls, kernel: Array, label_precision: Array) -> Factor:
+        """No label counts as quite void, so that covariances of scores can be had from B⁻¹."""
+        label_precision = np.maximum(label_precision, LEAST_LABEL / kernel.diagonal())
+        root = np.sqrt(label_precision).astype(kernel.dtype)
+        matrix = kernel * root
+        matrix *= root[:, np.newaxis]
+        matrix.flat[:: root.size + 1] += 1.0
+        lower, log_determinant = _cholesky(matrix)
+        multiply = lapack.slauum if lower.dtype == np.float32 else lapack.dlauum
+        inverse = multiply(_inverse(lower), lower=1, overwrite_c=1)[0]
+        for start in range(0, root.size, BLOCK_ROWS):
+            rows, after = slice(start, start + BLOCK_ROWS), slice(start + BLOCK_ROWS, None)
+            inverse[rows, after] = inverse[after, rows].T
+            inverse[rows, rows] += np.tril(inverse[rows, rows], -1).T
+        return cls(kernel, label_precision, inverse, inverse * inverse, log_determinant)
+
+    def without(self, kernel: Array, columns: Array, spread: Array) -> Factor:
+        """Of this kernel, in which the weights of some columns, of such variances, are no longer held."""
+        single = self.inverse.dtype
+        scaled = (columns * np.sqrt(self.label_precision)[:, np.newaxis]).astype(single)
+        image = self.inverse @ scaled
+        root, log_determinant = _cholesky(np.diag(1.0 / spread) - (scaled.T @ image).astype(np.float64))
+        half = _half(root.astype(single), image.T)
+        inverse = self.inverse + half.T @ half
+        log_determinant += self.log_determinant + float(np.sum(np.log(spread)))
+        return Factor(kernel, self.label_precision, inverse, inverse * inverse, log_determinant)
+
+    @property
+    def retained(self) -> Array:
+        """b, what scores of held weights alone keep of a label's certainty."""
+        return self.inverse.diagonal().astype(np.float64)
+
+    def is_near(self, label_precision: Array) -> bool:
+        """Whether labels have moved by a small share of what is known of their scores."""
+        moved = np.maximum(label_precision, LEAST_LABEL / self.kernel.diagonal()) - self.label_precision
+        return float(np.mean(np.abs(moved) * (1.0 - self.retained) / self.label_precision)) < NEAR
+
+
+class NearKernel(Opened):
+    """`HeldKernel` for labels near those of a factor, in O(M²) for each free weight.
+
+    With C the covariance of scores under held weights and labels as the factor has them, and D what label
+    precisions have moved by since, the covariance is (C⁻¹ + D)⁻¹. What a label does to its own score is
+    exact, c / (1 + d c), and what it does to that of another of first order, in C_mk². The determinant is of
+    second order, H of the free weights of third, and means are refined until they fit labels as they are.
+    """
+
+    def __init__(
+        self, factor: Factor, held_scores: Array, columns: Array, sites: Sites, sample_weight: Array
+    ) -> None:
+        self.factor, self.held_scores, self.free_columns = factor, held_scores, columns
+        self.free, self.root = np.arange(columns.shape[1]), np.sqrt(factor.label_precision)
+        along = self.root[:, np.newaxis]
+        self._image = (factor.inverse @ (along * columns).astype(factor.inverse.dtype)).astype(np.float64)
+        self._said = columns.T @ (along * self._image)
+        self.residual: Array = np.zeros(self.root.size)
+        self._hear_labels(sites, sample_weight)
+
+    def _hear_labels(self, sites: Sites, sample_weight: Array) -> None:
+        self.label_precision = sample_weight * sites.label_precision
+        factor, along = self.factor, self.root[:, np.newaxis]
+        before, retained, single = factor.label_precision, factor.retained, factor.inverse.dtype
+        # Of scores under held weights alone: variances at the factor, and what the own label leaves of them.
+        own, moved = (1.0 - retained) / before, self.label_precision - before
+        self.grown = 1.0 + moved * own
+        # G = (I + C D)⁻¹ G₀, scores as they go with free weights, by a few of Jacobi's steps.
+        first, grown = self._image / along, self.grown[:, np.newaxis]
+        self.smoothed = first / grown
+        # Where a factor is new, only void labels have moved, and hardly.
+        furthest = float(np.max(np.abs(moved) * own, initial=0.0))
+        for _ in range(JACOBI_STEPS if furthest > LEAST_LABEL else int(furthest > 0)):
+            pull = moved[:, np.newaxis] * self.smoothed / along
+            of_others = factor.inverse @ pull.astype(single) - retained[:, np.newaxis] * pull
+            self.smoothed = (first + of_others / along) / grown
+        gained = first.T @ (moved[:, np.newaxis] * self.smoothed)
+        self.precision = self._said + 0.5 * (gained + gained.T)
+        share = moved / self.grown
+        of_others = factor.squares @ (share / before).astype(single) - retained**2 * share / before
+        of_others /= before
+        self.rest_precision: Array = before * retained / (1.0 - retained) + of_others / own**2
+        self.log_determinant = factor.log_determinant + float(np.sum(np.log(self.grown)))
+        self.log_determinant -= 0.5 * float(share @ of_others)
+        self._hear_shifts(sites, sample_weight)
+
+    def _hear_shifts(self, sites: Sites, sample_weight: Array) -> None:
+        self.sites, self.label_shift = sites, sample_weight * sites.label_shift
+        self.residual = self._residual(np.zeros(self.free.size))
+        self.shift = self.residual @ self.free_columns
+
+    def shifted(self, sites: Sites, sample_weight: Array) -> NearKernel:
+        """With other shifts of labels, whose precisions are the same."""
+        other = copy(self)
+        other._hear_shifts(sites, sample_weight)
+        return other
+
+    def moved(self, sites: Sites, sample_weight: Array) -> NearKernel:
+        """With other labels near those of the factor."""
+        other = copy(self)
+        other._hear_labels(sites, sample_weight)
+        return other
+
+    def relabelled(self, sites: Sites, sample_weight: Array) -> Opened:
+        kernel = self.factor.kernel
+        return HeldKernel(kernel, self.held_scores, self.free, self.free_columns, sites, sample_weight)
+
+    def scores(self, block: Block) -> Scores:
+        return self._scores(block, self._residual(block.mean))
+
+    def closed(self, block: Block) -> Gaussian:
+        residual = self._residual(block.mean)
+        scores = self._scores(block, residual)
+        square = float(block.site_shift @ block.mean + self.label_shift @ scores.mean)
+        exponent = square + float(self.held_scores @ residual)
+        exponent -= self.log_determinant + block.log_determinant
+        return Gaussian.of_moments(*block.moments, scores, exponent)
+
+    def _scores(self, block: Block, residual: Array) -> Scores:
+        mean = self.held_scores + self._field(residual) + self.free_columns @ block.mean
+        of_held = 1.0 / (self.rest_precision + self.label_precision)
+        of_free = _squares(_half(block.root, self.smoothed.T))
+        var = of_held + of_free
+        return Scores(mean, var, (self.rest_precision * of_held - self.label_precision * of_free) / var)
+
+    def _residual(self, free_mean: Array) -> Array:
+        """ρ = ν - T (scores of held weights and K ρ, and of free weights with this mean)."""
+        fixed = self.held_scores + self.free_columns @ free_mean
+        wanted = self.label_shift - self.label_precision * fixed
+        found = self.residual - self.label_precision * (self.smoothed @ free_mean)
+        for _ in range(MOST_REFINED):
+            lacks = wanted - found - self.label_precision * self._field(found)
+            if np.linalg.norm(lacks) <= REFINED * np.linalg.norm(wanted):
+                break
+            step = (lacks / (self.grown * self.root)).astype(self.factor.inverse.dtype)
+            found = found + self.root * (self.factor.inverse @ step)
+        return found
+
+    def _field(self, row_values: Array) -> Array:
+        return np.asarray(self.factor.kernel @ row_values.astype(self.factor.kernel.dtype), dtype=np.float64)
 
 
 def _floored(score_var: Array) -> Array:

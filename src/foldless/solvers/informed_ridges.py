@@ -91,7 +91,10 @@ class Base:
 
 
 class Penalised:
-    """The penalised columns of a matrix, in dense tiles; visited a few times."""
+    """The penalised columns of a matrix, in dense tiles; visited a few times.
+
+    What of kept tiles is not all penalised is kept, too.
+    """
 
     def __init__(
         self,
@@ -100,6 +103,7 @@ class Penalised:
         rows: NDArray[np.bool_] | None = None,
     ) -> None:
         self._tiles, self.free, self._rows = tiles, free, rows
+        self._kept: list[tuple[Any, Array]] | None = None
 
     def gram(self) -> Array:
         """X Xᵀ, which a background may have made already."""
@@ -108,13 +112,18 @@ class Penalised:
         return found if self._rows is None else found[np.ix_(self._rows, self._rows)]
 
     def __iter__(self) -> Iterator[tuple[Any, Array]]:
+        if self._kept is None and isinstance(self._tiles, Tiles) and self._tiles.kept:
+            self._kept = list(self._penalised())
+        return iter(self._kept) if self._kept is not None else self._penalised()
+
+    def _penalised(self) -> Iterator[tuple[Any, Array]]:
         for columns, whole in self._tiles:
             tile = whole if self._rows is None else whole[self._rows]
-            inside = self.free[columns]
-            if inside.all():
-                yield columns, tile
-            elif inside.any():
-                yield np.arange(columns.start, columns.stop)[inside], tile[:, inside]
+            inside = np.flatnonzero(self.free[columns])
+            if inside.size == inside[-1:].sum() + 1:  # up to the last of them all are: a view
+                yield slice(columns.start, columns.start + inside.size), tile[:, : inside.size]
+            elif inside.size:
+                yield columns.start + inside, tile[:, inside]
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,6 +135,7 @@ class InformedFits:
     loo_mean: Array  # (models, samples)
     loo_var: Array
     ridge_kernel: Array | None  # X Xᵀ over the number of columns, if a ridge is among them
+    contrast: ClassContrast  # of all columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,30 +179,25 @@ def fit_informed(
         else _by_groups(columns, contrasts, settled, fits, base)
     )
     loo_var = np.maximum(loo_var, LEAST_SCORE_VARIANCE)
-    return InformedFits(settled, fits, loo_mean, loo_var, kernels.whole.get(0))
+    return InformedFits(settled, fits, loo_mean, loo_var, kernels.whole.get(0), kernels.contrast)
 
 
-def informed_weights(
-    columns: Penalised, base: Base, contrasts: Contrasts, found: InformedFits
-) -> InformedWeights:
+def informed_weights(columns: Penalised, base: Base, found: InformedFits) -> InformedWeights:
     """Posterior moments of all weights under every model; the last of the kept is the intercept."""
     ridges, fits = found.ridges, found.fits
-    prior_var = np.zeros((len(ridges), columns.free.size))
-    middle = np.zeros_like(prior_var)
-    for which, tile in columns:
-        contrast = contrasts.of(tile)
-        for n, ridge in enumerate(ridges):
-            prior_var[n, which], middle[n, which] = contrast.to_the_power(ridge.exponent)
+    of_models = (found.contrast.to_the_power(ridge.exponent) for ridge in ridges)
+    prior_var, middle = map(np.array, zip(*of_models, strict=True))
+    prior_var *= columns.free
     for n, ridge in enumerate(ridges):
         prior_var[n] *= ridge.score_variance / max(float(prior_var[n].sum()), LEAST)
     mean, var = np.zeros_like(prior_var), prior_var.copy()
+    total, informed = fits.dual.sum(axis=1), [n for n, ridge in enumerate(ridges) if ridge.exponent]
     for which, tile in columns:
-        for n, inverse in enumerate(fits.inverse):
-            centred = tile - middle[n, which].astype(tile.dtype)
-            mean[n, which] = prior_var[n, which] * (fits.dual[n] @ centred)
-            if ridges[n].exponent == 0:
-                continue
-            explained = np.einsum("ij,ij->j", centred, inverse.astype(tile.dtype) @ centred)
+        slopes = fits.dual @ tile - total[:, np.newaxis] * middle[:, which]
+        mean[:, which] = prior_var[:, which] * slopes
+        centred = tile - found.contrast.middle[which].astype(tile.dtype) if informed else tile
+        for n in informed:
+            explained = np.einsum("ij,ij->j", centred, fits.inverse[n].astype(tile.dtype) @ centred)
             var[n, which] *= np.maximum(1.0 - prior_var[n, which] * explained, 0.0)
     for n, ridge in enumerate(ridges):
         if ridge.exponent == 0:
@@ -219,13 +224,16 @@ class _Kernels:
     left_total: dict[int, Array]  # (groups, 1)
     # Columns that are relevant without some group: the others have no part in any kernel but the ridge's.
     used: NDArray[np.bool_]
+    contrast: ClassContrast  # with all groups; of nothing but ridges, none
 
     @classmethod
     def of(cls, columns: Penalised, contrasts: Contrasts, exponents: tuple[int, ...]) -> _Kernels:
         n_samples = contrasts.labels.size
+        contrast = ClassContrast(*np.zeros((2, columns.free.size)))
         if exponents == (0,):
             n_columns = int(np.count_nonzero(columns.free))
-            return cls({0: columns.gram() / max(n_columns, 1)}, {}, {0: n_columns}, {}, columns.free)
+            kernel = columns.gram() / max(n_columns, 1)
+            return cls({0: kernel}, {}, {0: n_columns}, {}, columns.free, contrast)
         whole: dict[int, Array] = {a: np.zeros((n_samples, n_samples)) for a in exponents}
         apart = exponents if contrasts.one_by_one else ()
         left: dict[int, Array] = {a: np.zeros((n_samples, n_samples)) for a in apart if a}
@@ -234,6 +242,7 @@ class _Kernels:
         used = np.zeros(columns.free.size, dtype=bool)
         for which, tile in columns:
             all_in, relevant = contrasts.of(tile), []
+            contrast.relevance[which], contrast.middle[which] = all_in
             for a in exponents:
                 power, middle = all_in.to_the_power(a)
                 total[a] += float(power.sum())
@@ -255,7 +264,7 @@ class _Kernels:
         for sums in left_total.values():
             np.maximum(sums, LEAST, out=sums)
         whole = {a: whole[a] / max(total[a], LEAST) for a in exponents}
-        return cls(whole, {a: left[a] / left_total[a] for a in left}, total, left_total, used)
+        return cls(whole, {a: left[a] / left_total[a] for a in left}, total, left_total, used, contrast)
 
 
 def _one_by_one(

@@ -27,6 +27,9 @@ from foldless.problem import Problem, Solution
 from foldless.solvers.gamp import MIN_CURVATURE, GAMPState
 
 ITERATIONS = 4
+# Rounding moves scores by far less than iterations that are left out would, and so many pairs of columns and
+# samples at a time stay in a processor's cache.
+PRECISION, AT_ONCE = np.dtype(np.float32), 1 << 15
 
 
 def answered(solution: Solution, most_edges: int) -> Solution:
@@ -64,55 +67,72 @@ class _Without:
 
     @cached_property
     def columns(self) -> Array:
-        return np.asarray(self.problem.operator.columns(self.which), dtype=np.float64)
+        return np.asarray(self.problem.operator.columns(self.which), dtype=PRECISION)
 
     def scores(self) -> tuple[Array, Array]:
         """Mean and variance of every sample's score from all others."""
-        problem, state, x, which = self.problem, self.state, self.columns, self.which
+        problem, state, x, which = self.problem, self.state, self.columns.T, self.which
         n_samples, weight, norms = state.slopes.size, problem.sample_weight, state.norms
         others = np.repeat(weight[:, np.newaxis], n_samples, axis=1)
         np.fill_diagonal(others, 0.0)
         prior, tilt = self._of_other_labels()
-        before = state.weights[which].astype(np.float64), state.weight_var[which].astype(np.float64)
-        weights: Array
-        weight_var: Array
-        weights, weight_var = (np.repeat(part[:, np.newaxis], n_samples, axis=1) for part in before)
-        row, column = norms.row[:, np.newaxis], norms.column[which][:, np.newaxis]
-        precision_before = (1.0 / state.cavity_var[which].astype(np.float64))[:, np.newaxis]
+        parts = np.array_split(np.arange(which.size), -(-which.size * n_samples // AT_ONCE))
+        priors = [prior.of_columns(part, which.size) for part in parts]
+        of_columns = state.weights, state.weight_var, 1.0 / state.cavity_var, norms.column
+        before, var_before, precision_before, column = (
+            np.asarray(values[which], dtype=PRECISION)[:, np.newaxis] for values in of_columns
+        )
+        weights = np.repeat(before, n_samples, axis=1)
         scores = state.score_cavity_mean + state.score_cavity_var * state.slopes
-        var = state.score_cavity_var[:, np.newaxis]
+        var, row = state.score_cavity_var[:, np.newaxis], norms.row[:, np.newaxis]
         slopes, curvatures = state.slopes[:, np.newaxis], state.curvatures[:, np.newaxis]
         labels = np.repeat(problem.labels[:, np.newaxis], n_samples, axis=1)
-        kept = None
+        kept: tuple[Array, Array] | None = None
         if state.kept is not None:
             kept = state.kept.slopes[:, np.newaxis], state.kept.curvatures[:, np.newaxis]
+        # What weights that have answered change of scores, and of the sum of their variances.
+        change, moved = np.zeros((n_samples, n_samples)), np.zeros(n_samples)
         for n in range(ITERATIONS):
             if n:
-                moved = column[:, 0] @ (weight_var - before[1][:, np.newaxis]) / norms.total
                 var = np.maximum(state.score_cavity_var[:, np.newaxis] + row * moved, np.finfo(float).tiny)
-                at = scores[:, np.newaxis] + x @ (weights - before[0][:, np.newaxis]) - var * slopes
+                at = scores[:, np.newaxis] + change - var * slopes
                 if kept is None:
                     response = problem.channel.respond(at, var, labels)
                 else:
                     response, plain = problem.channel.respond_both(at, var, labels)
                     kept = plain.slope, plain.curvature
                 _, slopes, curvatures = response
-            precision = norms.row @ (others * curvatures - (weight * state.curvatures)[:, np.newaxis])
-            precision = precision_before + column * precision / norms.total
-            said = x.T @ (others * (slopes + tilt))
-            if kept is not None:
-                assert problem.kept is not None
-                here = np.searchsorted(which, problem.kept.positions)
-                said[here] = problem.kept.values.T @ (others * kept[0])
-                precision[here] = problem.kept.squares.T @ (others * kept[1])
-            np.maximum(precision, MIN_CURVATURE * np.maximum(column, 1.0), out=precision)
-            weights, weight_var, _ = prior.tilted(weights + said / precision, 1.0 / precision)
-        of_rest = np.maximum(state.score_cavity_var - norms.row * (column[:, 0] @ before[1] / norms.total), 0)
-        mean = scores + np.einsum("ij,ji->i", x, weights - before[0][:, np.newaxis])
+            more = norms.row @ (others * curvatures - (weight * state.curvatures)[:, np.newaxis])
+            more = (more / norms.total).astype(PRECISION)
+            pulls = (others * (slopes + tilt)).astype(PRECISION)
+            of_kept = None if kept is None else (others * kept[0], others * kept[1])
+            change, moved = np.zeros((n_samples, n_samples)), np.zeros(n_samples)
+            for part, own in zip(parts, priors, strict=True):
+                some = slice(part[0], part[-1] + 1)
+                precision, said = precision_before[some] + column[some] * more, x[some] @ pulls
+                if of_kept is not None:
+                    self._say_of_kept(which[some], *of_kept, said, precision)
+                np.maximum(precision, MIN_CURVATURE * np.maximum(column[some], 1.0), out=precision)
+                weights[some], weight_var, _ = own.tilted(weights[some] + said / precision, 1.0 / precision)
+                change += x[some].T @ (weights[some] - before[some])
+                moved += column[some, 0] @ (weight_var - var_before[some])
+            moved /= norms.total
+        of_these = float(column[:, 0] @ var_before[:, 0]) / norms.total
+        of_rest = np.maximum(state.score_cavity_var - norms.row * of_these, 0)
         return (
-            mean - weight * of_rest * state.slopes,
-            of_rest + norms.row * (column[:, 0] @ weight_var / norms.total),
+            scores + change.diagonal() - weight * of_rest * state.slopes,
+            of_rest + norms.row * (of_these + moved),
         )
+
+    def _say_of_kept(
+        self, which: NDArray[np.intp], slopes: Array, curvatures: Array, said: Array, precision: Array
+    ) -> None:
+        """Of columns that are kept, if any are among these, the labels alone."""
+        kept = self.problem.kept
+        assert kept is not None
+        _, here, own = np.intersect1d(which, kept.positions, return_indices=True)
+        said[here] = kept.values[:, own].T @ slopes
+        precision[here] = kept.squares[:, own].T @ curvatures
 
     def _of_other_labels(self) -> tuple[Prior, Array]:
         """Ridges of the prior, and what a label mean adds to slopes, as the labels of others have them.
@@ -120,7 +140,7 @@ class _Without:
         Sums over samples of columns of mean zero and variance one, and of labels, lose what the sample had
         in them once means are those of the others: (x - x̄)(y - ȳ) N/(N - weight).
         """
-        problem, x, which = self.problem, self.columns, self.which
+        problem, x, which = self.problem, self.columns.astype(np.float64), self.which
         assert isinstance(problem.prior, Blocks)
         prior, blend = problem.prior.of_columns(which, self.state.weights.size), innermost(problem.channel)
         assert isinstance(blend, Blended)

@@ -180,13 +180,18 @@ class Secants:
 
     def next_point(self, step: float | Array, scale: Array) -> Array:
         """Where the residual would be zero as far as it is known, and a step along what is left of it."""
-        point, residual = self.points[-1], self.residuals[-1]
-        moves, changes = np.diff(self.points, axis=0), np.diff(self.residuals, axis=0)
-        scaled = changes * scale
-        # There are few directions in very many entries, so their inner products are all that is decomposed.
-        products, known = scaled @ scaled.T, scaled @ (residual * scale)
-        combination = np.linalg.lstsq(products, known, rcond=LEAST_INDEPENDENT**2)[0]
-        return np.asarray(point + step * (residual - combination @ changes) - combination @ moves)
+        points, residuals = np.array(self.points), np.array(self.residuals)
+        scaled = residuals * scale
+        # There are few directions in very many entries, so their inner products are all that is decomposed;
+        # and differences of points are combined as the points are.
+        differences = np.diff(np.eye(len(points)), axis=0)
+        products = differences @ (scaled @ scaled.T)
+        combination = np.linalg.lstsq(products @ differences.T, products[:, -1], rcond=LEAST_INDEPENDENT**2)[
+            0
+        ]
+        share = -(combination @ differences)
+        share[-1] += 1.0
+        return np.asarray(share @ points + step * (share @ residuals))
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,6 +248,12 @@ class MessagePassing(Solver[S]):  # type: ignore[type-var]  # cavities are each 
 def psi(mean: Array, var: Array | float) -> Array:
     """Log normaliser of a Gaussian in its natural parameters: mean²/2var + ½ log(2π var)."""
     return np.asarray(0.5 * (mean * mean / var + np.log(2 * np.pi * var)))
+
+
+def psi_difference(mean: Array, var: Array, other_mean: Array, other_var: Array) -> Array:
+    """psi(mean, var) - psi(other_mean, other_var), with one logarithm."""
+    squares = mean * mean / var - other_mean * other_mean / other_var
+    return np.asarray(0.5 * (squares + np.log(var / other_var)))
 
 
 def dot(a: Array, b: Array) -> Any:

@@ -17,12 +17,12 @@ from foldless.beliefs import Array
 from foldless.channels import FlippedLabels
 from foldless.operators import Standardized
 from foldless.problem import Outcome
+from foldless.solvers.ep import EPState
 from foldless.solvers.gaussian_layer import Tiles
 from foldless.solvers.informed_ridges import (
     CENTRED_INTERCEPT_VARIANCE,
     Base,
     Contrasts,
-    InformedWeights,
     Penalised,
     Ridge,
     fit_informed,
@@ -184,6 +184,7 @@ class _Path:
     choices: Choices
     recorder: Recorder
     warm: SparseFits | None = None
+    tiles: Tiles | None = None  # that the sparse model has left
 
     @cached_property
     def unit(self) -> Array | None:
@@ -249,6 +250,8 @@ class _Path:
         dense = self.plan.dense
         if dense is None or not dense.recipes or fits.outcome is Outcome.INTERRUPTED:
             return []
+        if type(state := fits.judged.state) is EPState:
+            self.tiles = state.tiles
         if not dense.if_worthwhile:
             return self._dense(self.table)[0]
         first = self._dense(self.table, recipes=(FIRST_RIDGE,))[0]
@@ -264,7 +267,7 @@ class _Path:
         dense, unit = self.plan.dense, self.unit
         assert dense is not None
         if dense.solver == "kernel EP":
-            return informed_ridges(table, dense, self.recorder), {}
+            return informed_ridges(table, dense, self.recorder, self.tiles), {}
         if dense.solver in ("Newton", "primal EP"):
             return newton_ridges(table, dense, unit, self.recorder)[0], {}
         return ridges(table, dense, unit, self.recorder, recipes=recipes, known=known)
@@ -290,7 +293,7 @@ def _averaged(fits: SparseFits, dense: list[Model], table: Table, left_out_edges
     return stacked(models, table)
 
 
-def informed_ridges(table: Table, dense: DensePlan, recorder: Recorder) -> list[Model]:
+def informed_ridges(table: Table, dense: DensePlan, recorder: Recorder, tiles: Tiles | None) -> list[Model]:
     """Models of two classes, for more features than samples."""
     n_samples, weight = table.shape[0], table.sample_weight
     rows, kept = weight > 0, table.kept
@@ -304,8 +307,11 @@ def informed_ridges(table: Table, dense: DensePlan, recorder: Recorder) -> list[
     group = np.arange(int(rows.sum())) if group is None else group
     contrasts = Contrasts(table.labels[rows], weight[rows], group)
     again = any(recipe.exponent for recipe in dense.recipes)
-    tiles = Tiles(table.standardized, np.float32 if dense.single else None, keeps=again)
-    columns = Penalised(tiles, table.free, None if rows.all() else rows)
+    if tiles is None or not tiles.kept:
+        tiles = Tiles(table.standardized, np.float32 if dense.single else None, keeps=again)
+    # An intercept beside the features is not penalised.
+    free = np.append(table.free, np.zeros(tiles.shape[1] - table.free.size, dtype=bool))
+    columns = Penalised(tiles, free, None if rows.all() else rows)
     as_ridge = {Ridge(r.score_variance, r.exponent, channel_of(r)): r for r in dense.recipes}
     fits = fit_informed(columns, base, contrasts, tuple(as_ridge))
     settled = [as_ridge[ridge] for ridge in fits.ridges]
@@ -313,14 +319,12 @@ def informed_ridges(table: Table, dense: DensePlan, recorder: Recorder) -> list[
         outcome = Outcome.CONVERGED if recipe in settled else Outcome.DIVERGED
         recorder.runs.append(Run(recipe.code, "fit", "kernel EP", outcome, 0, detail=recipe.name))
 
-    @cache
-    def all_weights() -> InformedWeights:
-        # One pass over X for all of them, and only if any is asked for.
-        return informed_weights(columns, base, contrasts, fits)
+    # One pass over X for all of them, and only if any is asked for.
+    all_weights = cache(partial(informed_weights, columns, base, fits))
 
     def weights(model: int) -> Weights:
-        found = all_weights()
-        mean, var, score_var = found.mean[model], found.var[model], found.prior_var[model]
+        found, n = all_weights(), table.free.size
+        mean, var, score_var = (each[model, :n] for each in (found.mean, found.var, found.prior_var))
         mean[kept], var[kept] = found.kept_mean[model, :-1], found.kept_var[model, :-1]
         score_var[kept] = var[kept]
         intercept, intercept_var = found.kept_mean[model, -1:], found.kept_var[model, -1:]

@@ -21,7 +21,7 @@ a scale is then found in the same way.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -387,12 +387,14 @@ def stacked(models: Sequence[Model], table: Table) -> Portfolio:
 
     made: dict[str, tuple[Weights, float]] = {}
     parts = []
+    # Of columns: the mean variance of scores is a sum over these, and standardised ones need no pass.
+    middle, around = table.standardized.column_moments(table.sample_weight)
     for n, weight, k in zip(kept, kept_weights, scale, strict=True):
         model, certainty = tried[n]
         if model.name not in made:
             own, spread = model.weights(), 1.0
             if model.left_out.var is not None:
-                assumed = float(np.mean(table.share @ own.score_variances(table.standardized)))
+                assumed = float(np.mean(own.of_scores.T @ (around + middle**2) + own.intercept_var))
                 spread = float(np.mean(table.share @ model.left_out.var)) / max(assumed, LEAST_VARIANCE)
             made[model.name] = own, spread
         parts.append(Part(model.code, float(weight), model.channel, certainty, *made[model.name], float(k)))
@@ -438,20 +440,20 @@ def _mislabelled(tried: Sequence[tuple[Model, float]], table: Table) -> tuple[Ar
     """The probability of each label being wrong, and the share of labels that are (`flips_of`).
 
     A mixture that is fitted to labels of which some are wrong becomes timid, and then needs no wrong labels.
-    So these are judged apart, of all models and certainties. Models of more than two classes have taken
-    labels for right: it is the scale of their scores that is tried in place of certainties. None where, of
-    two classes, no model that was tried allows for wrong labels.
+    So these are judged apart, of all models and certainties. Models that have taken labels for right are
+    timid, too, whatever their certainty: scales of scores are tried as well. None where, of two classes, no
+    model that was tried allows for wrong labels.
     """
+    models = dict.fromkeys(model for model, _ in tried)
     if table.n_classes > 2:
-        models = dict.fromkeys(model for model, _ in tried)
         scores = np.array([k * model.left_out.mean for model in models for k in SHARPER])
         log_proba = log_softmax(scores, axis=2)
-    elif any(isinstance(model.channel, FlippedLabels) for model, _ in tried):
-        right = [
-            (replace(m, channel=m.channel.base) if isinstance(m.channel, FlippedLabels) else m, k)
-            for m, k in tried
-        ]
-        log_proba = _tempered(right)
+    elif any(isinstance(model.channel, FlippedLabels) for model in models):
+        right = {m: m.channel.base if isinstance(m.channel, FlippedLabels) else m.channel for m in models}
+        log_proba = log_probabilities(
+            [(right[m], m.left_out.mean, None if k == 0 else _variance(m, k)) for m, k in tried]
+            + [(right[m], k * m.left_out.mean, None) for m in models for k in SHARPER if k > 1.0]
+        )
     else:
         return None, None
     return flips_of(np.exp(table.log_density(log_proba)), table.sample_weight, table.n_classes)
