@@ -144,6 +144,8 @@ def test_weights_are_repetitions_ep(table: Table) -> None:
     times = table.rng.integers(1, 4, table.y.size)
     repeated = fitted(EP, np.repeat(table.X, times, axis=0), np.repeat(table.y, times))
     weighted = fitted(EP, table.X, table.y, sample_weight=times)
+    # With `tol` at rounding a fit may stall, which is told, and has no answer to compare.
+    assume(repeated.outcome_ is weighted.outcome_ is Outcome.CONVERGED)
     same(weighted.decision_function(table.X), repeated.decision_function(table.X))
     same(weighted.log_evidence_, repeated.log_evidence_)
 
