@@ -440,7 +440,8 @@ def test_comparisons_count_features_as_a_fit_does(tmp_path, monkeypatch):
     asked = ["--target", "state", "--ignore", "donor", "--covariates", "age"]
     done = run("compare", tmp_path / "t.csv", *asked, "--splits", 2, "--out", tmp_path / "c")
     assert done.exit_code == 0, done.output + done.stderr
-    assert max(map(len, done.output.splitlines())) <= 80
+    # A path is not broken, however long it is.
+    assert max(len(line) for line in done.output.splitlines() if str(tmp_path) not in line) <= 80
     header, rows = read_tsv(tmp_path / "c" / "comparison.tsv")
     used, selected = header.index("n_features"), header.index("n_selected")
     for row in rows:

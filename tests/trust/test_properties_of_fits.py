@@ -140,9 +140,14 @@ def test_weights_are_repetitions_smlr(table: Table) -> None:
 @property_of()
 @given(tables())
 def test_weights_are_repetitions_ep(table: Table) -> None:
+    """Doubt about new scores is judged by left-out rows, and a row is left out whole, whatever its weight."""
     times = table.rng.integers(1, 4, table.y.size)
-    repeated = proba(EP, np.repeat(table.X, times, axis=0), np.repeat(table.y, times), table.X)
-    same(proba(EP, table.X, table.y, sample_weight=times), repeated)
+    repeated = fitted(EP, np.repeat(table.X, times, axis=0), np.repeat(table.y, times))
+    weighted = fitted(EP, table.X, table.y, sample_weight=times)
+    # With `tol` at rounding a fit may stall, which is told, and has no answer to compare.
+    assume(repeated.outcome_ is weighted.outcome_ is Outcome.CONVERGED)
+    same(weighted.decision_function(table.X), repeated.decision_function(table.X))
+    same(weighted.log_evidence_, repeated.log_evidence_)
 
 
 @property_of()
