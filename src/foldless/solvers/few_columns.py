@@ -27,6 +27,7 @@ from foldless.priors import Blocks
 from foldless.problem import Problem, Solution
 from foldless.solvers.ep import EPState
 from foldless.solvers.gaussian_layer import Gaussian, Positions, Sites, Tiles, columns_of, side_by_side
+from foldless.solvers.message_passing import Secants
 from foldless.solvers.sites import Cavities, prior_sites
 
 # Rounds of solving and looking at the others. Weights of several scores take long to settle, the longer the
@@ -156,7 +157,7 @@ def _lifted(problem: Problem, small: Solution, columns: Positions) -> Solution:
         weight_cavities=at,
         log_evidence=evidence,
         proposed=None,
-        secants=type(state.secants)(),
+        secants=Secants(),
     )
     lifted = replace(
         posterior, mean=mean, var=var, cavity_mean=at.mean, cavity_var=at.var, log_evidence=evidence
@@ -169,19 +170,15 @@ def _said_of_all(problem: Problem, small: Solution, columns: Positions) -> tuple
     state: EPState = small.state
     operator, values = problem.operator, small.problem.operator.columns(np.arange(columns.size))
     precisions, slopes = [], []
-    per_score = zip(
-        *map(columns_of, (state.sites.label_precision, state.sites.label_shift, state.gaussian.scores.mean)),
-        *(columns_of(part) for part in (state.sites.prior_precision,)),
-        strict=True,
-    )
-    for label_precision, label_shift, scores, prior_precision in per_score:
-        weight = problem.sample_weight * label_precision
+    for sites, scores in zip(state.sites.of_scores(), columns_of(state.gaussian.scores.mean), strict=True):
+        weight = problem.sample_weight * sites.label_precision
         scaled = weight[:, np.newaxis] * values
         across = operator.adjoint(scaled)  # (weights, columns)
         inner = values.T @ scaled
-        inner.flat[:: columns.size + 1] += prior_precision
+        inner.flat[:: columns.size + 1] += sites.prior_precision
         alone = operator.squared_norms(weight)[1]
         explained = np.einsum("ij,ij->i", across, np.linalg.solve(inner, across.T).T)
         precisions.append(np.maximum(alone - explained, LEAST_SHARE * alone + np.finfo(float).tiny))
-        slopes.append(operator.adjoint(problem.sample_weight * (label_shift - label_precision * scores)))
+        slope = sites.label_shift - sites.label_precision * scores
+        slopes.append(operator.adjoint(problem.sample_weight * slope))
     return side_by_side(precisions), side_by_side(slopes)

@@ -714,13 +714,13 @@ def _cholesky(matrix: Array) -> tuple[Array, float]:
     return lower, 2 * float(np.sum(np.log(pivots)))
 
 
-def _half(lower: Array, columns: Array, *, overwrite: bool = False) -> Array:
+def _half(lower: Array, columns: Array) -> Array:
     """L⁻¹ columns."""
     if columns.size == 0:
         return columns
     # In C's order columns are the transpose of what BLAS wants, so the system is solved from the right.
     solve = blas.strsm if lower.dtype == np.float32 or columns.dtype == np.float32 else blas.dtrsm
-    return solve(1.0, lower, columns.T, side=1, lower=1, trans_a=1, overwrite_b=overwrite).T
+    return solve(1.0, lower, columns.T, side=1, lower=1, trans_a=1).T
 
 
 def _back(lower: Array, vector: Array) -> Array:

@@ -184,7 +184,7 @@ class _Path:
     choices: Choices
     recorder: Recorder
     warm: SparseFits | None = None
-    tiles: Tiles | None = None  # that the sparse model has left
+    tiles: Tiles | None = None  # of all columns, that the sparse model has left
 
     @cached_property
     def unit(self) -> Array | None:
@@ -250,8 +250,8 @@ class _Path:
         dense = self.plan.dense
         if dense is None or not dense.recipes or fits.outcome is Outcome.INTERRUPTED:
             return []
-        if type(state := fits.judged.state) is EPState:
-            self.tiles = state.tiles
+        if isinstance(state := fits.judged.state, EPState):
+            self.tiles = state.all_tiles(fits.judged.problem)
         if not dense.if_worthwhile:
             return self._dense(self.table)[0]
         first = self._dense(self.table, recipes=(FIRST_RIDGE,))[0]
