@@ -44,7 +44,7 @@ from foldless.solvers.message_passing import Damping, damping_from
 from foldless.tuning.fit import Choices
 from foldless.tuning.path import Result, fit_table
 from foldless.tuning.plan import CLASS_MEANS_PRIOR, requested
-from foldless.tuning.record import Recorder, solver_name
+from foldless.tuning.record import Recorder
 from foldless.tuning.table import Layout, Table
 
 SOLVERS = ("gamp", "ep", "vamp", "hygamp")
@@ -165,7 +165,7 @@ class GAMPClassifier(MessagePassingClassifier):
                 )
             weight = 0.0
         if self.prior == CLASS_MEANS_PRIOR:
-            by_gamp = isinstance(solver, GAMP) and solver.rule == "sum-product" and not self.mean_removal
+            by_gamp = isinstance(solver, GAMP) and not (solver.max_sum or self.mean_removal)
             if weight or not by_gamp or channel.scale_free:
                 raise ValueError(
                     "prior='class-means' has seen the class means, and is for sum-product by GAMP with a "
@@ -176,7 +176,7 @@ class GAMPClassifier(MessagePassingClassifier):
         if self.tuning == "sure":
             laplace = self.prior == "laplace" or isinstance(self.prior, Laplace)
             # A solver given as an object has its own rule.
-            if not (laplace and getattr(solver, "rule", None) == "max-sum"):
+            if not (laplace and solver.max_sum):
                 raise ValueError(
                     "tuning='sure' chooses the rate of a Laplace prior under max-sum. Use prior='laplace' "
                     "and rule='max-sum', or tuning='em', which learns every prior."
@@ -269,7 +269,7 @@ class GAMPClassifier(MessagePassingClassifier):
             )
         plan = requested(
             choices.prior if isinstance(choices.prior, str) else type(choices.prior).__name__,
-            solver_name(choices.solver),
+            choices.solver.name(),
             (int(np.count_nonzero(table.sample_weight)), table.shape[1]),
             searched=choices.searched,
             n_classes=table.n_classes,

@@ -33,7 +33,7 @@ from foldless.tuning.models.sparse import SparseFits
 from foldless.tuning.path import Result
 from foldless.tuning.plan import requested
 from foldless.tuning.portfolio import alone, of_solution
-from foldless.tuning.record import Recorder, solver_name
+from foldless.tuning.record import Recorder
 from foldless.tuning.table import Layout, Table
 
 Messages = Literal["per-node", "per-edge"]
@@ -212,7 +212,7 @@ class PrunedBayesClassifier(MessagePassingClassifier):
         fit = Fit.of(
             self._in_features(found), table, inclusion=self._inclusion(found, n_columns), candidates=()
         )
-        plan = requested("Pruned", solver_name(choices.solver), table.shape, searched=False)
+        plan = requested("Pruned", choices.solver.name(), table.shape, searched=False)
         portfolio = alone(of_solution("sparse", "pruned", fit.solution, table), table)
         return Result(fit, portfolio, plan, recorder.record(), (), SparseFits.one(fit, choices.solver))
 

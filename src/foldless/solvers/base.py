@@ -39,6 +39,15 @@ S = TypeVar("S", bound=State)
 class Solver(Component, Generic[S]):
     """`init` makes a state, `step` a better one; neither changes what it was given."""
 
+    @property
+    def max_sum(self) -> bool:
+        """Whether it looks for the regularised maximum, and not for means."""
+        return False
+
+    def name(self, state: S | None = None) -> str:
+        """As in the papers; with how it came to this state, where that is not as usual."""
+        return type(self).__name__
+
     @abstractmethod
     def init(self, problem: Problem) -> S:
         """The state before any data; raises if the problem lacks what this solver needs."""

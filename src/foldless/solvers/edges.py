@@ -43,7 +43,7 @@ class EdgeMessages(GAMP):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.rule != "sum-product":
+        if self.max_sum:
             raise ValueError(f"EdgeMessages is sum-product; got rule={self.rule!r}. Use GAMP for max-sum.")
 
     def init(self, problem: Problem) -> EdgeState:

@@ -175,6 +175,14 @@ class Sweeping(MessagePassing[S]):
             raise ValueError(f"variances must be one of {VARIANCES}; got {self.variances!r}.")
 
     @property
+    def max_sum(self) -> bool:
+        return self.rule == "max-sum"
+
+    def name(self, state: S | None = None) -> str:
+        name = super().name(state)
+        return f"{name} (max-sum)" if self.max_sum else name
+
+    @property
     def _exact(self) -> bool:
         return self.variances == "per-coordinate"
 
@@ -209,9 +217,9 @@ class Sweeping(MessagePassing[S]):
         return replace(self.as_start(state), norms=self.squared_norms(problem))  # type: ignore[call-arg]
 
     def plausible(self, problem: Problem, state: S) -> bool:
-        if self.rule == "sum-product":
-            return super().plausible(problem, state)
-        return fits_no_worse_than_zero(problem, state.weights)  # type: ignore[attr-defined]
+        if self.max_sum:
+            return fits_no_worse_than_zero(problem, state.weights)  # type: ignore[attr-defined]
+        return super().plausible(problem, state)
 
 
 @registered("solver/gamp")
@@ -225,8 +233,12 @@ class GAMP(Sweeping[GAMPState]):
         and all weights another.
     """
 
+    def name(self, state: GAMPState | None = None) -> str:
+        held = state is not None and state.frozen is not None
+        return f"{super().name(state)}{', variances held' if held else ''}"
+
     def init(self, problem: Problem) -> GAMPState:
-        if self.rule == "max-sum":
+        if self.max_sum:
             instead = "Use rule='sum-product', or a prior such as Laplace and a channel such as Logistic."
             self._check_support(problem, "proximal", "proximal", instead)
         n_samples, shape = problem.operator.shape[0], problem.channel.score_shape
@@ -310,11 +322,11 @@ class GAMP(Sweeping[GAMPState]):
             log_evidence=samples.log_evidence + evidence,
             weight_evidence=evidence,
             # Max-sum has maxima in their place.
-            label_log_z=said.log_z if self.rule == "sum-product" else None,
+            label_log_z=None if self.max_sum else said.log_z,
         )
 
     def otherwise(self, problem: Problem, state: GAMPState) -> GAMPState | None:
-        if self.rule != "max-sum" or _is_tempered(problem):
+        if not self.max_sum or _is_tempered(problem):
             return None
         if state.frozen is not None:  # which converges, though not with every step
             return state
@@ -351,9 +363,9 @@ class GAMP(Sweeping[GAMPState]):
     def _tilt(self, problem: Problem, cavity_mean: Array, cavity_var: Array) -> Tilted:
         # A prior that constrains all weights together (`Pruned`) meets its constraints here, every time.
         prior = problem.prior.constrained(cavity_mean, cavity_var)
-        if self.rule == "sum-product":
-            return prior.tilted(cavity_mean, cavity_var)
-        return cast(PriorSupportsMaxSum, prior).proximal(cavity_mean, cavity_var)  # `init` has checked
+        if self.max_sum:
+            return cast(PriorSupportsMaxSum, prior).proximal(cavity_mean, cavity_var)  # `init` has checked
+        return prior.tilted(cavity_mean, cavity_var)
 
 
 def _frozen_step(problem: Problem, state: GAMPState, frozen: Frozen) -> GAMPState:
@@ -413,7 +425,7 @@ class _SampleSide:
     def _response(self, rows: slice, cavity_mean: Array, cavity_var: Array) -> Response:
         """The channel's; the untempered one is heard for the columns that are kept."""
         channel, at = self.problem.channel, (cavity_mean, cavity_var, self.problem.labels[rows])
-        if self.solver.rule == "max-sum":
+        if self.solver.max_sum:
             response = cast(ChannelSupportsMaxSum, channel).proximal(*at)  # `init` has checked
             plain = None if self.kept is None else channel.untempered().respond(*at)
         elif self.kept is None:

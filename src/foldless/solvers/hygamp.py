@@ -68,7 +68,7 @@ class HyGAMP(Sweeping[HyGAMPState]):
 
     def init(self, problem: Problem) -> HyGAMPState:
         methods = ("tilted_rows", "respond_full")
-        if self.rule == "max-sum":
+        if self.max_sum:
             methods = ("proximal_rows", "proximal_full")
         instead = (
             "Use GAMP, which has diagonal covariances, or a prior such as MultivariateGaussian, Gaussian, "
@@ -111,7 +111,7 @@ class HyGAMP(Sweeping[HyGAMPState]):
         curvatures, log_evidence = np.empty_like(state.curvatures), 0.0
         weight = problem.sample_weight[:, np.newaxis]
         respond: Any = problem.channel
-        respond = respond.respond_full if self.rule == "sum-product" else respond.proximal_full
+        respond = respond.proximal_full if self.max_sum else respond.respond_full
 
         def row_step(rows: slice, scores: Array, score_var: Array | None) -> tuple[Array, Array | None]:
             nonlocal log_evidence
@@ -135,7 +135,7 @@ class HyGAMP(Sweeping[HyGAMPState]):
         damped_weights = state.damped_weights + step * (state.weights - state.damped_weights)
         shift = np.einsum("nij,nj->ni", precision, damped_weights) + sweep.slopes
         prior: Any = problem.prior
-        answer = prior.tilted_rows if self.rule == "sum-product" else prior.proximal_rows
+        answer = prior.proximal_rows if self.max_sum else prior.tilted_rows
         mean, cov, log_z = answer(shift, precision)
 
         log_evidence += float(np.sum(log_z))

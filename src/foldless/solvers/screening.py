@@ -99,7 +99,7 @@ class Screening(Component):
         return (
             n_weights >= self.least_weights
             and type(solver) is GAMP
-            and solver.rule == "sum-product"
+            and not solver.max_sum
             and solver.variances != "per-coordinate"
             and isinstance(problem.prior, Blocks)
             and not problem.prior.joint

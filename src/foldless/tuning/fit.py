@@ -63,15 +63,11 @@ class Choices:
     screening: Screening | None = None  # None: all weights are visited in every iteration
 
     @property
-    def max_sum(self) -> bool:
-        return getattr(self.solver, "rule", "sum-product") == "max-sum"
-
-    @property
     def learnt_by(self) -> str:
         return learnt_by(
             self.tuning,
             laplace=self.prior == "laplace" or isinstance(self.prior, Laplace),
-            max_sum=self.max_sum,
+            max_sum=self.solver.max_sum,
             rate_asked=self.tune is None or "prior__rate" in map(without_base, self.tune),
             kinked=isinstance(innermost(self.channel), Hinge),
         )
@@ -172,7 +168,7 @@ def fit_tuned(
     if choices.prior == CLASS_MEANS_PRIOR:
         solution = without_own_means(solution, table)
         candidates = [Candidate(weight, solution.loo_log_loss(), solution.outcome)]
-    return Fit.of(solution, table, weight, candidates=tuple(candidates), max_sum=choices.max_sum)
+    return Fit.of(solution, table, weight, candidates=tuple(candidates), max_sum=choices.solver.max_sum)
 
 
 def fit_some_rows(rows: NDArray[np.intp], table: Table, choices: Choices, recorder: Recorder) -> Fit | None:
@@ -299,7 +295,7 @@ class _Search:
             names if learn else frozenset(),
             hyper=self.choices.hyper,
             delay=delay,
-            every=MAX_SUM_EM_PERIOD if self.choices.max_sum else 1,
+            every=MAX_SUM_EM_PERIOD if self.choices.solver.max_sum else 1,
         )
         means = self.means
         if columns is not None:

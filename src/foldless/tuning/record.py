@@ -164,16 +164,15 @@ class Recorder:
 
         What the tuner could have moved and has not is not learnt.
         """
-        name, watch = solver_name(solver), self.watch if model == "sparse" else None
         if screened is None:
+            watch = self.watch if model == "sparse" else None
             solution = solve(problem, solver, stopping=stopping, tuner=tuner, state=state, watch=watch)
+            name = solver.name(solution.state)
         else:
-            name, solution = f"{name}, screened", screened()
+            solution, name = screened(), f"{solver.name()}, screened"
         before, after = ({} if tuner is None else tuner.tuned(p) for p in (problem, solution.problem))
         learnt = tuple(sorted(key for key in after if not np.array_equal(after[key], before[key])))
         n_iter = len(solution.history.iterations)
-        if getattr(solution.state, "frozen", None) is not None:
-            name += ", variances held"
         self.runs.append(Run(model, purpose, name, solution.outcome, n_iter, learnt, detail))
         return solution
 
@@ -183,10 +182,3 @@ class Recorder:
 
     def record(self) -> Record:
         return Record(tuple(self.runs), self.earlier)
-
-
-def solver_name(solver: Solver[Any]) -> str:
-    """As in the papers."""
-    name = type(solver).__name__
-    rule = getattr(solver, "rule", "sum-product")
-    return name if rule == "sum-product" else f"{name} ({rule})"
