@@ -426,9 +426,15 @@ def test_parameters_that_cost_too_much_to_tune_are_not_tuned_at_all() -> None:
 
 def test_labels_are_permuted_where_that_costs_little() -> None:
     budget = Budget(permuted=1e6)
-    assert budget.null_test(1e6, in_memory=True) == "permutation"
-    assert budget.null_test(1e6 + 1, in_memory=True) == "losses"
-    assert budget.null_test(10, in_memory=False) == "losses"
+    assert plan(facts(1000, 1000), budget).null_test == "permutation"
+    assert plan(facts(1000, 1001), budget).null_test == "losses"
+    assert plan(facts(60, 200), budget).null_test == "permutation"
+    assert plan(facts(60, 200, in_memory=False), budget).null_test == "losses"
+    assert plan(facts(1000, 250, 4), budget).null_test == "permutation"
+    assert plan(facts(1000, 251, 4), budget).null_test == "losses"
+    assert requested("laplace", "GAMP", (1000, 1001), searched=False, budget=budget).null_test == "losses"
+    asked = requested("laplace", "GAMP", (10, 1), searched=False, in_memory=False)
+    assert asked.null_test == "losses"
 
 
 def test_ridges_of_few_coordinates_are_left_out_by_their_hessian() -> None:

@@ -32,7 +32,7 @@ from foldless.estimators._scikit_learn import (
 from foldless.estimators._summary import STANDARDISED, Sentence, Summary, basics
 from foldless.evaluation import p_value_of, p_value_of_losses
 from foldless.kernels import bounded_threads, one_blas_thread
-from foldless.operators import Dense, Journaled, Sparse, Standardized, stays_elsewhere
+from foldless.operators import Journaled, Standardized, stays_elsewhere
 from foldless.problem import Iteration, Outcome
 from foldless.selection import select
 from foldless.solvers.solve import Stopping, Watch
@@ -306,9 +306,8 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
         self.n_iter_ = result.record.n_iter
 
         left_out = portfolio.loo_log_proba
-        self._null_test, p_value = _p_value(table, left_out, self._budget)
-        self._publish_left_out(left_out, table.codes, weights, dtype, p_value, table.left_out.group)
-        self.p_value_ = p_value
+        self.p_value_ = _p_value(table, left_out, result.plan.null_test)
+        self._publish_left_out(left_out, table.codes, weights, dtype, self.p_value_, table.left_out.group)
         for name in ("mislabel_probability_", "flip_rate_"):
             self.__dict__.pop(name, None)  # of an earlier fit
         if portfolio.mislabel_probability is not None:
@@ -358,7 +357,7 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
             fdr=self.fdr,
             kept=self._always_kept,
             class_sums=vars(self).get("_class_sums"),
-            loo=self._left_out(left_out_words(plan), plan.left_out),
+            loo=self._left_out(left_out_words(plan), plan.left_out, plan.null_test),
             # Only of models that allow for wrong labels.
             mislabel_probability=vars(self).get("mislabel_probability_"),
             history=self.history_,
@@ -390,17 +389,15 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
             return all_finite(self, getattr(operator.operator, "X", None), self._average.log_proba(operator))
 
 
-def _p_value(table: Table, loo_log_proba: Array, budget: Budget) -> tuple[str, float]:
-    """The test that labels have to do with the features, and its p value."""
-    x, counted = table.standardized, table.sample_weight > 0
+def _p_value(table: Table, loo_log_proba: Array, null_test: str) -> float:
+    """Of the test that labels have to do with the features."""
+    if null_test == "losses":
+        return p_value_of_losses(table.log_density(loo_log_proba), table.codes, table.sample_weight)
+    x = table.standardized
     # Permutations are no part of the fit, and of no use in its journal.
     rows = x.operator.operator if isinstance(x.operator, Journaled) else x.operator
-    n_values = table.shape[0] * table.shape[1] * table.n_scores
-    test = budget.null_test(n_values, in_memory=isinstance(rows, Dense | Sparse))
-    if test == "losses":
-        return test, p_value_of_losses(table.log_density(loo_log_proba), table.codes, table.sample_weight)
     columns = Standardized(rows, x.center, x.scale, x.constant)
-    return test, p_value_of(columns, table.codes, counted, table.left_out.group)
+    return p_value_of(columns, table.codes, table.sample_weight > 0, table.left_out.group)
 
 
 def kept_positions(estimator: Any, n_features: int) -> tuple[int, ...]:

@@ -221,10 +221,9 @@ class ProbabilisticClassifier(Classifier):
         self.loo_log_loss_ = -float(share @ log_proba[np.arange(code.size), code])
         self.loo_worth_ = worth_of(log_proba, code, weights.given, p_value, group)
 
-    def _left_out(self, how: Sentence, of: str = "samples") -> LeaveOneOut:
+    def _left_out(self, how: Sentence, of: str = "samples", test: str = "permutation") -> LeaveOneOut:
         proba = self.loo_proba_.astype(np.float64)
-        # Models that were saved by earlier versions have none.
-        worth, test = vars(self).get("loo_worth_"), vars(self).get("_null_test", "permutation")
+        worth = vars(self).get("loo_worth_")  # models that were saved by earlier versions have none
         return LeaveOneOut(proba, self.loo_error_, self.loo_log_loss_, how, of, worth, test)
 
     def _warn(self, detail: str = "") -> None:

@@ -24,6 +24,7 @@ from foldless.channels import (
 from foldless.channels.base import innermost
 from foldless.estimators._base import MessagePassingClassifier, checked_generative_weight, checked_stopping
 from foldless.estimators._resuming import warmly
+from foldless.operators import in_memory
 from foldless.priors import (
     NO_HYPER_PRIOR,
     Blocks,
@@ -275,6 +276,7 @@ class GAMPClassifier(MessagePassingClassifier):
             n_classes=table.n_classes,
             tuning=choices.learnt_by,
             groups=table.left_out.group is not None,
+            in_memory=in_memory(table.standardized),
             budget=self._budget,
         )
         fit = partial(fit_table, table, plan, choices, recorder)

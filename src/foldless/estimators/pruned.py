@@ -21,6 +21,7 @@ from foldless.channels import Channel, channel_from
 from foldless.estimators._base import MessagePassingClassifier, checked_stopping
 from foldless.estimators._pruned_search import PrunedFit, Search, fit_pruned, in_paper_units
 from foldless.estimators._summary import Sentence, Summary, said
+from foldless.operators import in_memory
 from foldless.operators.whitened import WHITENINGS, Whiten
 from foldless.priors import NO_HYPER_PRIOR, Pruned, SupportsInclusion
 from foldless.problem import Solution
@@ -212,7 +213,14 @@ class PrunedBayesClassifier(MessagePassingClassifier):
         fit = Fit.of(
             self._in_features(found), table, inclusion=self._inclusion(found, n_columns), candidates=()
         )
-        plan = requested("Pruned", choices.solver.name(), table.shape, searched=False)
+        plan = requested(
+            "Pruned",
+            choices.solver.name(),
+            table.shape,
+            searched=False,
+            in_memory=in_memory(table.standardized),
+            budget=self._budget,
+        )
         portfolio = alone(of_solution("sparse", "pruned", fit.solution, table), table)
         return Result(fit, portfolio, plan, recorder.record(), (), SparseFits.one(fit, choices.solver))
 

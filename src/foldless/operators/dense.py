@@ -21,6 +21,7 @@ from foldless.beliefs import Array
 from foldless.io.files import checksum
 from foldless.operators.base import (
     About,
+    Operator,
     RowStep,
     Storage,
     Sweep,
@@ -469,3 +470,10 @@ def _blas_can_walk(X: NDArray[Any]) -> bool:
     by_rows = column_stride == size and row_stride >= n_columns * size and row_stride % size == 0
     by_columns = row_stride == size and column_stride >= n_rows * size and column_stride % size == 0
     return by_rows or by_columns
+
+
+def in_memory(operator: Operator) -> bool:
+    """Whether what all wrappers wrap is."""
+    while (inner := getattr(operator, "operator", None)) is not None:
+        operator = inner
+    return isinstance(operator, Tiled)

@@ -41,8 +41,7 @@ from numpy.typing import NDArray
 
 from foldless.beliefs import Array
 from foldless.component import Component
-from foldless.operators import Dense, Operator
-from foldless.operators.dense import Tiled
+from foldless.operators import Dense, Operator, in_memory
 from foldless.operators.partly_visited import PartlyVisited
 from foldless.priors import Blocks, Prior
 from foldless.priors.wrappers import WithScreenedOut, around_innermost, innermost, innermost_cavity
@@ -126,7 +125,7 @@ class Screening(Component):
         """Whether a copy of so many columns is small."""
         n_rows, n_columns = operator.shape
         return n_gathered <= self.largest_share * n_columns and (
-            _in_memory(operator) or n_rows * n_gathered <= self.largest_length * n_columns
+            in_memory(operator) or n_rows * n_gathered <= self.largest_length * n_columns
         )
 
 
@@ -149,7 +148,7 @@ class _Gathered(NamedTuple):
         n_rows = operator.shape[0]
         copy = np.empty((n_rows, columns.size), dtype=operator.dtype)
         # Columns come in double precision. From elsewhere they come by a pass over all data, and so at once.
-        width = max(GATHERED_AT_ONCE // (8 * n_rows), 1) if _in_memory(operator) else columns.size
+        width = max(GATHERED_AT_ONCE // (8 * n_rows), 1) if in_memory(operator) else columns.size
         for start in range(0, columns.size, width):
             some = slice(start, start + width)
             copy[:, some] = operator.columns(columns[some])
@@ -406,13 +405,6 @@ def _drift(state: GAMPState, scores: Array) -> float:
     size = _rms(scores) + SETTLED_SCORE
     deviation = np.sqrt(var) - np.sqrt(state.score_cavity_var)
     return max(_rms(mean - state.score_cavity_mean), _rms(deviation)) / size
-
-
-def _in_memory(operator: Operator) -> bool:
-    """Whether what all wrappers wrap is in memory."""
-    while (inner := getattr(operator, "operator", None)) is not None:
-        operator = inner
-    return isinstance(operator, Tiled)
 
 
 def _rms(values: Array) -> float:

@@ -164,8 +164,9 @@ class Budget:
     screened: int = 1_000_000
     permuted: float = 1e7  # labels, for the p value: entries of the table times its scores
 
-    def null_test(self, n_values: float, *, in_memory: bool) -> str:
+    def null_test(self, shape: tuple[int, int], n_classes: int, *, in_memory: bool) -> str:
         """By permutations where products with many vectors cost little; else by losses of left-out labels."""
+        n_values = shape[0] * shape[1] * (1 if n_classes == 2 else n_classes)
         return "permutation" if in_memory and n_values <= self.permuted else "losses"
 
     def rows_to_search(self, n_samples: int) -> int:
@@ -248,6 +249,7 @@ class Plan:
     flags: tuple[str, ...] = ()  # codes of what is known before the fit
     # Operations of an iteration with exact covariances.
     exact_cost: float = 0.0
+    null_test: str = "permutation"  # that labels have to do with the features; or "losses"
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON can hold it."""
@@ -315,6 +317,7 @@ def requested(
     n_classes: int = 2,
     tuning: str = "em",
     groups: bool = False,
+    in_memory: bool = True,
     budget: Budget | None = None,
 ) -> Plan:
     """The plan of an estimator whose user has made the choices; `shape` is that of the samples in use."""
@@ -330,7 +333,8 @@ def requested(
         search_rows=budget.rows_to_search(shape[0]) if searched else 0,
         screened=can_screen and shape[1] >= budget.screened,
     )
-    return Plan("requested", sparse, None, "groups" if groups else "samples", reasons)
+    test = budget.null_test(shape, n_classes, in_memory=in_memory)
+    return Plan("requested", sparse, None, "groups" if groups else "samples", reasons, null_test=test)
 
 
 def learnt_by(tuning: str, *, laplace: bool, max_sum: bool, rate_asked: bool, kinked: bool) -> str:
@@ -404,8 +408,10 @@ class _Planning:
             path, sparse, dense = "independent", self._independent_sparse(), None
             self._because("alone", "Independent columns are described by the sparse model alone.")
         left_out = ("groups" if self.groups else SETS_OF_GROUPS) if self.groups_asked else "samples"
-        dense = dense if facts.n_free else None
-        return Plan(path, sparse, dense, left_out, tuple(self.reasons), facts, tuple(self.flags), self.cost)
+        dense, shape = dense if facts.n_free else None, (facts.n_samples, facts.n_features)
+        test = self.budget.null_test(shape, facts.n_classes, in_memory=facts.in_memory)
+        reasons, flags = tuple(self.reasons), tuple(self.flags)
+        return Plan(path, sparse, dense, left_out, reasons, facts, flags, self.cost, test)
 
     def _because(self, code: str, text: str) -> None:
         self.reasons.append(Reason(code, text))

@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 from foldless.beliefs import Array
 from foldless.channels import Channel, Pinned
 from foldless.evaluation import log_frequencies
-from foldless.operators import MeanRemoved, Operator, Standardized, Storage, WithIntercept
+from foldless.operators import MeanRemoved, Operator, Standardized, Storage, WithIntercept, in_memory
 from foldless.priors import Blocks, Gaussian, Prior
 from foldless.problem import KeptColumns, Problem
 from foldless.registry import registered
@@ -302,6 +302,7 @@ class Facts:
     nnz: int  # entries that are not zero; an estimate where weights of samples differ
     median_nonzero_fraction: float  # of free columns; 1 if there are none
     spectral_excess: float  # largest eigenvalue within classes over the edge for independent columns
+    in_memory: bool = True  # or read where it is in every pass
     # Where that is beyond the edge, along what columns have in common with differences of class means: the
     # tails of samples, below zero where these form clusters, and how far apart classes are, both in standard
     # errors; and where there are clusters, the excess beside that. Of two classes, or more samples than
@@ -331,6 +332,7 @@ def survey(table: Table) -> Facts:
         nnz=round(float(fractions.sum()) * n_samples),
         median_nonzero_fraction=float(np.median(fractions[table.free])) if table.n_free else 1.0,
         spectral_excess=excess,
+        in_memory=in_memory(x),
         class_tails=tails,
         class_gap=gap,
         excess_beside=beside,
