@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -56,10 +57,15 @@ class Tried(NamedTuple):
 
 @dataclass(frozen=True)
 class Search:
-    """What density and noise are chosen from, and which of them to search further from the best pair."""
+    """What density and noise are chosen from, and which of them to search further from the best pair.
+
+    And whether columns are of unit variance, and there is an intercept: one of both, or the better one.
+    """
 
     densities: tuple[float, ...]
     noises: tuple[float, ...]
+    scaled: tuple[bool, ...]
+    intercepts: tuple[bool, ...]
     search_density: bool = False
     search_noise: bool = False
 
@@ -68,8 +74,9 @@ class Search:
         return self.search_density or self.search_noise
 
     @property
-    def one_pair(self) -> bool:
-        return len(self.densities) == len(self.noises) == 1 and not self.continuous
+    def no_choice(self) -> bool:
+        chosen = (self.densities, self.noises, self.scaled, self.intercepts)
+        return all(len(values) == 1 for values in chosen) and not self.continuous
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,27 +114,26 @@ def in_paper_units(table: Table, equal_scales: bool) -> Table:
 
 
 def fit_pruned(
-    tables: list[tuple[Table, bool]],
+    table: Table,
     choices: Choices,
     search: Search,
     recorder: Recorder,
     whiten: Whiten | None = None,
 ) -> PrunedFit:
-    """Fit every candidate to every table, keep what predicts left-out labels best, and finish it.
-
-    Tables are one in the paper's units (`in_paper_units`), each with whether its columns have unit variance;
-    they differ in that, or in having an intercept.
-    """
+    """Fit every candidate, keep what predicts left-out labels best, and finish it."""
     tol, most = choices.stopping.tol, choices.stopping.max_iter
     scan = Stopping(tol=max(tol, SCAN_TOLERANCE), max_iter=min(most, SCAN_SWEEPS))
-    one = len(tables) == 1 and search.one_pair
+    one = search.no_choice
     best: tuple[_Prepared, _Contest] | None = None
     tried: list[Tried] = []
-    for table, scaled in tables:
-        prepared = _Prepared.of(table, whiten, choices, recorder)
+    whitened: dict[bool, _Prepared] = {}
+    for scaled, intercept in product(search.scaled, search.intercepts):
+        if scaled not in whitened:
+            whitened[scaled] = _Prepared.of(in_paper_units(table, scaled), whiten, choices, recorder)
+        prepared = whitened[scaled].with_intercept(intercept)
         stopping, purpose = (choices.stopping, "fit") if one else (scan, "search")
         fit = partial(prepared.solve, stopping=stopping, purpose=purpose)
-        contest = _Contest(fit, (scaled, table.layout.intercept), by_loss=search.continuous)
+        contest = _Contest(fit, (scaled, intercept), by_loss=search.continuous)
         _try_grid(search, contest)
         if search.continuous and not contest.interrupted:
             _try_between(search, contest)
@@ -166,9 +172,14 @@ class _Prepared:
         standardized = table.standardized
         whitening = None if whiten is None else Whitening.fit(standardized, table.sample_weight, whiten)
         columns: Operator = standardized if whitening is None else whitening.operator(standardized)
-        operator = WithIntercept(columns) if table.layout.intercept else columns
         constant = np.flatnonzero(standardized.constant) if whitening is None else np.empty(0, dtype=np.intp)
-        return cls(table, whitening, operator, constant, choices, recorder)
+        return cls(table, whitening, columns, constant, choices, recorder)
+
+    def with_intercept(self, intercept: bool) -> _Prepared:
+        """The same columns, and an intercept beside them if there is one."""
+        table = replace(self.table, layout=replace(self.table.layout, intercept=intercept))
+        operator = WithIntercept(self.operator) if intercept else self.operator
+        return replace(self, table=table, operator=operator)
 
     def problem(self, density: float, noise: float) -> Problem:
         table, channel = self.table, noisy(self.choices.channel, noise)

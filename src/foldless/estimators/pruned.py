@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from foldless.beliefs import Array
 from foldless.channels import Channel, channel_from
 from foldless.estimators._base import MessagePassingClassifier, checked_stopping
-from foldless.estimators._pruned_search import PrunedFit, Search, fit_pruned, in_paper_units
+from foldless.estimators._pruned_search import PrunedFit, Search, fit_pruned
 from foldless.estimators._summary import Sentence, Summary, said
 from foldless.operators import in_memory
 from foldless.operators.whitened import WHITENINGS, Whiten
@@ -150,7 +150,6 @@ class PrunedBayesClassifier(MessagePassingClassifier):
         if self.whiten is not None and self.whiten not in WHITENINGS:
             raise ValueError(f"whiten must be None or one of {WHITENINGS}; got {self.whiten!r}.")
         self._search(None)  # values that make no sense are an error before any work
-        self._one_or_both("standardize"), self._one_or_both("fit_intercept")
         solver = EdgeMessages if self.messages == "per-edge" else GAMP
         channel = channel_from(self.channel)
         if not channel.normalised:
@@ -189,6 +188,8 @@ class PrunedBayesClassifier(MessagePassingClassifier):
         return Search(
             densities=_values("density", self.density, densities, 1.0),
             noises=_values("noise", self.noise, COARSE_NOISES if continuous else NOISES, 0.5),
+            scaled=self._one_or_both("standardize"),
+            intercepts=self._one_or_both("fit_intercept"),
             search_density=continuous and not isinstance(self.density, Real),
             search_noise=continuous and not isinstance(self.noise, Real),
         )
@@ -196,13 +197,7 @@ class PrunedBayesClassifier(MessagePassingClassifier):
     def _fit_table(self, table: Table, choices: Choices, recorder: Recorder) -> Result:
         if table.left_out.group is not None:
             raise ValueError("PrunedBayesClassifier leaves samples out one by one. Use SparseClassifier.")
-        layouts = [replace(table.layout, intercept=one) for one in self._one_or_both("fit_intercept")]
-        tables = [
-            (in_paper_units(replace(table, layout=layout), scaled), scaled)
-            for scaled in self._one_or_both("standardize")
-            for layout in layouts
-        ]
-        found = fit_pruned(tables, choices, self._search(table.n_free), recorder, self.whiten)
+        found = fit_pruned(table, choices, self._search(table.n_free), recorder, self.whiten)
         table = found.table
         self.density_, self.noise_, *_, self.standardized_, self.has_intercept_ = found.chosen
         self.tried_ = [tuple(tried) for tried in found.tried]
