@@ -83,6 +83,13 @@ class Blocks(HoldsArrays):
     def joint(self) -> bool:
         return self.base.joint
 
+    def of_base(self, n_weights: int) -> NDArray[np.bool_]:
+        """Which weights have the prior of the base."""
+        found = np.ones(n_weights, dtype=bool)
+        for columns, _ in self.others:
+            found[columns] = False
+        return found
+
     def constrained(self, cavity_mean: Array, cavity_var: Array, weight: Array | float = 1.0) -> Prior:
         """With a base that meets its constraints on its own columns."""
         if not self.joint:
@@ -211,9 +218,7 @@ class Blocks(HoldsArrays):
         """
         if cavity_var.ndim != 1 or cavity_var.size < 2 or cavity_var[0] != cavity_var[1]:
             return cavity_var
-        free = np.ones(cavity_var.size, dtype=bool)
-        for columns, _ in self.others:
-            free[columns] = False
+        free = self.of_base(cavity_var.size)
         shared = cavity_var[int(np.argmax(free))]
         differs = cavity_var != shared
         differs &= free

@@ -9,8 +9,6 @@ from foldless.io import printable
 # In a page, longer names than in a terminal have room.
 LONGEST_NAME = 160
 LONGEST_SENTENCE = 2000
-
-
 # No line ends between a number and its unit.
 PERCENT = "\u202f%"
 
@@ -61,8 +59,8 @@ def sentence(text: object) -> str:
     return printable(text, LONGEST_SENTENCE)
 
 
-def listed(things: Sequence[str], last: str = "and") -> str:
+def listed(things: Sequence[str]) -> str:
     """A, B and C."""
     if len(things) < 2:
         return "".join(things)
-    return f"{', '.join(things[:-1])} {last} {things[-1]}"
+    return f"{', '.join(things[:-1])} and {things[-1]}"

@@ -89,9 +89,7 @@ def solve_few(problem: Problem, solve: Solve, n_columns: int, n_neighbours: int 
     """
     prior, weight = problem.prior, problem.label_weight
     assert isinstance(prior, Blocks)
-    allowed = np.ones(problem.operator.shape[1], dtype=bool)
-    for block, _ in prior.others:
-        allowed[block] = False
+    allowed = prior.of_base(problem.operator.shape[1])
     kept = np.array([], dtype=np.intp) if problem.kept is None else problem.kept.positions
     targets = (problem.labels[:, np.newaxis] == np.unique(problem.labels[weight > 0])).astype(np.float64)
     targets -= weight @ targets / weight.sum()

@@ -366,8 +366,7 @@ def _small_problem(problem: Problem, state: GAMPState, gathered: _Gathered, scor
     own = state.of_columns(columns)
     tilted = prior.tilted(own.cavity_mean, own.cavity_var)
     evidence = state.weight_evidence - weight_evidence(tilted, own.cavity_mean, own.cavity_var)
-    for block, _ in problem.prior.others:
-        screened_out[block] = False
+    screened_out &= problem.prior.of_base(n_weights)
     cavity = innermost_cavity(problem.prior.base, state.cavity_mean, state.cavity_var)
     base = around_innermost(prior.base, lambda inner: WithScreenedOut.counting(inner, *cavity, screened_out))
     return problem.but(

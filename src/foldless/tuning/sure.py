@@ -66,9 +66,7 @@ class SureRate:
         blocks = problem.prior
         assert isinstance(blocks, Blocks)
         mean, var, noise = state.cavity_mean, state.cavity_var, noise_var(problem, state)
-        free = np.ones(mean.shape[0], dtype=bool)
-        for columns, _ in blocks.others:
-            free[columns] = False
+        free = blocks.of_base(mean.shape[0])
         ridged, laplace = blocks.base, rate_of(blocks)
         if isinstance(ridged, Ridged):
             mean, inner = ridged.inner_cavity(mean, var)

@@ -226,17 +226,15 @@ def path(
     rates: Array,
     *,
     stop: Stop | None = None,
-    algorithm: str = "auto",
-    start: RegressionFit | None = None,
 ) -> Iterator[RegressionFit]:
     """Fits at falling rates, each from the one before."""
     columns = Columns(problem.operator)
-    current = start or nothing(problem)
-    if penalty.sparse and np.isinf(current.rate):
+    current = nothing(problem)
+    if penalty.sparse:
         # The strong rule needs the rate of the fit before; without features that is the largest.
         current = replace(current, rate=largest_rate(penalty, current))
     for rate in rates:
-        current = fit(problem, penalty(float(rate)), current, stop=stop, algorithm=algorithm, columns=columns)
+        current = fit(problem, penalty(float(rate)), current, stop=stop, columns=columns)
         yield current
 
 
