@@ -24,7 +24,7 @@ from foldless.channels import (
 from foldless.channels.base import innermost
 from foldless.estimators._base import MessagePassingClassifier, checked_generative_weight, checked_stopping
 from foldless.estimators._resuming import warmly
-from foldless.operators import in_memory
+from foldless.operators.dense import in_memory
 from foldless.priors import (
     NO_HYPER_PRIOR,
     Blocks,

@@ -21,7 +21,7 @@ from foldless.channels import Channel, channel_from
 from foldless.estimators._base import MessagePassingClassifier, checked_stopping
 from foldless.estimators._pruned_search import PrunedFit, Search, fit_pruned
 from foldless.estimators._summary import Sentence, Summary, said
-from foldless.operators import in_memory
+from foldless.operators.dense import in_memory
 from foldless.operators.whitened import WHITENINGS, Whiten
 from foldless.priors import NO_HYPER_PRIOR, Pruned, SupportsInclusion
 from foldless.problem import Solution
