@@ -237,8 +237,8 @@ class SparseClassifier(MessagePassingClassifier):
         if kept := table.layout.always_kept:
             columns, counted = table.standardized, table.sample_weight
             self._class_sums = class_sums(columns, table.codes, counted, table.n_classes, kept)
-        planned = self._planned(survey(table), choices, table.left_out.group is not None)
         group = table.left_out.group
+        planned = self._planned(survey(table), choices, group is not None)
         in_sets = planned.left_out == SETS_OF_GROUPS
         if in_sets:
             table = replace(table, left_out=LeftOut(table.left_out.weight))

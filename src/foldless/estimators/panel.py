@@ -57,7 +57,7 @@ INTERRUPTED = Flag(
 
 
 @registered("estimator/panel")
-@dataclass(frozen=False, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class PanelClassifier(SelectingClassifier):
     """Find the few features that would do, and classify with them alone.
 
