@@ -148,6 +148,11 @@ class SparseClassifier(MessagePassingClassifier):
     prior_, channel_ : Prior, Channel
         Of the sparse model, as tuned.
 
+    See Also
+    --------
+    PanelClassifier : The few features that would do, and a model of these alone.
+    GAMPClassifier : The same message passing with every choice open.
+
     Notes
     -----
     Of D > 2 classes, `coef_`, `sparse_coef_` and their deviations are (D, n_features), `intercept_` is (D,)

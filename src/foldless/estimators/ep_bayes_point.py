@@ -70,6 +70,10 @@ class EPBayesPointClassifier(BayesPointBase):
         What these are worth: ``error_interval`` (exact, 95 %), ``auc`` and ``auc_interval``,
         ``calibration_slope``, and the same of class frequencies, ``guessing_error``, ``guessing_log_loss``.
 
+    See Also
+    --------
+    BayesPointClassifier : The 0-1 loss itself, by messages that are whole histograms.
+
     Examples
     --------
     >>> from foldless import EPBayesPointClassifier

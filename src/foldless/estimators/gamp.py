@@ -124,6 +124,11 @@ class GAMPClassifier(MessagePassingClassifier):
     flip_rate_ : float
         Likewise, the share of labels that are wrong.
 
+    See Also
+    --------
+    SparseClassifier : Makes the choices, and averages over several models where columns are correlated.
+    SMLRClassifier : The exact optimum of L1 and other penalties.
+
     Examples
     --------
     >>> from foldless import GAMPClassifier

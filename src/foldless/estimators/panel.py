@@ -125,6 +125,10 @@ class PanelClassifier(SelectingClassifier):
     n_features_in_, feature_names_in_ : int, array of shape (n_features,)
         How many columns were fitted, and their names, where columns have names.
 
+    See Also
+    --------
+    SparseClassifier : The full model by default: which features matter beside all others, and how surely.
+
     Examples
     --------
     >>> from foldless import PanelClassifier

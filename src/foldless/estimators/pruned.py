@@ -113,6 +113,10 @@ class PrunedBayesClassifier(MessagePassingClassifier):
     generative_weight_, generative_path_ : float, list of (float, float)
         Zero, and empty: the method has no such blend.
 
+    See Also
+    --------
+    SparseClassifier : Learns how many features matter, and copes with correlated ones.
+
     Examples
     --------
     >>> from foldless import PrunedBayesClassifier
