@@ -579,7 +579,8 @@ def restored(stored: dict[str, Any]) -> Plan:
 
     dense = stored["dense"]
     if dense is not None:
-        dense = DensePlan(**(dense | {"recipes": tuple(Recipe(*recipe) for recipe in dense["recipes"])}))
+        of_recipes = {key: tuple(Recipe(*recipe) for recipe in dense[key]) for key in ("recipes", "wider")}
+        dense = DensePlan(**(dense | of_recipes))
     changes = {
         "sparse": sparse(stored["sparse"]),
         "dense": dense,

@@ -61,9 +61,10 @@ TOLERANCE, TOLERANCE_OF_MANY, RIDGE_TOLERANCE, WORD_TOLERANCE = 1e-3, 5e-3, 1e-2
 RIDGE_MAX_ITER = 200
 # EM goes on for so many iterations from plain parameters: near its start the evidence is flat.
 EM_ITERATIONS, EM_ITERATIONS_OF_MANY = 40, 20
-# Prior variances of scores, in squared log-odds: from weak signals to separated classes. A search begins in
-# the middle; the best decade and its neighbours are kept.
-SEARCHED_VARIANCES = (0.1, 1.0, 10.0, 100.0, 1000.0, 10000.0)
+# Prior variances of scores, in squared log-odds: from weak signals to separated classes, and to spectra whose
+# classes differ where columns hardly vary. A search begins in the middle; the best decade and its neighbours
+# are kept.
+SEARCHED_VARIANCES = (0.1, 1.0, 10.0, 100.0, 1000.0, 1e4, 1e5, 1e6)
 # With more features than samples any labels can be separated. A prior this wide leaves it to them how far, as
 # a Bayes point machine does; wrong labels and certainties make predictions more or less timid. From such a
 # ridge rows of weights are settled: all are in, and what is not needed drops out.
@@ -133,6 +134,15 @@ SETS_OF_GROUPS, GROUP_SETS = "sets of groups", 10
 # A share in predictions beside which other models need not be fitted again.
 NEARLY_ALL = 0.9
 SEARCHED_RIDGES = tuple(Recipe(variance) for variance in SEARCHED_VARIANCES)
+# Of fixed recipes the widest may be too narrow. The next decade is fitted, too, where it predicts better than
+# all others by more than this. That is little: a ridge more costs little, and left-out labels judge it.
+WIDER_STANDARD_ERRORS = 1.0
+
+
+def wider_than(recipes: tuple[Recipe, ...]) -> tuple[Recipe, ...]:
+    """The searched ridges beyond the widest of some recipes."""
+    widest = max(recipe.score_variance for recipe in recipes)
+    return tuple(recipe for recipe in SEARCHED_RIDGES if recipe.score_variance > widest)
 
 
 @dataclass(frozen=True)
@@ -233,6 +243,14 @@ class DensePlan:
     left_out: str = ONE_BY_ONE
     single: bool = False  # products with X in single precision
     if_worthwhile: bool = False  # only if the first ridge has a share in the average
+    # Fitted one after the other, as long as the widest so far predicts better than all other dense models.
+    wider: tuple[Recipe, ...] = ()
+
+    @property
+    def widest(self) -> Recipe:
+        """Of the ridges that take labels for right."""
+        ridges = [recipe for recipe in self.recipes if not (recipe.exponent or recipe.flip_prob)]
+        return max(ridges, key=lambda recipe: recipe.score_variance)
 
 
 @registered("plan/plan")
@@ -647,12 +665,11 @@ class _Planning:
             # Informed priors follow class means, which of a rare word are those of a document or two.
             return DensePlan("EP", RIDGES, per_occurrence=True)
         if self.wide:
-            return DensePlan(
-                "kernel EP", RIDGES_OF_ONE_KERNEL if self.large else INFORMED, single=self.single
-            )
+            recipes = RIDGES_OF_ONE_KERNEL if self.large else INFORMED
+            return DensePlan("kernel EP", recipes, single=self.single, wider=wider_than(recipes))
         if self.cost > self.budget.ridge_ep and not self.groups:
             return self._tall_ridges()
-        return DensePlan("EP", RIDGES)
+        return DensePlan("EP", RIDGES, wider=wider_than(RIDGES))
 
     def _diagonal_dense(self) -> DensePlan:
         facts = self.facts
