@@ -109,7 +109,9 @@ def shygamp() -> list[Row]:
         # All methods on the trials that these two have.
         by_method = group[group.trial.isin(lead.index)].groupby("method")
         means = by_method.error.mean().sort_values()
-        shown = ", ".join(f"{name} {error:.3f}" for name, error in means.items())
+        n_trials = by_method.trial.nunique()
+        fewer = {name: f" ({n} trials)" for name, n in n_trials.items() if n < len(lead)}
+        shown = ", ".join(f"{name} {error:.3f}{fewer.get(name, '')}" for name, error in means.items())
         seconds = by_method.cpu_seconds.mean()
         shown += f"; MAP takes {seconds['MAP-SHyGAMP'] / seconds['SBMLR']:.2f} of SBMLR's time"
         counts = by_method.k99.mean().reindex(THESIS[:3]).dropna()
