@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.special import ndtr
 
 from benchmarks.studies import _common as common
 from benchmarks.studies.background.designs import DESIGNS, NULL, REAL
@@ -23,15 +24,16 @@ N_BINS, RATES = 10, (0.1, 0.2)
 FULL_BIN, GAP_BAR, RATE_BAR, UNSETTLED_BAR = 30, 0.05, 0.02, 0.01
 # A gap, and a left-out log loss below that of class frequencies, is clear from so many standard errors on.
 CLEAR_GAP = CLEAR_GAIN = 2.0
+TINY = float(np.finfo(np.float64).tiny)
 GROUPS = {"real matrices": REAL, "simulated designs": tuple(set(DESIGNS) - set(REAL))}
 
 
 class Bins(NamedTuple):
     """Ten bins of all runs of a group: features, the mean promised, and the share that is true.
 
-    Several features of one run are not independent: which labels came out, and how large effects are, they have
-    in common. So it is runs that are drawn: with n features in a bin, d of a run's own promised beyond
-    those that are true, and c its features there, the gap's standard error is √Σ(d - gap c)² / n.
+    Several features of one run are not independent: they share its labels. So runs are the units: with n
+    features in a bin, c of them a run's own, and d what these promise beyond those that are true, the gap's
+    standard error is √Σ(d - gap c)² / n.
     """
 
     count: Array
@@ -53,6 +55,11 @@ class Bins(NamedTuple):
         """Full bins beyond the bar by what chance would seldom do: in one of twenty where the gap is nil."""
         outside = np.abs(self.gap) > GAP_BAR
         return int(np.sum(outside & (np.abs(self.gap) > CLEAR_GAP * self.error[self.full])))
+
+    @property
+    def expected_within(self) -> float:
+        """So many full bins would be within the bar, on average, if the true gap of each were nil."""
+        return float(np.sum(2.0 * ndtr(GAP_BAR / np.maximum(self.error[self.full], TINY)) - 1.0))
 
 
 def pooled(group: pd.DataFrame) -> Bins | None:
@@ -94,7 +101,8 @@ def report(folder: Path) -> str:
     null, done = done[done.design.isin(NULL)], done[~done.design.isin(NULL)]
     texts = [
         f"Every design:\n\n{_designs(done)}",
-        f"Promised and true share ± the standard error of their difference (number of features), by bins:\n\n{_bins(done)}",
+        "Promised and true share by bins of the promised probability, ± the standard error of their "
+        f"difference (number of features):\n\n{_bins(done)}",
         f"Against the bars of issue 18:\n\n{_bars(done)}",
     ]
     if "groups" in done and done.groups.notna().any():
@@ -215,6 +223,7 @@ def _bars(results: pd.DataFrame) -> str:
         bins = pooled(group)
         within = "" if bins is None else f"{np.sum(np.abs(bins.gap) <= GAP_BAR)} of {bins.gap.size}"
         clear = "" if bins is None else str(bins.clear_misses)
+        expected = "" if bins is None else f"{bins.expected_within:.1f}"
         by_design = [part for _, part in group.groupby("design", sort=False)]
         rates = []
         for rate in RATES:
@@ -222,12 +231,14 @@ def _bars(results: pd.DataFrame) -> str:
             rates.append(f"{false_share(group, rate).mean():.3f}; {sum(kept)} of {len(kept)} designs")
         unsettled = 1 - group.settled.mean()  # NaN of methods that do not say
         verdict = f"{unsettled:.3f}; {'yes' if unsettled <= UNSETTLED_BAR else 'no'}"
-        rows.append([name, who, len(group), within, clear, *rates, "" if np.isnan(unsettled) else verdict])
+        verdict = "" if np.isnan(unsettled) else verdict
+        rows.append([name, who, len(group), within, expected, clear, *rates, verdict])
     header = [
         "",
         "method",
         "runs",
         f"bins of {FULL_BIN} within {GAP_BAR:g}",
+        "expected of true promises",
         f"outside by more than {CLEAR_GAP:g} standard errors",
         *(f"false share at most {rate + RATE_BAR:g}" for rate in RATES),
         f"unsettled at most {UNSETTLED_BAR:g}",
