@@ -160,6 +160,23 @@ def test_pooled_bins_count_only_full_ones():
     assert_allclose(bins.gap, [-0.05])  # ten features are too few for a verdict
 
 
+def test_runs_are_the_units_of_a_gaps_standard_error():
+    from benchmarks.studies.background.plot import Bins, pooled
+
+    zeros = " 0" * 9
+    # Four features of each of ten runs: true together, or half of each.
+    true = [f"{4 * (k % 2)}{zeros}" for k in range(10)]
+    together = pd.DataFrame({"count": f"4{zeros}", "promised": f"2{zeros}", "true": true})
+    halves = together.assign(true=f"2{zeros}")
+    assert_allclose(pooled(together).error[0], np.sqrt(0.25 / 10))
+    assert_allclose(pooled(halves).error[0], 0.0)
+    full = np.full(3, 40.0)
+    bins = Bins(full, np.array([0.1, 0.4, 0.8]), np.array([0.14, 0.3, 0.7]), np.array([0.01, 0.06, 0.04]))
+    assert bins.clear_misses == 1  # one is within the bar, another within two standard errors
+    # Normal: 5 standard errors, 0.83 and 1.25.
+    assert bins.expected_within == pytest.approx(1.0 + 0.5953 + 0.7887, abs=1e-3)
+
+
 def test_the_active_set_has_the_inclusion_probabilities_of_all_features(capsys):
     from benchmarks.studies.background.active_set import BAR, main
 
