@@ -114,6 +114,13 @@ def test_every_parameter_attribute_and_method_is_documented(kind):
     assert not lacking, f"{kind.__name__} leaves undocumented: " + "; ".join(lacking)
 
 
+@pytest.mark.parametrize("name", [name for name in foldless.__all__ if name.endswith("Classifier")])
+def test_every_estimator_names_others_to_look_at(name):
+    others = sections(getattr(foldless, name).__doc__).get("See Also", {})
+    assert others
+    assert set(others) < set(foldless.__all__) - {name}
+
+
 @pytest.mark.parametrize("room", ROOMS)
 def test_every_function_is_documented(room):
     module = importlib.import_module(room)

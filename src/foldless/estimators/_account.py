@@ -314,25 +314,25 @@ def planned(plan: Plan) -> tuple[str, ...]:
     """What a plan is about to do, and why."""
     sparse, dense = plan.sparse, plan.dense
     n_classes = 2 if plan.facts is None else plan.facts.n_classes
-    said = [reason.text for reason in plan.reasons]
+    sentences = [reason.text for reason in plan.reasons]
     starts = " or ".join(sparse.starts)
     line = f"A sparse model is fitted by {solver_words(sparse.solver, n_classes)}, from {starts}"
     line += ", finished with exact covariances" if sparse.polish else ""
     line += " and integrated over its parameters" if sparse.integrate else ""
     line += "; intervals count what more wrong labels would make of weights" if sparse.more_flips else ""
-    said.append(f"{line}.")
+    sentences.append(f"{line}.")
     if dense is not None:
         kinds = " and ".join(dict.fromkeys(f"{recipe.code} models" for recipe in dense.recipes))
         more = ", if they are worth it" if dense.if_worthwhile else ""
-        said.append(
+        sentences.append(
             f"Beside it up to {len(dense.recipes)} dense models are fitted by "
             f"{solver_words(dense.solver, n_classes)}: {kinds.replace('-', ' ')}{more}"
             f"{'; wider ones, as long as the widest predicts best' if dense.wider else ''}. Classes are "
             "predicted by the average of all."
         )
     what = {"groups": "a group", SETS_OF_GROUPS: f"a set of groups, of at most {GROUP_SETS}"}
-    said.append(f"Left out at a time: {what.get(plan.left_out, 'a sample')}.")
-    return tuple(said)
+    sentences.append(f"Left out at a time: {what.get(plan.left_out, 'a sample')}.")
+    return tuple(sentences)
 
 
 CAVITIES = "read off the cavity distributions of the same fit (Opper and Winther 2000)"

@@ -93,7 +93,9 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
         What these are worth: ``error_interval`` (exact, 95 %), ``auc`` and ``auc_interval``,
         ``calibration_slope``, and the same of class frequencies, ``guessing_error``, ``guessing_log_loss``.
     p_value_ : float
-        Of class means as far apart as these if labels had nothing to do with the features, by permutation.
+        Of class means as far apart as these if labels had nothing to do with the features, by permutation; of
+        large tables, and of rows that stay elsewhere, of left-out losses as small as these
+        (``plan_.null_test``).
     outcome_, n_iter_ : Outcome, int
         How the iteration ended, with ``outcome_.advice``, and after how many steps in all.
     """

@@ -83,6 +83,10 @@ class BayesPointClassifier(BayesPointBase):
         Of the average, on samples left out (NaN if nothing was 'auto'); and the upper bound of the log
         posterior that the messages of the weightiest setting prove.
 
+    See Also
+    --------
+    EPBayesPointClassifier : The same in a moment, by a Gaussian approximation.
+
     Notes
     -----
     Log-odds are scores times a factor learnt from samples left out by the folds; without folds from the

@@ -148,6 +148,11 @@ class SparseClassifier(MessagePassingClassifier):
     prior_, channel_ : Prior, Channel
         Of the sparse model, as tuned.
 
+    See Also
+    --------
+    PanelClassifier : The few features that would do, and a model of these alone.
+    GAMPClassifier : The same message passing with every choice open.
+
     Notes
     -----
     Of D > 2 classes, `coef_`, `sparse_coef_` and their deviations are (D, n_features), `intercept_` is (D,)
@@ -237,8 +242,8 @@ class SparseClassifier(MessagePassingClassifier):
         if kept := table.layout.always_kept:
             columns, counted = table.standardized, table.sample_weight
             self._class_sums = class_sums(columns, table.codes, counted, table.n_classes, kept)
-        planned = self._planned(survey(table), choices, table.left_out.group is not None)
         group = table.left_out.group
+        planned = self._planned(survey(table), choices, group is not None)
         in_sets = planned.left_out == SETS_OF_GROUPS
         if in_sets:
             table = replace(table, left_out=LeftOut(table.left_out.weight))

@@ -18,7 +18,7 @@ from foldless.beliefs import Array
 from foldless.channels import Channel, FlippedLabels, Probit, Step, channel_from
 from foldless.estimators._account import FROM_CAVITIES, SOLVERS, TUNINGS, component_name, meaning, parameters
 from foldless.estimators._bayes_points import BayesPointBase, BinaryFit, EPPoint, OneAgainstRest
-from foldless.estimators._summary import Sentence, Summary
+from foldless.estimators._summary import Sentence, Summary, said
 from foldless.operators import Standardized
 from foldless.priors import Gaussian, Prior
 from foldless.problem import History, Outcome
@@ -70,6 +70,10 @@ class EPBayesPointClassifier(BayesPointBase):
         What these are worth: ``error_interval`` (exact, 95 %), ``auc`` and ``auc_interval``,
         ``calibration_slope``, and the same of class frequencies, ``guessing_error``, ``guessing_log_loss``.
 
+    See Also
+    --------
+    BayesPointClassifier : The 0-1 loss itself, by messages that are whole histograms.
+
     Examples
     --------
     >>> from foldless import EPBayesPointClassifier
@@ -97,24 +101,25 @@ class EPBayesPointClassifier(BayesPointBase):
         return fit
 
     def _account(self) -> tuple[Sentence, ...]:
-        point = Sentence(
+        point = said(
             f"The Bayes point, the mean of all linear classifiers on {self._on} weighted by how well they "
             f"explain the labels, was found by {SOLVERS['EP']}, with a Gaussian prior.",
-            (("solver", "EP"), ("prior", "Gaussian"), ("kernel", self._basis is not None)),
+            ("solver", "EP"),
+            ("prior", "Gaussian"),
+            ("kernel", self._basis is not None),
         )
         channels, tried = self._of_classes(self.channel_), self._of_classes(self.evidence_path_)[0]
         names = list(dict.fromkeys(component_name(channel) for channel in channels))
         how = f", of {len(tried)} kinds of noise the one with the largest evidence" if len(tried) > 1 else ""
-        noise = Sentence(
+        noise = said(
             f"The likelihood is {' or '.join(names)}{how}.",
-            (*(("channel", name) for name in names), ("channels compared", len(tried))),
+            *(("channel", name) for name in names),
+            ("channels compared", len(tried)),
         )
         learnt = sorted({without_base(name) for found in self._of_classes(self._learnt) for name in found})
-        said = Sentence(
-            f"Learnt by {TUNINGS['em']}: {'; '.join(meaning(name) for name in learnt) or 'nothing'}.",
-            (*(("learnt", name) for name in learnt), ("learnt by", "em")) if learnt else (("learnt", None),),
-        )
-        return (point, *self._each_class(), noise, said)
+        text = f"Learnt by {TUNINGS['em']}: {'; '.join(meaning(name) for name in learnt) or 'nothing'}."
+        by_em = (*(("learnt", name) for name in learnt), ("learnt by", "em"))
+        return (point, *self._each_class(), noise, said(text, *(by_em if learnt else (("learnt", None),))))
 
     def _of_classes(self, attribute: Any) -> list[Any]:
         """An attribute that is a list, class by class, of several classes only."""

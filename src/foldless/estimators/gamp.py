@@ -24,7 +24,7 @@ from foldless.channels import (
 from foldless.channels.base import innermost
 from foldless.estimators._base import MessagePassingClassifier, checked_generative_weight, checked_stopping
 from foldless.estimators._resuming import warmly
-from foldless.operators import in_memory
+from foldless.operators.dense import in_memory
 from foldless.priors import (
     NO_HYPER_PRIOR,
     Blocks,
@@ -123,6 +123,11 @@ class GAMPClassifier(MessagePassingClassifier):
         For robust channels: the probability of each training label being wrong.
     flip_rate_ : float
         Likewise, the share of labels that are wrong.
+
+    See Also
+    --------
+    SparseClassifier : Makes the choices, and averages over several models where columns are correlated.
+    SMLRClassifier : The exact optimum of L1 and other penalties.
 
     Examples
     --------

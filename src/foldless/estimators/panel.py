@@ -57,7 +57,7 @@ INTERRUPTED = Flag(
 
 
 @registered("estimator/panel")
-@dataclass(frozen=False, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class PanelClassifier(SelectingClassifier):
     """Find the few features that would do, and classify with them alone.
 
@@ -124,6 +124,10 @@ class PanelClassifier(SelectingClassifier):
         The labels, sorted.
     n_features_in_, feature_names_in_ : int, array of shape (n_features,)
         How many columns were fitted, and their names, where columns have names.
+
+    See Also
+    --------
+    SparseClassifier : The full model by default: which features matter beside all others, and how surely.
 
     Examples
     --------

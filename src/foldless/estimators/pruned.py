@@ -21,7 +21,7 @@ from foldless.channels import Channel, channel_from
 from foldless.estimators._base import MessagePassingClassifier, checked_stopping
 from foldless.estimators._pruned_search import PrunedFit, Search, fit_pruned
 from foldless.estimators._summary import Sentence, Summary, said
-from foldless.operators import in_memory
+from foldless.operators.dense import in_memory
 from foldless.operators.whitened import WHITENINGS, Whiten
 from foldless.priors import NO_HYPER_PRIOR, Pruned, SupportsInclusion
 from foldless.problem import Solution
@@ -112,6 +112,10 @@ class PrunedBayesClassifier(MessagePassingClassifier):
         With the density and the noise that were chosen.
     generative_weight_, generative_path_ : float, list of (float, float)
         Zero, and empty: the method has no such blend.
+
+    See Also
+    --------
+    SparseClassifier : Learns how many features matter, and copes with correlated ones.
 
     Examples
     --------

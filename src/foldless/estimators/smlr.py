@@ -129,6 +129,11 @@ class SMLRClassifier(SelectingClassifier):
     outcome_, n_iter_ : Outcome, int
         How the iteration ended, with ``outcome_.advice``, and after how many steps in all.
 
+    See Also
+    --------
+    SparseClassifier : Few features with probabilities and intervals instead of one penalised optimum.
+    BayesPointClassifier : Kernels without a penalty: the average of all classifiers.
+
     Examples
     --------
     >>> from foldless import SMLRClassifier

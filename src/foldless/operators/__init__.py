@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from foldless.operators.base import Operator, RowStep, Storage, Sweep
 from foldless.operators.dask_cluster import ClusterLost, RowsLost
-from foldless.operators.dense import Dense, in_memory
+from foldless.operators.dense import Dense
 from foldless.operators.journaled import Journaled
 from foldless.operators.mean_removed import MeanRemoved
 from foldless.operators.row_blocks import RowBlocks, open_rows, operator_from, stays_elsewhere
@@ -25,7 +25,6 @@ __all__ = [
     "Storage",
     "Sweep",
     "WithIntercept",
-    "in_memory",
     "open_rows",
     "operator_from",
     "stays_elsewhere",

@@ -172,7 +172,7 @@ def _calibration(worth: Worth) -> str:
     slope = f"calibration slope {worth.calibration_slope:.2f} ± {worth.calibration_slope_std:.2f}"
     if abs(away) < CLEAR_STANDARD_ERRORS:
         return f"Probabilities of classes mean what they say, as far as these samples can show ({slope})."
-    return f"Probabilities of classes are too {'timid' if away > 0 else 'sure'} ({slope})."
+    return f"Probabilities of classes are too {'cautious' if away > 0 else 'sure'} ({slope})."
 
 
 # ------------------------------------------------------------------------------------- what next?

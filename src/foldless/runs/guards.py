@@ -55,8 +55,7 @@ GENE_AS_DATE = re.compile(r"\d{1,2}-(?:Mar|Sep|Sept|Dec|Oct)|(?:Mar|Sep|Sept|Dec
 
 def cautions(table: Table, *, log_cpm: bool = False) -> list[str]:
     """Sentences on what to look at before a fit is believed; counts are known for such if `log_cpm`."""
-    look = _Look(table)
-    look.known_as_counts = log_cpm
+    look = _Look(table, known_as_counts=log_cpm)
     guards = (
         _labels, _classes, _numeric_target, _columns_in_order, _dates, _leaks, _predictions, _covariates,
         _groups, _copies, _constants, _codes_for_missing, _missing, _totals, _scales, _counts, _mangled_names,
@@ -69,8 +68,9 @@ def cautions(table: Table, *, log_cpm: bool = False) -> list[str]:
 class _Look:
     """A table and what several guards need of it, from one pass over blocks of columns."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, *, known_as_counts: bool) -> None:
         self.table, self.X, self.names = table, table.X, table.feature_names
+        self.known_as_counts = known_as_counts
         self.classes, self.codes = np.unique(table.labels(), return_inverse=True)
         self.kept = set(table.covariate_positions)
         # Columns to be looked at one by one; of a sparse table none.
@@ -89,7 +89,6 @@ class _Look:
             steps = np.diff(block, axis=0)
             self.whole[columns] = np.all(block == np.floor(block), axis=0)
             self.rising[columns] = np.all(steps > 0, axis=0) | np.all(steps < 0, axis=0)
-        self.known_as_counts = False
         self.lowest, self.highest = np.fmin.reduce(self.lows, axis=0), np.fmax.reduce(self.highs, axis=0)
 
     @cached_property

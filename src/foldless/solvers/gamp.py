@@ -140,6 +140,10 @@ class GAMPState(PacedState):
     weight_evidence: float
     frozen: Frozen | None = field(default=None, kw_only=True)  # variances stay; see `frozen`
 
+    @property
+    def held(self) -> bool:
+        return self.frozen is not None
+
     def of_columns(self, columns: NDArray[np.intp]) -> Self:
         """The state of some of the weights; how the last move compares with others is forgotten."""
         own: dict[str, Any] = {name: getattr(self, name)[columns] for name in OF_WEIGHTS}
@@ -173,14 +177,6 @@ class Sweeping(MessagePassing[S]):
             raise ValueError(f"rule must be one of {RULES}; got {self.rule!r}.")
         if self.variances not in VARIANCES:
             raise ValueError(f"variances must be one of {VARIANCES}; got {self.variances!r}.")
-
-    @property
-    def max_sum(self) -> bool:
-        return self.rule == "max-sum"
-
-    def name(self, state: S | None = None) -> str:
-        name = super().name(state)
-        return f"{name} (max-sum)" if self.max_sum else name
 
     @property
     def _exact(self) -> bool:
@@ -232,10 +228,6 @@ class GAMP(Sweeping[GAMPState]):
         the rank-one matrix with the same row and column sums. 'uniform' gives all samples one variance
         and all weights another.
     """
-
-    def name(self, state: GAMPState | None = None) -> str:
-        held = state is not None and state.frozen is not None
-        return f"{super().name(state)}{', variances held' if held else ''}"
 
     def init(self, problem: Problem) -> GAMPState:
         if self.max_sum:

@@ -213,6 +213,11 @@ class PacedState:
         return self.pace.step
 
     @property
+    def held(self) -> bool:
+        """Whether variances stay, since they would not settle."""
+        return False
+
+    @property
     def next_step(self) -> float:
         """The first messages of labels replace none: there is nothing yet to damp towards."""
         return 1.0 if self.iteration == 0 else self.step
@@ -225,6 +230,15 @@ class MessagePassing(Solver[S]):  # type: ignore[type-var]  # cavities are each 
     """A damped iteration, which is restarted more carefully where it runs away."""
 
     damping: Damping  # a field of every solver
+    rule: str = "sum-product"  # and a field of those that have another
+
+    @property
+    def max_sum(self) -> bool:
+        return self.rule == "max-sum"
+
+    def name(self, state: S | None = None) -> str:
+        held = ", variances held" if state is not None and state.held else ""
+        return f"{type(self).__name__}{' (max-sum)' if self.max_sum else ''}{held}"
 
     def more_damped(self, state: S) -> S | None:
         pace = state.pace.more_damped()

@@ -41,7 +41,8 @@ from numpy.typing import NDArray
 
 from foldless.beliefs import Array
 from foldless.component import Component
-from foldless.operators import Dense, Operator, in_memory
+from foldless.operators import Dense, Operator
+from foldless.operators.dense import in_memory
 from foldless.operators.partly_visited import PartlyVisited
 from foldless.priors import Blocks, Prior
 from foldless.priors.wrappers import WithScreenedOut, around_innermost, innermost, innermost_cavity

@@ -66,7 +66,7 @@ EM_ITERATIONS, EM_ITERATIONS_OF_MANY = 40, 20
 # are kept.
 SEARCHED_VARIANCES = (0.1, 1.0, 10.0, 100.0, 1000.0, 1e4, 1e5, 1e6)
 # With more features than samples any labels can be separated. A prior this wide leaves it to them how far, as
-# a Bayes point machine does; wrong labels and certainties make predictions more or less timid. From such a
+# a Bayes point machine does; how sure predictions are is left to wrong labels and certainties. From such a
 # ridge rows of weights are settled: all are in, and what is not needed drops out.
 INFORMED_VARIANCE = 1000.0
 # An average in which a model has a smaller weight than this is hardly another without it.

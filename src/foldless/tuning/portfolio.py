@@ -7,8 +7,8 @@ included.
 
 **Certainty.** Under an isotropic prior with far more features than samples, a new sample's score is mostly
 uncertain, because most of its features point where no sample has been. Real data do not fill that space, and
-there integrated probabilities are too timid. Every model therefore also stands with a part of its score
-variance only, down to none of it (the plug-in rule); left-out labels judge that, too.
+there integrated probabilities are too near one half. Every model therefore also stands with a part of its
+score variance only, down to none of it (the plug-in rule); left-out labels judge that, too.
 
 **Weights on one scale.** Scores of models whose priors are wide are large, and as uncertain as they are
 large: as log-odds they would be far too sure. So that weights of models can be averaged, and mean something,
@@ -467,10 +467,10 @@ def _variance(model: Model, certainty: float) -> Array:
 def _mislabelled(tried: Sequence[tuple[Model, float]], table: Table) -> tuple[Array | None, float | None]:
     """The probability of each label being wrong, and the share of labels that are (`flips_of`).
 
-    A mixture that is fitted to labels of which some are wrong becomes timid, and then needs no wrong labels.
-    So these are judged apart, of all models and certainties. Models that have taken labels for right are
-    timid, too, whatever their certainty: scales of scores are tried as well. None where, of two classes, no
-    model that was tried allows for wrong labels.
+    A mixture that is fitted to labels of which some are wrong has probabilities nearer to one half, and then
+    needs no wrong labels. So these are judged apart, of all models and certainties. Scores of models that
+    have taken labels for right are too small, whatever their certainty: scales of scores are tried as well.
+    None where, of two classes, no model that was tried allows for wrong labels.
     """
     models = dict.fromkeys(model for model, _ in tried)
     if table.n_classes > 2:

@@ -39,7 +39,8 @@ from numpy.typing import NDArray
 from foldless.beliefs import Array
 from foldless.channels import Channel, Pinned
 from foldless.evaluation import log_frequencies
-from foldless.operators import MeanRemoved, Operator, Standardized, Storage, WithIntercept, in_memory
+from foldless.operators import MeanRemoved, Operator, Standardized, Storage, WithIntercept
+from foldless.operators.dense import in_memory
 from foldless.priors import Blocks, Gaussian, Prior
 from foldless.problem import KeptColumns, Problem
 from foldless.registry import registered

@@ -377,9 +377,6 @@ def _beside_unblended(fit: Fit, choices: Choices, recorder: Recorder, most: floa
     )
 
 
-# ---------------------------------------------------------------------- some of very many rows, beforehand
-
-
 def with_more_flips(found: Fit, recorder: Recorder, solver: EP) -> Fit:
     """The fit, and beside it the same with more labels wrong, and how probable that is.
 
@@ -411,6 +408,9 @@ def with_more_flips(found: Fit, recorder: Recorder, solver: EP) -> Fit:
     gain = solution.posterior.log_evidence - centre.posterior.log_evidence
     prior = (mean - k) / (more - k)
     return replace(found, more_flips=(Fit.of(solution, found.table), float(expit(gain + logit(prior)))))
+
+
+# ---------------------------------------------------------------------- some of very many rows, beforehand
 
 
 def fit_sample(table: Table, sparse: SparsePlan, choices: Choices, recorder: Recorder) -> Fit | None:
