@@ -66,8 +66,9 @@ BLOCK_ROWS = 256
 # 1 - b is what a label says of its score, relative to the rest. Below this it is not taken as a difference.
 WEAK_LABEL = 1e-4
 # Labels are near those of a factor while their precisions have moved, on average, by less than this share of
-# those of their scores: what is left out of variances is of the order of the square.
-NEAR = 0.02
+# those of their scores: what is left out of variances is of the order of the square. Moves shrink to a third
+# each time, so that those to come after a longer one than the other are not near either.
+NEAR, FAR = 0.02, 0.06
 # A factor takes labels for no weaker than this, relative to the field, and what that adds for a move.
 LEAST_LABEL = 1e-3
 # Steps by which labels that have moved answer each other; and refinements of means, until these lack no more
@@ -448,6 +449,10 @@ class HeldKernel(Opened):
     def _inverse(self) -> Array:
         return _inverse(self.lower)
 
+    @property
+    def known(self) -> KnownLabels:
+        return KnownLabels(self.kernel, self.label_precision, _squares(self._inverse).astype(np.float64))
+
     def _score_variances(self, block: Block) -> tuple[Array, Array]:
         """Variances of scores, and their precisions without their own labels."""
         kernel, inverse = self.kernel, self._inverse
@@ -539,6 +544,14 @@ class _AllFree(Opened):
         return Gaussian.of_moments(*block.moments, scores, square - block.log_determinant)
 
 
+class KnownLabels(NamedTuple):
+    """What scores of held weights keep of the certainty of labels, for labels as they were."""
+
+    kernel: Array  # K
+    label_precision: Array
+    retained: Array  # b
+
+
 class Factor(NamedTuple):
     """B⁻¹ of labels that may move a little (`NearKernel`), as a whole matrix, in the precision of K."""
 
@@ -581,10 +594,13 @@ class Factor(NamedTuple):
         """b, what scores of held weights alone keep of a label's certainty."""
         return self.inverse.diagonal().astype(np.float64)
 
-    def is_near(self, label_precision: Array) -> bool:
-        """Whether labels have moved by a small share of what is known of their scores."""
-        moved = np.maximum(label_precision, LEAST_LABEL / self.kernel.diagonal()) - self.label_precision
-        return float(np.mean(np.abs(moved) * (1.0 - self.retained) / self.label_precision)) < NEAR
+
+def share_moved(known: Factor | KnownLabels, label_precision: Array) -> float:
+    """By which share of what is known of their scores labels have moved since, on average."""
+    least = LEAST_LABEL / known.kernel.diagonal()
+    before = np.maximum(known.label_precision, least)
+    moved = np.abs(np.maximum(label_precision, least) - before)
+    return float(np.mean(moved * (1.0 - known.retained) / before))
 
 
 class NearKernel(Opened):
