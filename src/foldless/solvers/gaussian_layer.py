@@ -60,8 +60,7 @@ LEAST_RETAINED = 8 * np.finfo(np.float64).eps
 FACTOR_DTYPE = np.dtype(np.float32)
 # What labels say of a weight is taken as a difference, unless its prior is so many times as sure as they are.
 FAR_SURER, FAR_SURER_IN_SINGLE = 1e6, 1e3
-# Blocks of a symmetric matrix that columns are multiplied with: in smaller ones BLAS loses what half of them
-# saves.
+# Rows of a triangle that are copied to the other at a time.
 BLOCK_ROWS = 256
 # 1 - b is what a label says of its score, relative to the rest. Below this it is not taken as a difference.
 WEAK_LABEL = 1e-4
@@ -420,21 +419,20 @@ class HeldKernel(Opened):
     def of_columns(self, tiles: Tiles, block: Block) -> tuple[Array, Array]:
         """Xᵀ ρ and e = |P_i|² - |Q_i|² of all columns, with these sites of the free weights.
 
-        e = x_iᵀ W x_i, of whose symmetric W one triangle of blocks is enough.
+        e = x_iᵀ W x_i, of whose symmetric W one triangle is enough.
         """
         residual = self._residual(block).astype(tiles.dtype)
         half = self._inverse * self.label_root.astype(self._inverse.dtype)
         by_free = self._explained_by(block).astype(half.dtype) @ half
-        precision = (half.T @ half - by_free.T @ by_free).astype(tiles.dtype)
-        slope, explained = np.empty(tiles.shape[1]), np.zeros(tiles.shape[1])
+        triangle = np.tril(2.0 * (half.T @ half - by_free.T @ by_free)).astype(tiles.dtype)
+        triangle.flat[:: residual.size + 1] *= 0.5
+        multiply = blas.strmm if tiles.dtype == np.float32 else blas.dtrmm
+        slope, explained = np.empty(tiles.shape[1]), np.empty(tiles.shape[1])
         for columns, tile in tiles:
             slope[columns] = residual @ tile
-            for start in range(0, residual.size, BLOCK_ROWS):
-                rows = slice(start, start + BLOCK_ROWS)
-                image = precision[rows, rows] @ tile[rows]
-                if start:
-                    image += 2.0 * precision[rows, :start] @ tile[:start]
-                explained[columns] += np.einsum("ij,ij->j", tile[rows], image)
+            # In Fortran's order tile and triangle are their transposes.
+            image = multiply(1.0, triangle.T, tile.T, side=1).T
+            explained[columns] = np.einsum("ij,ij->j", tile, image)
         return slope, explained
 
     def _residual(self, block: Block) -> Array:
