@@ -6,8 +6,9 @@ data: it is kept with the fit, saved with the model, and printed by reports.
     columns                     two classes                             more classes
     ------------------------    ------------------------------------    ----------------------------------
     independent                 sparse by GAMP, polished by EP          sparse by GAMP; if samples outnumber
-                                                                        features EP and ridges, or, if far,
-                                                                        GAMP with wrong labels and ridges
+                                                                        features EP and ridges, or, if far
+                                                                        and classes are few, GAMP with wrong
+                                                                        labels and ridges
     independent, mostly zeros   sparse by GAMP, ridges if worth it      sparse by GAMP, ridges
     correlated words            sparse over a ridge per occurrence,     as below
                                 if samples are few enough
@@ -162,6 +163,9 @@ class Budget:
     polish: float = 2e8  # message passing finished with exact covariances: ten milliseconds
     integrate: float = 5e7  # the fit repeated at neighbours of its parameters: three
     tune_many: float = 2e8  # EM of several classes: about a second in all
+    # Several classes whose labels may be wrong: a response to every class in place of one, so many scores of
+    # all of them. A tenth of a second, in each of dozens of iterations.
+    flips: float = 1e5
     ridge_step: float = 4e10  # a Newton step of a ridge: about two seconds
     ridge_left_out: float = 5e9  # samples left out of a ridge one by one: a quarter of one
     ridge_sets: float = 5e10  # samples left out of a ridge in sets: about two
@@ -373,6 +377,9 @@ class _Planning:
         self.many = facts.n_classes > 2
         self.far_more = facts.total_weight >= FAR_MORE_SAMPLES * facts.n_features
         self.cost = exact_cost(facts.n_samples, facts.n_features, facts.n_classes if self.many else 1)
+        # Of several classes, any label may be wrong: as many answers for a sample as there are classes.
+        may_doubt = self.many and self.far_more
+        self.doubtful = may_doubt and facts.n_samples * facts.n_classes**2 <= self.budget.flips
         beyond = facts.spectral_excess > TOLERATED_EXCESS
         self.wrong_labels = (
             beyond
@@ -406,7 +413,8 @@ class _Planning:
         self._look()
         # The blend with class means is for more features than samples, or so many samples that it tells which
         # labels are wrong; between these exact covariances are cheap.
-        tall_many = self.many and facts.n_features <= facts.n_samples and not self.far_more
+        by_messages = self.far_more and (self.words or self.doubtful or self.cost > self.budget.all_columns)
+        tall_many = self.many and facts.n_features <= facts.n_samples and not by_messages
         if self._few_columns():
             self._refuse_blend()
             path, sparse, dense = "exact", self._few_sparse(), self._tall_ridges()
@@ -533,7 +541,7 @@ class _Planning:
     def _independent_sparse(self) -> SparsePlan:
         polish = not self.many and self.cost <= self.budget.polish
         words_of_many = self.many and self.words
-        flips = self.many and self.far_more and not self.words
+        flips = self.doubtful and not self.words
         fallback = self._over_background() if self._may_fall_back else None
         if flips:
             # A class of one sample looks like a wrong label, and parameters may run away.
