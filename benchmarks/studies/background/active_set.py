@@ -5,7 +5,7 @@ python -m benchmarks.studies.background.active_set [--trials 200]
 Problems of every simulated design, at a fit's plain parameters and at a finer tolerance than a fit has:
 `BackgroundEP(exact_looks=True)`, which looks at held features now and then, beside `EP` over all of them in
 double precision. Prints the largest differences, design by design, and returns the largest of all. Where one
-is above the bar, `EP` is run with shorter steps, too, and the weights are counted whose cavities are improper.
+is above the bar, `EP` is run with shorter steps, too, and weights are counted whose cavities are improper.
 Beside a column that is nearly the same and has a negative site, a weight's site waits where it is, and where
 that is hangs on the way there. Published probabilities are those of clusters (`selection.clusters`), whose
 sites are taken out together.
