@@ -105,6 +105,8 @@ def report(folder: Path) -> str:
         f"difference (number of features):\n\n{_bins(done)}",
         f"Against the bars of issue 18:\n\n{_bars(done)}",
     ]
+    if beside := _beside(done):
+        texts.append(f"Beside each other, on the runs that every method has:\n\n{beside}")
     if "groups" in done and done.groups.notna().any():
         texts.append(f"Groups at a false discovery rate of {RATES[0]:g}:\n\n{_groups(done, null)}")
     stopped = results[results.stopped.notna()]
@@ -162,7 +164,7 @@ def _designs(results: pd.DataFrame) -> str:
                 _over(bins.true, bins.count) if bins and sure else "",
                 *(common.mean_and_error(false_share(group, rate), 2) for rate in RATES),
                 *(f"{power(group, rate):.2f}" for rate in RATES),
-                f"{power_at(group, 0.1):.2f}" if bins else "",
+                f"{power_at(group, 0.1):.2f}",
                 f"{group.average_precision.mean():.3f}",
                 f"{group.in_k_best.mean():.3f}",
                 f"{group.cpu_seconds.mean():.2f}",
@@ -244,6 +246,35 @@ def _bars(results: pd.DataFrame) -> str:
         f"unsettled at most {UNSETTLED_BAR:g}",
     ]
     return common.markdown(header, rows)
+
+
+def _beside(results: pd.DataFrame) -> str:
+    """Power and false shares of all methods on the same problems; nothing where one is alone."""
+    rows, n_methods = [], results.who.nunique()
+    everyone = results.groupby(["design", "run"]).who.transform("nunique") == n_methods
+    for name, who, group in groups_of(results[everyone]) if n_methods > 1 else ():
+        by_design = [power_at(part, 0.1) for _, part in group.groupby("design", sort=False)]
+        rows.append(
+            [
+                name,
+                who,
+                len(group),
+                *(f"{power(group, rate):.3f}" for rate in RATES),
+                *(f"{false_share(group, rate).mean():.3f}" for rate in RATES),
+                f"{np.mean(by_design):.3f}",
+                f"{group.average_precision.mean():.3f}",
+            ]
+        )
+    header = [
+        "",
+        "method",
+        "runs",
+        *(f"power at fdr {rate:g}" for rate in RATES),
+        *(f"false at fdr {rate:g}" for rate in RATES),
+        "power at 10 % truly false, mean over designs",
+        "average precision",
+    ]
+    return common.markdown(header, rows) if rows else ""
 
 
 def _groups(results: pd.DataFrame, null: pd.DataFrame) -> str:
