@@ -47,18 +47,41 @@ def gamp() -> list[Row]:
     rows.append(
         [what, "nearly as good", shown, SPARSITY, _verdict(ahead.min() > 0, "ours errs less", "even")]
     )
-    flips = pd.read_csv(STUDIES / "gamp_robust" / "results.csv").query("classes == 2")
-    errors = flips[flips.flipped == flips.flipped.max()].groupby("method").error.mean()
-    shown = ", ".join(f"{name} {error:.3f}" for name, error in errors.items())
-    rows.append(
-        [f"figure 4, {flips.flipped.max():.0%} of labels flipped", "robust near Bayes (.05)", shown, ROBUST,
-         _verdict(errors["robust logistic"] <= 0.06)]
-    )  # fmt: skip
+    rows += wrong_labels()
     rows += text_and_brain()
     evolution = pd.read_csv(STUDIES / "state_evolution" / "results.csv", comment="#")
     off = float((evolution.measured_error - evolution.predicted_error).abs().max())
     shown = f"errors at most {off:.3f} apart, {len(evolution)} points"
     rows.append(["figure 2, state evolution against GAMP", "agree", shown, EVOLUTION, _verdict(off < 0.01)])
+    return rows
+
+
+# What each has of figure 4, where robust methods are "still achieving the Bayes error rate".
+ROBUST_METHODS = {
+    "robust (discriminative)": "the paper's robust logistic, EM",
+    "genie, robust logistic": "the paper's robust logistic, genie",
+    "robust logistic": "robust logistic blended with class means",
+    "SparseClassifier": "SparseClassifier",
+}
+PLAIN_METHODS = {
+    "plain logistic": "standard logistic, EM",
+    "genie, plain logistic": "standard logistic, genie",
+}
+BAYES_ERROR, NEAR_BAYES = 0.05, 0.06
+
+
+def wrong_labels() -> list[Row]:
+    """Figure 4 at its largest share of wrong labels."""
+    flips = pd.read_csv(STUDIES / "gamp_robust" / "results.csv").query("classes == 2")
+    most = flips[flips.flipped == flips.flipped.max()].groupby("method").error
+    means, errors = most.mean(), most.sem()
+    rows = []
+    for method, name in (ROBUST_METHODS | PLAIN_METHODS).items():
+        robust, mean = method in ROBUST_METHODS, means[method]
+        verdict = _verdict(mean <= NEAR_BAYES, no=f"above it by {mean - BAYES_ERROR:.2f}") if robust else ""
+        what = f"figure 4, {flips.flipped.max():.0%} of labels flipped, {name}, test error"
+        bar = "the Bayes error, .05" if robust else "above it"
+        rows.append([what, bar, f"{mean:.3f} ± {errors[method]:.3f}", ROBUST, verdict])
     return rows
 
 
@@ -77,7 +100,7 @@ def text_and_brain() -> list[Row]:
             if known is not None:
                 off = points - (known[0] - published[tables_study.L1][0])
                 verdict = (
-                    "agrees"
+                    "no difference seen"
                     if abs(off) <= 2 * error
                     else f"{abs(off):.1f} {'worse' if off > 0 else 'better'}"
                 )
@@ -109,7 +132,9 @@ def shygamp() -> list[Row]:
         # All methods on the trials that these two have.
         by_method = group[group.trial.isin(lead.index)].groupby("method")
         means = by_method.error.mean().sort_values()
-        shown = ", ".join(f"{name} {error:.3f}" for name, error in means.items())
+        n_trials = by_method.trial.nunique()
+        fewer = {name: f" ({n} trials)" for name, n in n_trials.items() if n < len(lead)}
+        shown = ", ".join(f"{name} {error:.3f}{fewer.get(name, '')}" for name, error in means.items())
         seconds = by_method.cpu_seconds.mean()
         shown += f"; MAP takes {seconds['MAP-SHyGAMP'] / seconds['SBMLR']:.2f} of SBMLR's time"
         counts = by_method.k99.mean().reindex(THESIS[:3]).dropna()

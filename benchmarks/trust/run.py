@@ -117,6 +117,17 @@ def agreement(share: float, wanted: Wanted) -> Pieces:
         yield "threads", agreement.threads(2)
 
 
+def references(share: float, wanted: Wanted) -> Pieces:
+    from benchmarks.trust import references
+
+    data = os.environ.get("FOLDLESS_DATA")
+    stored = json.loads((references.STORED / "chains.json").read_text(encoding="utf-8"))
+    for name in filter(wanted, stored):
+        found = references.compared(name, Path(data) if data else None)
+        if found is not None:
+            yield name, found | {"chains": stored[name]}
+
+
 def adversarial(share: float, wanted: Wanted) -> Pieces:
     yield "all", {"fits": 500, **_pytest("tests/estimators/test_adversarial.py")}
 
@@ -175,6 +186,7 @@ PARTS: dict[str, Callable[[float, Wanted], Pieces]] = {
     "numerics": numerics,
     "calibration": calibration,
     "agreement": agreement,
+    "references": references,
     "adversarial": adversarial,
     "honesty": honesty,
     "fuzz": fuzz,

@@ -379,14 +379,15 @@ def p_value_of(
     at_once = max(MOST_PRODUCTS // (code.size * classes.size), 1)
     for start in range(0, N_ORDERS, at_once):
         part = orders[:, start : start + at_once].T
-        contrast = np.zeros((classes.size, part.shape[0], code.size))
-        contrast[:, :, counted] = part == classes[:, np.newaxis, np.newaxis]
-        contrast[:, :, counted] -= contrast[:, :, counted].mean(axis=2, keepdims=True)
+        contrast = (part == classes[:, np.newaxis, np.newaxis]).astype(np.float64)
+        contrast -= contrast.mean(axis=2, keepdims=True)
         contrast /= np.sqrt(np.maximum(np.sum(contrast**2, axis=2, keepdims=True), np.finfo(float).tiny))
-        into = sums[:, start : start + at_once]
-        # Products with some columns at a time stay in a processor's cache.
-        for z in columns.row_products(contrast.reshape(-1, code.size), PIECE_BYTES):
-            square, *others = np.square(z, dtype=np.float64).reshape(classes.size, part.shape[0], -1)
+        into, rows = sums[:, start : start + at_once], np.zeros((classes.size * len(part), code.size))
+        rows[:, counted] = contrast.reshape(len(rows), -1)
+        # Products with some columns at a time stay in a processor's cache, as do the columns.
+        size = PIECE_BYTES * code.size // max(code.size, len(rows))
+        for z in columns.row_products(rows, size):
+            square, *others = np.square(z, out=z).reshape(classes.size, part.shape[0], -1)
             for other in others:
                 square += other
             into[0] += square.sum(axis=1)
@@ -407,8 +408,9 @@ def _orders(code: NDArray[np.intp], group: NDArray[np.intp] | None) -> NDArray[n
         return _orders(code[first], None)[group]
     found = np.empty((code.size, N_ORDERS), dtype=np.intp)
     found[:, 0] = code
-    drawn = rng.random((N_ORDERS - 1, code.size))
-    shuffled = np.lexsort((drawn, np.broadcast_to(group, drawn.shape)), axis=1)
+    drawn = rng.random((N_ORDERS - 1, code.size))  # of which hardly ever two are the same
+    one = first.size == 1
+    shuffled = np.argsort(drawn) if one else np.lexsort((drawn, np.broadcast_to(group, drawn.shape)), axis=1)
     found[np.argsort(group, kind="stable"), 1:] = code[shuffled].T
     return found
 

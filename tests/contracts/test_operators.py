@@ -689,6 +689,33 @@ def test_offsets_of_1e8_standard_deviations(kind: str) -> None:
     assert_allclose(result.curvatures, (expected**2).T @ curvatures, rtol=1e-6)
 
 
+@pytest.mark.parametrize(("dtype", "offset"), [(np.float64, 1e8), (np.float32, 2.0**14)], ids=str)
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_in_memory_an_offset_costs_no_digits_of_products(order: Any, dtype: type, offset: float) -> None:
+    # What is left is the rounding of the centre, the same for all rows: only differences between rows matter.
+    rng = np.random.default_rng(5)
+    deviations = rng.integers(-512, 512, (80, 12)) / 256
+    deviations[:, -1] = 0.0
+    operator = Standardized.fit(Dense((deviations + offset).astype(dtype, order=order)))
+    scale = np.where(np.arange(12) < 11, deviations.std(axis=0), 1.0)
+    expected = (deviations - deviations.mean(axis=0)) / scale
+    w, v, slopes, curvatures = vectors((80, 12), ())
+    w[-1] = 0.0
+    slopes = slopes - slopes.mean()
+    seen = Recorder(slopes, curvatures)
+    result = operator.sweep(w, v, seen)
+    alone, variances = operator.scores_and_variances(w, v)
+    assert_array_equal(alone, operator.scores(w))
+    for scores in (seen.scores, alone):
+        assert_allclose(scores - scores.mean(), expected @ w, atol=1e-13)
+    for found in (result.slopes, operator.adjoint(slopes)):
+        assert_allclose(found, expected.T @ slopes, atol=1e-12)
+        assert found[-1] == 0.0
+    for found in (seen.score_var, variances):
+        assert_allclose(found, expected**2 @ v, rtol=1e-7)
+    assert_allclose(result.curvatures[:-1], (expected**2).T[:-1] @ curvatures, rtol=1e-6)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_columns_from_1e_minus_150_to_1e150(kind: str) -> None:
     rng = np.random.default_rng(6)

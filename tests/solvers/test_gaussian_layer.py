@@ -15,6 +15,7 @@ from foldless.operators import Dense, MeanRemoved, Operator, Sparse, Standardize
 from foldless.solvers import gaussian_layer as module
 from foldless.solvers.gaussian_layer import (
     LEAST_LABEL,
+    NEAR,
     REFINED,
     Block,
     Factor,
@@ -23,6 +24,7 @@ from foldless.solvers.gaussian_layer import (
     NotPositiveDefinite,
     Sites,
     Tiles,
+    share_moved,
     without_labels,
 )
 
@@ -281,7 +283,7 @@ def near_and_exact(moved, seed=0, n_samples=30):
     kernel, held_scores, weight = X @ X.T / 20, rng.normal(size=n_samples), rng.uniform(0.5, 2.0, n_samples)
     sites = random_sites((n_samples, 3), rng)
     factor = Factor.of(kernel, weight * sites.label_precision)
-    assert factor.is_near(weight * sites.label_precision)
+    assert share_moved(factor, weight * sites.label_precision) == 0
     sites = sites._replace(label_precision=sites.label_precision * moved)
     near = NearKernel(factor, held_scores, columns, sites, weight)
     exact = HeldKernel(kernel, held_scores, np.arange(3), columns, sites, weight)
@@ -311,7 +313,7 @@ def test_what_one_label_does_to_its_own_score_is_exact():
     for name in ("mean", "var"):
         assert_allclose(getattr(found.scores, name)[4], getattr(expected.scores, name)[4], rtol=5 * REFINED)
     assert_allclose(found.log_normaliser, expected.log_normaliser, rtol=REFINED)
-    assert not near.factor.is_near(5.0 * near.label_precision)
+    assert share_moved(near.factor, 5.0 * near.label_precision) > NEAR
 
 
 def test_errors_of_labels_that_move_are_of_second_order():

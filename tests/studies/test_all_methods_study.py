@@ -68,3 +68,52 @@ def test_methods_with_fewer_splits_are_compared_on_the_splits_of_both():
     noise = plot.standard_errors(results).heart
     assert noise["ridge"] == pytest.approx(0.1)
     assert pd.isna(noise["SMLR"])
+
+
+def uneven():
+    """Two splits of SMLR, one of them of a fit that got lucky, and twenty of ridge."""
+    rows = [("ridge", n, 0.10 if n else 0.02, 0.1) for n in range(20)]
+    rows += [("SMLR", n, 0.09, 0.5) for n in range(20)]
+    rows += [("pruned", 0, 0.0, 0.2)]
+    table = pd.DataFrame(rows, columns=["method", "split", "error", "cpu_seconds"])
+    return table.assign(
+        data="heart", stopped="", log_loss=float("nan"), kept=1, features=13, warned="", commit="c", date="d"
+    )
+
+
+def test_one_lucky_split_is_not_the_least_error_of_a_table():
+    plot, results = study("plot"), uneven()
+    # One split is .02 below ridge's, whose mean is .096.
+    assert plot.errors(results).heart["pruned"] == pytest.approx(0.076)
+    assert plot.settled(results).heart.idxmin() == "SMLR"
+    text = plot.reading(results)
+    assert "the least mean error on 1 of 1 (ties go to the first in the list), by origin: SMLR 1" in text
+    assert "2 have 20 splits or more, 0 have 5 to 19, and 1 have fewer" in text
+
+
+def test_an_error_is_no_less_than_nothing():
+    rows = [("ridge", 0, 0.10), ("ridge", 1, 0.0), ("ridge", 2, 0.0), ("SMLR", 0, 0.0)]
+    results = pd.DataFrame(rows, columns=["method", "split", "error"]).assign(data="heart", stopped="")
+    plot = study("plot")
+    assert plot.beyond(results).heart["SMLR"] == pytest.approx(-0.1)
+    assert plot.errors(results).heart["SMLR"] == 0.0
+
+
+def test_quick_cells_are_those_whose_table_has_a_quick_reference(tmp_path):
+    results = uneven()
+    slow = results.assign(data="usps", cpu_seconds=results.cpu_seconds.where(results.method != "ridge", 9.0))
+    pd.concat([results, slow]).to_csv(tmp_path / "results.csv", index=False)
+    quick = study("run").quick_cells(tmp_path, 0.3)
+    assert quick == {("heart", "ridge"), ("heart", "pruned")}
+
+
+def test_at_most_runs_quick_cells_only(tmp_path):
+    options = ["--quick", "--tables", "heart", "--out", str(tmp_path), "--methods", "ridge", "SMLR"]
+    study("run").main(options)
+    results = pd.read_csv(tmp_path / "results.csv")
+    results.loc[results.method == "SMLR", "cpu_seconds"] = 50.0
+    results.to_csv(tmp_path / "results.csv", index=False)
+    study("run").main([*options, "--again", "--at-most", "20"])
+    after = pd.read_csv(tmp_path / "results.csv").set_index("method").cpu_seconds
+    assert after["SMLR"] == 50.0
+    assert after["ridge"] < 20.0

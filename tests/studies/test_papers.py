@@ -16,8 +16,18 @@ def papers(monkeypatch):
     return importlib.import_module("benchmarks.papers")
 
 
+@pytest.fixture
+def papers_gamp(papers):
+    return importlib.import_module("benchmarks.papers_gamp")
+
+
 def test_pages_are_those_of_the_rows(papers, capsys):
     assert papers.main([]) == 0, capsys.readouterr().out
+
+
+def test_pages_on_message_passing_are_those_of_the_rows(papers_gamp, capsys):
+    own = {"tables": papers_gamp.TABLES, "header": papers_gamp.HEADER, "begins": papers_gamp.BEGINS}
+    assert papers_gamp.papers.main([], **own) == 0, capsys.readouterr().out
 
 
 def test_verdicts(papers):

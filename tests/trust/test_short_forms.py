@@ -15,7 +15,7 @@ import pytest
 # Modules of the repository, not of the package.
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.trust import agreement, fuzz, hostile, kills, mutants, numerics, page, sbc
+from benchmarks.trust import agreement, fuzz, hostile, kills, mutants, numerics, page, references, sbc
 
 CELLS = list(hostile.cells())
 # Every input meets at least three estimators, in storages and precisions that take turns. A class for each of
@@ -71,6 +71,74 @@ def test_units_and_exact_posteriors_agree() -> None:
         assert found["good"] == found["cells"] == 5, found
     exact = agreement.enumeration(3)
     assert exact["good"] == exact["settled"] == 3, exact
+
+
+DATA = Path(os.environ["FOLDLESS_DATA"]) if os.environ.get("FOLDLESS_DATA") else None
+
+
+CHAINS = json.loads((references.STORED / "chains.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_means_are_those_of_long_chains(name: str) -> None:
+    chains = CHAINS[name]
+    assert chains["draws"] == 10_000
+    assert chains["rhat"] < 1.01
+    found = references.compared(name, DATA)
+    if found is None:
+        pytest.skip("needs FOLDLESS_DATA")
+    assert found["outcome"] == "converged"
+    assert found["weights"] == chains["shape"][1]
+    # Of a weight the chains are surer than a third of what is asked of EP.
+    assert found["error of the chains"] < 0.03
+    assert found["within .1 sd"] >= 0.95
+    # As near as to enumerations of five columns.
+    assert found["farthest inclusion"] < agreement.AT_MOST[1]
+
+
+def test_effective_sizes_of_chains_whose_sizes_are_known() -> None:
+    rng = np.random.default_rng(0)
+    correlation = np.array([0.0, 0.5, 0.9])
+    x = rng.standard_normal((10, 1000, 3))
+    for t in range(1, 1000):
+        x[:, t] = correlation * x[:, t - 1] + np.sqrt(1 - correlation**2) * x[:, t]
+    found = references.diagnostics(x)
+    expected = 10_000 * (1 - correlation) / (1 + correlation)
+    np.testing.assert_allclose(found["bulk"], expected, rtol=0.15)
+    assert found["rhat"].max() < 1.05
+    assert found["rhat"].iloc[0] < 1.002
+    x[0] += 1.0  # one chain is elsewhere
+    assert references.diagnostics(x)["rhat"].min() > 1.02
+
+
+@pytest.mark.study
+def test_chains_draw_from_posteriors_that_are_known() -> None:
+    pytest.importorskip("numba")
+    from scipy.special import expit
+    from tests.reference.exact_probit import exact_spike_and_slab
+
+    rng = np.random.default_rng(4)
+    X = rng.standard_normal((25, 5)) + rng.standard_normal((25, 1))
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    labels = np.where(X[:, 0] + rng.standard_normal(25) > 0, 1.0, -1.0)
+    of = references.Case(X, labels, 0.3, 1.5, False, 5)
+    _, found = references.chains(of)
+    exact = exact_spike_and_slab(X, labels, 0.3, 1.5, n_draws=2**11)
+    # Four standard errors, and what importance sampling leaves.
+    assert np.all(np.abs(found["mean"] - exact.mean) < 4 * found["mean_error"] + 5e-4)
+    assert np.all(np.abs(found["inclusion"] - exact.inclusion) < 4 * found["inclusion_error"] + 5e-4)
+
+    # One column and logit labels: a sum over a line.
+    of = references.Case(X[:, :1], labels, 0.3, 1.5, True, 5)
+    _, found = references.chains(of)
+    line = np.linspace(-8, 8, 4001)
+    density = np.exp(np.log(expit(labels * np.multiply.outer(line, X[:, 0]))).sum(axis=1) - line**2 / 3)
+    density *= (line[1] - line[0]) / np.sqrt(2 * np.pi * 1.5)
+    active = 0.3 * density.sum()
+    expected = active / (active + 0.7 * 0.5**25)
+    assert abs(found["inclusion"][0] - expected) < 4 * found["inclusion_error"][0] + 1e-9
+    mean = expected * (density @ line) / density.sum()
+    assert abs(found["mean"][0] - mean) < 4 * found["mean_error"][0] + 1e-9
 
 
 def test_changed_models_and_tables_are_refused_and_nothing_is_run() -> None:

@@ -407,6 +407,7 @@ BUDGETS = [
         exact_cost(3500, 784),
         lambda p: p.sparse.candidates == 0,
     ),
+    ("flips", facts(2000, 30, 12), 2000.0 * 12**2, lambda p: p.sparse.flips),
     ("ridge_ep", facts(2000, 60, **CORRELATED), exact_cost(2000, 60), lambda p: p.dense.solver == "EP"),
 ]
 
@@ -501,6 +502,9 @@ def test_labels_of_four_classes_may_be_wrong_where_samples_far_outnumber_feature
         ((199, 100, 4), "exact", False),
         ((100, 101, 4), "independent", False),
         ((200, 100, 2), "independent", False),
+        # A response to each of many classes would be most of the time; few columns have exact covariances.
+        ((2000, 30, 12), "exact", False),
+        ((2000, 300, 12), "independent", False),
     ):
         found = plan(facts(*shape))
         assert (found.path, found.sparse.flips) == (path, flips)
@@ -579,7 +583,8 @@ def restored(stored: dict[str, Any]) -> Plan:
 
     dense = stored["dense"]
     if dense is not None:
-        dense = DensePlan(**(dense | {"recipes": tuple(Recipe(*recipe) for recipe in dense["recipes"])}))
+        of_recipes = {key: tuple(Recipe(*recipe) for recipe in dense[key]) for key in ("recipes", "wider")}
+        dense = DensePlan(**(dense | of_recipes))
     changes = {
         "sparse": sparse(stored["sparse"]),
         "dense": dense,

@@ -77,6 +77,45 @@ def test_text_is_averaged_with_ridges_and_leave_one_out_is_kept(exact):
     assert loss < log_loss(alone, X[test], y[test]) - 0.02
 
 
+def spectra(n_samples, seed):
+    """Curves that are nearly the same but for their size; the classes differ in how they are bent."""
+    rng = np.random.default_rng(seed)
+    place = np.linspace(-1, 1, 80)
+    bend = rng.standard_normal(n_samples)
+    size, level = rng.normal(3, 1, (n_samples, 1)), rng.normal(0, 0.5, (n_samples, 1))
+    curves = size * np.exp(-(place**2)) + level
+    X = curves + 0.02 * bend[:, np.newaxis] * np.sin(3 * place) + 1e-4 * rng.standard_normal((n_samples, 80))
+    return X, (bend > 0).astype(int)
+
+
+# Of more samples than columns, and of fewer.
+@pytest.mark.parametrize("n_train", [160, 60])
+def test_where_classes_differ_along_what_hardly_varies_wider_ridges_follow(n_train, monkeypatch):
+    X, y = spectra(1000, seed=0)
+    X_test, y_test = X[n_train:], y[n_train:]
+    model = SparseClassifier().fit(X[:n_train], y[:n_train])
+    planned = model.plan_.dense
+    tried = {share.name: share for share in model.models_}
+    assert planned.wider[0].score_variance == 10 * planned.widest.score_variance
+    assert sum(tried[recipe.name].weight for recipe in planned.wider if recipe.name in tried) > 0.5
+    # They follow one after the other, from narrow to wide.
+    names = [recipe.name for recipe in planned.wider]
+    assert [name for name in names if name in tried] == names[: sum(name in tried for name in names)]
+    monkeypatch.setattr("foldless.tuning.plan.wider_than", lambda recipes: ())
+    without = SparseClassifier().fit(X[:n_train], y[:n_train])
+    assert log_loss(model, X_test, y_test) < 0.8 * log_loss(without, X_test, y_test)
+    assert model.loo_log_loss_ < 0.8 * without.loo_log_loss_
+
+
+def test_wider_ridges_do_not_follow_where_nothing_is_to_be_learnt():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((100, 60)) + rng.standard_normal((100, 1))
+    model = SparseClassifier().fit(X, rng.integers(0, 2, 100))
+    wider = {recipe.name for recipe in model.plan_.dense.wider}
+    assert wider
+    assert not wider & {share.name for share in model.models_}
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 def test_two_classes_in_their_smaller_dimension_are_expectation_propagation(weighted):
     rng = np.random.default_rng(0)
@@ -151,7 +190,7 @@ def test_a_search_over_strengths_goes_from_neighbour_to_neighbour():
     def loss(strength):
         return abs(np.log(strength / 2000.0))
 
-    best = [(recipe, recipe.score_variance) for recipe in SEARCHED_RIDGES[3:]]
+    best = [(recipe, recipe.score_variance) for recipe in SEARCHED_RIDGES[3:6]]
     assert searched(SEARCHED_RIDGES, fitted, loss) == best
     assert_allclose(asked, [10.0, 100.0, 1000.0, 10000.0])
     assert searched(SEARCHED_RIDGES, lambda recipe: None, loss) == []

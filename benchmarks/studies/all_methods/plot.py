@@ -18,6 +18,8 @@ from benchmarks.studies.all_methods.methods import METHODS
 REFERENCE = "ridge"
 # What counts as alike in the mean over tables: half a point of error.
 ALIKE = 0.005
+# Fewer splits than this are called few.
+FEW = 5
 
 
 def results_of(folder: Path) -> pd.DataFrame:
@@ -26,17 +28,38 @@ def results_of(folder: Path) -> pd.DataFrame:
     return results
 
 
-def errors(results: pd.DataFrame, column: str = "error") -> pd.DataFrame:
+def errors(results: pd.DataFrame) -> pd.DataFrame:
     """Means over splits; methods in their order, tables in theirs.
 
-    A method with fewer splits than ridge has ridge's mean plus the mean difference on the splits of both.
+    A method with fewer splits than ridge has ridge's mean plus the mean difference on the splits of both,
+    and no less than nothing.
     """
+    table = _ordered(_cells(results, "error").groupby("data").mean().T, results)
+    if REFERENCE not in table.index:
+        return table
+    return (beyond(results) + table.loc[REFERENCE]).clip(lower=0.0).combine_first(table).reindex(table.index)
+
+
+def beyond(results: pd.DataFrame, column: str = "error") -> pd.DataFrame:
+    """Mean differences from ridge on the splits that both have."""
     cells = _cells(results, column)
-    table = cells.groupby("data").mean()
-    if REFERENCE in cells:
-        beyond = cells.sub(cells[REFERENCE], axis=0).groupby("data").mean()
-        table = beyond.add(table[REFERENCE], axis=0).combine_first(table)
-    return _ordered(table.T, results)
+    reference = cells.get(REFERENCE, np.nan)
+    return _ordered(cells.sub(reference, axis=0).groupby("data").mean().T, results)
+
+
+def counts(results: pd.DataFrame) -> pd.DataFrame:
+    """How many splits each has."""
+    done = results[results.stopped == ""]
+    return _ordered(done.groupby(["method", "data"]).split.nunique().unstack("data"), results)
+
+
+def settled(results: pd.DataFrame) -> pd.DataFrame:
+    """Errors of methods that have at least half of the splits of their table.
+
+    The least of a table is looked for among these: one split of 20 can be lucky.
+    """
+    n_splits = counts(results)
+    return errors(results).where(n_splits >= n_splits.max() / 2)
 
 
 def standard_errors(results: pd.DataFrame) -> pd.DataFrame:
@@ -61,16 +84,15 @@ def standing(results: pd.DataFrame) -> pd.DataFrame:
     done = results[results.stopped == ""].assign(kept=results.kept / results.features)
     by_table = done.groupby(["method", "data"])[["cpu_seconds", "kept"]].mean()
     medians = by_table.groupby("method").median().reindex(table.index)
-    beyond = table.sub(table.loc["ridge"], axis=1) if "ridge" in table.index else table * np.nan
-    loss = errors(results, "log_loss")
-    loss_beyond = loss.sub(loss.loc["ridge"], axis=1) if "ridge" in loss.index else loss * np.nan
+    by_error = beyond(results)
+    loss_beyond = beyond(results, "log_loss").reindex(table.index).mean(axis=1)
     summary = pd.DataFrame(
         {
             "paper": [METHODS[m].paper for m in table.index],
             "tables": table.notna().sum(axis=1),
-            "beyond": beyond.mean(axis=1),
-            "beyond_error": beyond.sem(axis=1),
-            "loss_beyond": loss_beyond.reindex(table.index).mean(axis=1),
+            "beyond": by_error.mean(axis=1),
+            "beyond_error": by_error.sem(axis=1),
+            "loss_beyond": loss_beyond,
             "rank": table.rank(axis=0).mean(axis=1),
             "seconds": medians.cpu_seconds,
             "kept": medians.kept,
@@ -87,31 +109,24 @@ def report(folder: Path) -> str:
 
 
 def reading(results: pd.DataFrame) -> str:
-    """Three paragraphs, made from the numbers."""
-    summary, table = standing(results), errors(results)
-    n_splits = results.groupby("data").split.nunique().min()
-    paragraphs = []
-    if table.shape[1] < len(NAMES) or n_splits < SPLITS:
-        paragraphs.append(
-            f"**Few splits**: {table.shape[1]} of {len(NAMES)} tables, from {n_splits} of {SPLITS} splits "
-            "on. Means over tables can be read within the standard errors beside them; figures of single "
-            "tables hardly."
-        )
+    """Three paragraphs, made from the numbers; one before them while splits are missing."""
+    summary = standing(results)
+    paragraphs = [_missing(results)]
     whole = summary[summary.tables == summary.tables.max()]
     ours = whole[whole.paper != "rival"]
     if len(ours):
         first = ours.iloc[0]
         alike = [m for m in ours.index[1:] if ours.beyond[m] - first.beyond <= ALIKE]
-        text = (
-            f"**If one method must do for all**: of those that finish on all {first.tables:.0f} tables, "
-            f"{ours.index[0]} errs least, {100 * first.beyond:+.1f} points from ridge in the mean"
-        )
-        text += (
-            f"; {_listed(alike)} within half a point of it."
-            if alike
-            else "; no other is within half a point."
-        )
-        rivals = whole[(whole.paper == "rival") & (whole.index != "ridge")]
+        where, from_ridge = f"on all {first.tables} tables", f"{100 * first.beyond:+.1f} points from ridge"
+        text = "**If one method must do for all**: "
+        if len(ours) == 1:
+            text += f"the only one that finishes {where} is {first.name}, {from_ridge} in the mean."
+        else:
+            text += (
+                f"of those that finish {where}, {first.name} errs least, {from_ridge} in the mean; "
+                f"{_listed(alike) or 'no other is'} within half a point of it."
+            )
+        rivals = whole[(whole.paper == "rival") & (whole.index != REFERENCE)]
         if len(rivals):
             text += (
                 " Rivals, likewise: "
@@ -119,16 +134,17 @@ def reading(results: pd.DataFrame) -> str:
                 + "."
             )
         paragraphs.append(text)
-    paragraphs.append("**By the shape of a table.** " + " ".join(_of_shape(table)))
+    paragraphs.append("**By the shape of a table.** " + " ".join(_of_shape(beyond(results))))
+    table = settled(results)
     best = table.idxmin(axis=0)
     own = [m for m in best if METHODS[m].paper != "rival"]
-    counts = pd.Series(best).value_counts()
+    most_often = pd.Series(best).value_counts()
     by_paper = pd.Series([METHODS[m].paper for m in best]).value_counts()
     paragraphs.append(
         f"**Table by table**, a method of the papers or of foldless has the least mean error on "
         f"{len(own)} of {len(best)} (ties go to the first in the list), by origin: "
         + _listed([f"{paper} {n}" for paper, n in by_paper.items()])
-        + f". The most often best is {counts.index[0]} ({counts.iloc[0]}). "
+        + f". The most often best is {most_often.index[0]} ({most_often.iloc[0]}). "
         + _where(table)
     )
     quick = summary[(summary.beyond <= ALIKE) & (summary.paper != "rival")].sort_values("seconds")
@@ -136,7 +152,7 @@ def reading(results: pd.DataFrame) -> str:
     text = "**Time and features.** "
     if len(quick):
         text += (
-            "Of methods no more than half a point worse than ridge the quickest are "
+            "Of methods no more than half a point worse than ridge on their tables the quickest are "
             + _listed([f"{m} ({s:.2g} s)" for m, s in quick.seconds.head(3).items()])
             + ". "
         )
@@ -147,21 +163,36 @@ def reading(results: pd.DataFrame) -> str:
             + "."
         )
     paragraphs.append(text.strip())
-    return "\n\n".join(paragraphs)
+    return "\n\n".join(filter(None, paragraphs))
+
+
+def _missing(results: pd.DataFrame) -> str:
+    """How uneven the numbers of splits are, and what that means for what follows."""
+    tables = results.data.unique()
+    n_splits = counts(results).stack().dropna()
+    if len(tables) == len(NAMES) and n_splits.min() >= SPLITS:
+        return ""
+    whole, few = int((n_splits >= SPLITS).sum()), int((n_splits < FEW).sum())
+    return (
+        f"**Splits**: {len(tables)} of {len(NAMES)} tables; of {len(n_splits)} pairs of a method and a table "
+        f"with a figure {whole} have {SPLITS} splits or more, {len(n_splits) - whole - few} have {FEW} to "
+        f"{SPLITS - 1}, and {few} have fewer, the slow ones. A method is compared with ridge on the splits "
+        "that both have, and the least of a table is looked for among methods with at least half of its "
+        "splits. Figures of few splits can be read within the standard errors beside them."
+    )
 
 
 def _of_shape(table: pd.DataFrame) -> Iterator[str]:
-    """The best of those that finish on all tables of a shape, and of those that have at least half."""
+    """The best of those that finish on all tables of a shape, and of those that do on half, beyond ridge."""
     for what, wanted in (("No more features than samples", False), ("More features than samples", True)):
-        part = table[[name for name in table if (name in WIDE) == wanted]]
-        if part.empty or "ridge" not in part.index:
+        part = 100 * table[[name for name in table if (name in WIDE) == wanted]]
+        known = part.notna().sum(axis=1)
+        if not known.any():
             continue
-        beyond = 100 * part.sub(part.loc["ridge"], axis=1)
-        known = beyond.notna().sum(axis=1)
-        whole = beyond[known == known.max()].drop(index="ridge").mean(axis=1).sort_values()
+        whole = part[known == known.max()].drop(index=REFERENCE).mean(axis=1).sort_values()
         if whole.empty:
             continue
-        other = beyond[(known < known.max()) & (known >= known.max() / 2)].mean(axis=1).sort_values()
+        other = part[(known < known.max()) & (known >= known.max() / 2)].mean(axis=1).sort_values()
         text = f"{what} ({part.shape[1]} tables): " + _listed([f"{m} {b:+.1f}" for m, b in whole[:4].items()])
         text += f" points from ridge, the most {whole.index[-1]} {whole.iloc[-1]:+.1f}"
         if len(other):
@@ -172,9 +203,9 @@ def _of_shape(table: pd.DataFrame) -> Iterator[str]:
 
 def _where(table: pd.DataFrame) -> str:
     """Tables on which one origin's best leads ridge by the most."""
-    if "ridge" not in table.index:
+    if REFERENCE not in table.index:
         return ""
-    lead = (table.loc["ridge"] - table.min(axis=0)).sort_values(ascending=False)
+    lead = (table.loc[REFERENCE] - table.min(axis=0)).sort_values(ascending=False)
     shown = [
         f"{name} ({100 * gain:.1f} points, {table[name].idxmin()})" for name, gain in lead.head(3).items()
     ]
@@ -213,32 +244,33 @@ def _summary(results: pd.DataFrame) -> str:
         "kept, median",
         "CPU seconds, median",
     ]
-    n_splits = results[results.stopped == ""].groupby("data").split.nunique()
-    about = f"Splits: {n_splits.min()} to {n_splits.max()} a table; rows of " + _listed(
-        [f"`{c}` ({n})" for c, n in results.commit.value_counts().items()]
-    )
+    about = "Rows of " + _listed([f"`{c}` ({n})" for c, n in results.commit.value_counts().items()])
     return f"{about}.\n\n{common.markdown(header, rows)}"
 
 
 def _errors(results: pd.DataFrame) -> str:
     table, noise = 100 * errors(results), 100 * standard_errors(results)
-    low = table.min(axis=0)
+    low, n_splits = 100 * settled(results).min(axis=0), counts(results)
+    most = n_splits.max()
 
     def cell(method: str, name: str) -> str:
         value, error = table.at[method, name], noise.at[method, name]
         if np.isnan(value):
             return ""
         shown = f"{value:.1f}" + (f" ± {error:.1f}" if np.isfinite(error) else "")
-        return f"**{shown}**" if value <= low[name] + 1e-9 else shown
+        n = n_splits.at[method, name]
+        if n < most[name]:
+            shown += f" ({n:.0f})"
+        enough = n >= most[name] / 2
+        return f"**{shown}**" if enough and value <= low[name] + 1e-9 else shown
 
-    counts = results[results.stopped == ""].groupby(["method", "data"]).split.nunique()
-    least, most = counts.groupby("data").min(), counts.groupby("data").max()
-    splits = [f"{a}" if a == b else f"{a} to {b}" for a, b in ((least[n], most[n]) for n in table)]
     rows = [[m, *(cell(m, name) for name in table)] for m in table.index]
+    splits = ["splits", *(f"{most[name]:.0f}" for name in table)]
     return (
-        "Mean error, %, ± its standard error over splits where there are several; the least of each table in "
-        "bold. A method with fewer splits than ridge has ridge's mean plus the mean difference on splits of "
-        "both:\n\n" + common.markdown(["method", *table], [["splits", *splits], *rows])
+        "Mean error, %, ± its standard error over its splits where there are several; in brackets the number "
+        "of splits where others have more. The least of each table is in bold, among methods with at least "
+        "half of its splits. A method with fewer splits than ridge has ridge's mean plus the mean difference "
+        "on splits of both:\n\n" + common.markdown(["method", *table], [splits, *rows])
     )
 
 
@@ -265,12 +297,12 @@ def draw(folder: Path) -> None:
 
     results = results_of(folder)
     table = 100 * errors(results).reindex(standing(results).index)
-    beyond = table - table.min(axis=0)
-    size = (6.0 + 0.55 * beyond.shape[1], 1.8 + 0.28 * beyond.shape[0])
+    above = table - 100 * settled(results).min(axis=0)
+    size = (6.0 + 0.55 * above.shape[1], 1.8 + 0.28 * above.shape[0])
     figure, (axes, means) = plt.subplots(
-        1, 2, figsize=size, layout="constrained", width_ratios=(beyond.shape[1], 6), sharey=True
+        1, 2, figsize=size, layout="constrained", width_ratios=(above.shape[1], 6), sharey=True
     )
-    shown = axes.imshow(np.minimum(beyond, 15.0), cmap="viridis_r", aspect="auto")
+    shown = axes.imshow(np.clip(above, 0.0, 15.0), cmap="viridis_r", aspect="auto")
     figure.colorbar(
         shown,
         ax=axes,
@@ -278,10 +310,10 @@ def draw(folder: Path) -> None:
         shrink=0.7,
         location="left",
     )
-    axes.set_xticks(range(beyond.shape[1]), beyond.columns, rotation=60, ha="right", fontsize=8)
-    axes.set_yticks(range(beyond.shape[0]), beyond.index, fontsize=8)
-    for i, j in np.argwhere(beyond.notna().to_numpy()):
-        value = beyond.iat[i, j]
+    axes.set_xticks(range(above.shape[1]), above.columns, rotation=60, ha="right", fontsize=8)
+    axes.set_yticks(range(above.shape[0]), above.index, fontsize=8)
+    for i, j in np.argwhere(above.notna().to_numpy()):
+        value = above.iat[i, j]
         axes.text(j, i, f"{value:.0f}", ha="center", va="center", fontsize=6, color="w" if value > 6 else "k")
     axes.set_title("white: no figure (over time, refused, or two classes only)", fontsize=8)
     mean = standing(results)

@@ -6,7 +6,8 @@
   standard error: some of them keep hundreds of features, and all others then have an inclusion probability of
   0.1 to 0.7. So it is also run with the prior of the paper's theory, Beta(1, p).
 - knockoffs: knockpy's Gaussian knockoffs of a Ledoit-Wolf covariance, and coefficients of a cross-validated
-  lasso (pip install knockpy).
+  lasso (pip install knockpy, which needs a C compiler). Their threshold, knockoff+, selects at least 1/rate
+  features or none: ten at a rate of 0.1, five at 0.2.
 - susieR: the Gaussian "sum of single effects" on labels -1 and +1, twenty effects (R, package susieR).
 """
 

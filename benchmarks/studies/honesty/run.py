@@ -77,15 +77,20 @@ def main(argv: Sequence[str] | None = None) -> Path:
     return folder
 
 
-def measured(design: str, run: int, sizes: Sizes) -> dict[str, Any]:
-    """One fit beside the truth."""
+def learnt_from(design: str, run: int, sizes: Sizes) -> tuple[int, Drawn]:
+    """How many rows are learnt from, and all rows; every class is among the first."""
     rng = np.random.default_rng([run, *design.encode()])
     n = int(rng.integers(*sizes.n_samples, endpoint=True))
     p = int(rng.integers(*sizes.n_features, endpoint=True))
     of = drawn(design, run, n + sizes.n_test, p)
-    y, weight, groups = of.y[:n], of.sample_weight, of.groups
-    if np.unique(y).size < np.unique(of.y).size:
-        return measured(design, run + 1000, sizes)  # a class without samples
+    complete = np.unique(of.y[:n]).size == np.unique(of.y).size
+    return (n, of) if complete else learnt_from(design, run + 1000, sizes)
+
+
+def measured(design: str, run: int, sizes: Sizes) -> dict[str, Any]:
+    """One fit beside the truth."""
+    n, of = learnt_from(design, run, sizes)
+    p, y, weight, groups = of.X.shape[1], of.y[:n], of.sample_weight, of.groups
     model, seconds, _ = common.timed(
         lambda: SparseClassifier().fit(
             of.X[:n],

@@ -27,6 +27,7 @@ from foldless.channels.base import (
     score_dtype,
 )
 from foldless.component import Names, inner_names, require_between, wants
+from foldless.kernels import part_of, whole
 from foldless.registry import registered
 
 # Hyper-prior of a flip probability in EM, Beta(2, 20): it counts like one flip in twenty more samples.
@@ -97,8 +98,8 @@ class FlippedLabels(Wrapper):
         if self.base.normalised:
             log_z = self.base.log_proba(mean, var)
         else:
-            every = np.arange(1.0, self.score_shape[0] + 1.0)
-            log_z = np.stack([self.base.respond(mean, var, np.full(len(mean), k)).log_z for k in every], 1)
+            every = self._of_every_class(lambda label: self.base.respond(mean, var, label), len(mean))
+            log_z = np.stack([response.log_z for response in every], axis=1)
         return np.asarray(softmax(log_z + self._log_noise(labels), axis=1))
 
     def _log_noise(self, labels: Array) -> Array:
@@ -107,6 +108,11 @@ class FlippedLabels(Wrapper):
         right = np.asarray(labels)[:, np.newaxis] == np.arange(1, n_classes + 1)
         return np.where(right, np.log1p(-self.flip_prob), _log_or_minus_inf(self.flip_prob / (n_classes - 1)))
 
+    def _of_every_class(self, response_of: Callable[[Array], Response], n_samples: int) -> list[Response]:
+        n_classes = self.score_shape[0]
+        with part_of(whole(n_classes * n_samples) * n_classes):
+            return [response_of(np.full(n_samples, k)) for k in np.arange(1.0, n_classes + 1.0)]
+
     def _mixed(self, response_of: Callable[[Array], Response], labels: Array) -> Response:
         """The mixture of the responses to all labels that a label may stand for."""
         n_classes = (self.score_shape or (2,))[0]
@@ -114,7 +120,7 @@ class FlippedLabels(Wrapper):
             return with_floor(response_of(labels), self.flip_prob / (n_classes - 1), n_classes)
         if not self.score_shape:
             return mixed_labels(response_of(labels), response_of(-np.asarray(labels)), self.flip_prob)
-        every = [response_of(np.full(len(labels), k)) for k in np.arange(1.0, n_classes + 1.0)]
+        every = self._of_every_class(response_of, len(labels))
         joint = np.stack([r.log_z for r in every], axis=1) + self._log_noise(labels)
         log_z = np.logaddexp.reduce(joint, axis=1)
         share = np.exp(joint - log_z[:, np.newaxis])[..., np.newaxis]

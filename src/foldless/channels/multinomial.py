@@ -51,8 +51,8 @@ from foldless.kernels import fastest, in_threads, whole
 from foldless.kernels.softened import WIDEST, as_arguments
 from foldless.registry import registered
 
-# With fewer scores, loading numba takes longer than all iterations together.
-LEAST_SCORES_COMPILED = 1 << 12
+# With fewer scores, loading numba (a third of a second) takes longer than a hundred iterations gain by it.
+LEAST_SCORES_COMPILED = 1 << 11
 # Fewer scores than these are done before another thread has begun.
 SCORES_PER_THREAD = 1 << 12
 # Newton's method on a concave function of one number, from the side where it cannot overshoot.

@@ -326,7 +326,8 @@ def planned(plan: Plan) -> tuple[str, ...]:
         more = ", if they are worth it" if dense.if_worthwhile else ""
         sentences.append(
             f"Beside it up to {len(dense.recipes)} dense models are fitted by "
-            f"{solver_words(dense.solver, n_classes)}: {kinds.replace('-', ' ')}{more}. Classes are "
+            f"{solver_words(dense.solver, n_classes)}: {kinds.replace('-', ' ')}{more}"
+            f"{'; wider ones, as long as the widest predicts best' if dense.wider else ''}. Classes are "
             "predicted by the average of all."
         )
     what = {"groups": "a group", SETS_OF_GROUPS: f"a set of groups, of at most {GROUP_SETS}"}

@@ -249,11 +249,12 @@ def _weightiest(model: SparseClassifier) -> tuple[Plan, bool]:
     This is one model, or the first two where none has as much by itself.
     """
     plan, share = model.plan_, {each.name: each.weight for each in model.models_}
-    recipes = plan.dense.recipes if plan.dense else ()
+    recipes = (*plan.dense.recipes, *plan.dense.wider) if plan.dense else ()
     first, *others = sorted([SPARSE, *(r.name for r in recipes)], key=lambda name: -share.get(name, 0.0))
     names = [first] if share.get(first, 0.0) >= MOST_WEIGHT else [first, *others[:1]]
     if plan.dense and not plan.dense.searched:
-        plan = replace(plan, dense=replace(plan.dense, recipes=tuple(r for r in recipes if r.name in names)))
+        chosen = tuple(r for r in recipes if r.name in names)
+        plan = replace(plan, dense=replace(plan.dense, recipes=chosen, wider=()))
     return plan, SPARSE in names
 
 

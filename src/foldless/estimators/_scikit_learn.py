@@ -299,8 +299,9 @@ def validated(estimator: BaseEstimator, X: Any, *y: Any, **how: Any) -> Any:
 def _with_place(error: ValueError, X: Any, estimator: Any, names: Sequence[Any] = ()) -> ValueError:
     """An error about words or values that are not finite, with where they are; any other as it is."""
     said = str(error)
-    # The second is pandas' own, where other columns are of nullable numbers.
-    of_words = any(error in said for error in ("could not convert string to float", "Cannot cast object"))
+    # The others are pandas' own, where further columns are of nullable numbers; of type str from 3.1 on.
+    casts = ("could not convert string to float", "Cannot cast object", "Cannot cast str")
+    of_words = any(error in said for error in casts)
     if of_words and hasattr(X, "select_dtypes"):
         words = [str(c) for c in X.select_dtypes(exclude=["number", "bool", "boolean"]).columns]
         more, first = (f" and {len(words) - 5} more" if len(words) > 5 else ""), words[:5]

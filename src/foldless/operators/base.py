@@ -193,6 +193,8 @@ class Storage(Operator):
 
     # Where the storage has them.
     column_names: Sequence[str] | None = None
+    # Whether dense tiles cost little more than products.
+    has_tiles_at_hand = False
 
     @abstractmethod
     def sweep(

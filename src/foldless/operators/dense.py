@@ -340,6 +340,8 @@ class Dense(Tiled):
     brought into a buffer one tile at a time; X itself is never copied.
     """
 
+    has_tiles_at_hand = True
+
     def __init__(self, X: ArrayLike, *, block_bytes: int = BLOCK_BYTES) -> None:
         self.X: NDArray[Any] = np.asarray(X)
         if self.X.ndim != 2:

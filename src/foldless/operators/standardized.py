@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from foldless.beliefs import Array
-from foldless.operators.base import Operator, RowStep, Storage, Sweep, column_positions
+from foldless.operators.base import Operator, RowStep, Storage, Sweep, column_positions, needed
 
 # A column whose standard deviation is at most this many units in the last place of its mean holds
 # nothing but the rounding of a constant. An offset of 1e8 standard deviations is 5e7 units away.
@@ -19,6 +19,9 @@ ROOM_FOR_SUMS = 1e6
 # Scales within this power of the dtype's range can be squared, summed and multiplied by variances with
 # room to spare, so they are folded into the weights. Beyond it they are divided out before squaring.
 SAFE_SQUARE_POWER = 0.25
+# Products with X lose the digits that offsets have in them: of a column this many standard deviations from
+# zero five of sixteen, or of single precision three of seven. Beyond it tiles are centred first.
+FAR = {np.dtype(np.float32): 1e3, np.dtype(np.float64): 1e5}
 # Below these, weights / scale (float32) or the variance of a column (float64) leave the dtype's range.
 SMALLEST_SCALE = {np.dtype(np.float32): 1e-30, np.dtype(np.float64): 1e-153}
 
@@ -29,7 +32,8 @@ class Standardized(Operator):
     Linear products are those of X with corrected vectors:
         scores  = X (w / scale) - center'(w / scale),
         slopes' = (X'slopes - center Σ slopes) / scale.
-    Squares are taken by the storage about the centre, where nothing cancels.
+    Squares are taken by the storage about the centre, where nothing cancels. So are linear products of
+    columns that are FAR from zero, if tiles are at hand.
     """
 
     def __init__(
@@ -65,6 +69,8 @@ class Standardized(Operator):
             operator = operator.operator
         self.operator: Storage = operator
         self._some_constant = bool(self.constant.any())
+        offset = np.abs(self.center[~self.constant]) / self.scale[~self.constant]
+        self._is_far = operator.has_tiles_at_hand and float(np.max(offset, initial=0.0)) > FAR[self.dtype]
         self._fitted_weight: Array | None = None
         self._equal_gram: tuple[Any, NDArray[Any]] | None = None
         range_ = np.finfo(self.dtype)
@@ -102,6 +108,8 @@ class Standardized(Operator):
         return fitted
 
     def sweep(self, weights: Array, weight_var: Array | None, row_step: RowStep) -> Sweep:
+        if self._is_far:
+            return self._sweep_of_centred_tiles(weights, weight_var, row_step)
         inner_weights = _divided(weights, self.scale)
         shift = self.center @ inner_weights
         slope_total = np.zeros(np.shape(weights)[1:])
@@ -124,19 +132,40 @@ class Standardized(Operator):
         curvatures = None if curvatures is None else _divided(curvatures, self._square_scale)
         return Sweep(self._of_columns(slopes, slope_total), curvatures)
 
+    def _sweep_of_centred_tiles(self, weights: Array, weight_var: Array | None, row_step: RowStep) -> Sweep:
+        slope_sum = np.zeros(np.shape(weights))
+        curvature_sum = None if weight_var is None else np.zeros(np.shape(weight_var))
+        for rows, tile in self.dense_rows():
+            scores = tile @ weights
+            squares = np.empty((0, 0)) if weight_var is None else np.square(tile)
+            slopes, curvatures = row_step(rows, scores, None if weight_var is None else squares @ weight_var)
+            slope_sum += tile.T @ slopes
+            if curvature_sum is not None:
+                curvature_sum += squares.T @ needed(curvatures)
+        slope_sum[self.constant] = 0.0
+        return Sweep(slope_sum, curvature_sum)
+
     def scores(self, weights: Array) -> Array:
+        if self._is_far:
+            return np.concatenate([tile @ weights for _, tile in self.dense_rows()])
         inner_weights = _divided(weights, self.scale)
         return self.operator.scores(inner_weights) - self.center @ inner_weights
 
     def adjoint(self, row_values: Array) -> Array:
+        if self._is_far:
+            return super().adjoint(row_values)
         total = np.sum(row_values, axis=0, dtype=np.float64)
         return self._of_columns(self.operator.adjoint(row_values), total)
 
     def score_variances(self, weight_var: Array) -> Array:
+        if self._is_far:
+            return np.concatenate([np.square(tile) @ weight_var for _, tile in self.dense_rows()])
         inner_var = _divided(weight_var, self._square_scale)
         return self.operator.score_variances(inner_var, center=self.center, scale=self._inner_scale)
 
     def scores_and_variances(self, weights: Array, weight_var: Array) -> tuple[Array, Array]:
+        if self._is_far:
+            return super().scores_and_variances(weights, weight_var)
         inner_weights, inner_var = _divided(weights, self.scale), _divided(weight_var, self._square_scale)
         scores, variances = self.operator.scores_and_variances(
             inner_weights, inner_var, center=self.center, scale=self._inner_scale

@@ -48,10 +48,13 @@ from foldless.registry import registered
 from foldless.solvers.ep import EP, EPState, held_kernel, state_of
 from foldless.solvers.gaussian_layer import (
     FACTOR_DTYPE,
+    FAR,
+    NEAR,
     Block,
     Factor,
     Gaussian,
     HeldKernel,
+    KnownLabels,
     NearKernel,
     NotPositiveDefinite,
     Opened,
@@ -59,6 +62,7 @@ from foldless.solvers.gaussian_layer import (
     Scores,
     Sites,
     Tiles,
+    share_moved,
 )
 from foldless.solvers.message_passing import (
     VAGUEST_START,
@@ -84,8 +88,9 @@ MOVED_LITTLE = 0.002
 # An exact look that finds an effect worth a site takes those along that may be soon.
 ALONG_INCLUSION = 0.01
 # Held weights whose moves are small, together this share of the variance of all, or that share of what all
-# move, stay as they are.
-LEFT_ALONE, LEFT_OF_MOVES = 0.0005, 0.1
+# move, stay as they are. What stays is what inclusion probabilities of active features are off by: with a
+# tenth of the moves up to .001, with a fiftieth less than .0002.
+LEFT_ALONE, LEFT_OF_MOVES = 0.0005, 0.02
 # Watched are the columns of the largest moves, but for this share of what all move, and no more than that
 # share of all columns; until they move by less than this share of what all moved when they were chosen.
 NOT_WATCHED, MOST_WATCHED, SETTLED_WATCHED = 0.2, 0.05, 0.1
@@ -120,13 +125,14 @@ class HeldBackground(Tiles):
         columns: Array,
         held_scores: Array | None = None,
         nearby: bool = False,
-        factor: Factor | None = None,
+        factor: Factor | KnownLabels | None = None,
         freed: tuple[Array, Array] | None = None,
     ) -> None:
         self.operator = None  # type: ignore[assignment]
         self.kernel, self.active_columns, self.shape = kernel, columns, columns.shape
         self.held_scores = np.zeros(self.shape[0]) if held_scores is None else held_scores
-        # The last factor, and columns that are no part of its kernel any more, with their variances.
+        # The last factor, or the labels of one that was of no use for others; and columns that are no part of
+        # its kernel any more, with their variances.
         self.nearby, self._factor, self._freed = nearby, factor, freed
         self._last: HeldKernel | NearKernel | None = None
 
@@ -137,15 +143,18 @@ class HeldBackground(Tiles):
         last, precision = self._last, sample_weight * sites.label_precision
         if last is not None and np.array_equal(last.label_precision, precision):
             return last.shifted(sites, sample_weight)
-        columns = self.active_columns
-        if not self.nearby:
+        columns, factor = self.active_columns, self._factor
+        moved = np.inf if factor is None else share_moved(factor, precision)
+        if not self.nearby or moved > FAR:
             at = np.arange(self.shape[1])
             self._last = HeldKernel(self.kernel, self.held_scores, at, columns, sites, sample_weight)
+            if self.nearby:
+                self._factor, self._freed = self._last.known, None
             return self._last
-        if self._factor is None or not self._factor.is_near(precision):
+        if not isinstance(factor, Factor) or moved >= NEAR:
             self._factor = Factor.of(self.kernel, precision)
         elif self._freed is not None:
-            self._factor = self._factor.without(self.kernel, *self._freed)
+            self._factor = factor.without(self.kernel, *self._freed)
         self._freed = None
         if isinstance(last, NearKernel) and last.factor is self._factor:
             self._last = last.moved(sites, sample_weight)

@@ -80,6 +80,10 @@ class Solver(Component, Generic[S]):
         """Whether the state can be an answer at all; an iteration may run away and yet stand still."""
         return True
 
+    def ended(self, state: S) -> S:
+        """The state as a solution keeps it: without what only further iterations would use."""
+        return state
+
     @abstractmethod
     def posterior(self, problem: Problem, state: S) -> Posterior:
         """The beliefs about weights and scores in this state."""

@@ -321,6 +321,9 @@ class EP(MessagePassing[EPState]):
     def _at_pace(self, state: EPState, pace: Pace) -> EPState:
         return replace(state, pace=pace, secants=Secants())
 
+    def ended(self, state: EPState) -> EPState:
+        return replace(state, secants=Secants())
+
     def posterior(self, problem: Problem, state: EPState) -> Posterior:
         left_out = _left_out(problem, state)
         return Posterior(

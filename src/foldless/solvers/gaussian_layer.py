@@ -60,14 +60,14 @@ LEAST_RETAINED = 8 * np.finfo(np.float64).eps
 FACTOR_DTYPE = np.dtype(np.float32)
 # What labels say of a weight is taken as a difference, unless its prior is so many times as sure as they are.
 FAR_SURER, FAR_SURER_IN_SINGLE = 1e6, 1e3
-# Blocks of a symmetric matrix that columns are multiplied with: in smaller ones BLAS loses what half of them
-# saves.
+# Rows of a triangle that are copied to the other at a time.
 BLOCK_ROWS = 256
 # 1 - b is what a label says of its score, relative to the rest. Below this it is not taken as a difference.
 WEAK_LABEL = 1e-4
 # Labels are near those of a factor while their precisions have moved, on average, by less than this share of
-# those of their scores: what is left out of variances is of the order of the square.
-NEAR = 0.02
+# those of their scores: what is left out of variances is of the order of the square. Moves shrink to a third
+# each time, so that those to come after a longer one than the other are not near either.
+NEAR, FAR = 0.02, 0.06
 # A factor takes labels for no weaker than this, relative to the field, and what that adds for a move.
 LEAST_LABEL = 1e-3
 # Steps by which labels that have moved answer each other; and refinements of means, until these lack no more
@@ -419,21 +419,20 @@ class HeldKernel(Opened):
     def of_columns(self, tiles: Tiles, block: Block) -> tuple[Array, Array]:
         """Xᵀ ρ and e = |P_i|² - |Q_i|² of all columns, with these sites of the free weights.
 
-        e = x_iᵀ W x_i, of whose symmetric W one triangle of blocks is enough.
+        e = x_iᵀ W x_i, of whose symmetric W one triangle is enough.
         """
         residual = self._residual(block).astype(tiles.dtype)
         half = self._inverse * self.label_root.astype(self._inverse.dtype)
         by_free = self._explained_by(block).astype(half.dtype) @ half
-        precision = (half.T @ half - by_free.T @ by_free).astype(tiles.dtype)
-        slope, explained = np.empty(tiles.shape[1]), np.zeros(tiles.shape[1])
+        triangle = np.tril(2.0 * (half.T @ half - by_free.T @ by_free)).astype(tiles.dtype)
+        triangle.flat[:: residual.size + 1] *= 0.5
+        multiply = blas.strmm if tiles.dtype == np.float32 else blas.dtrmm
+        slope, explained = np.empty(tiles.shape[1]), np.empty(tiles.shape[1])
         for columns, tile in tiles:
             slope[columns] = residual @ tile
-            for start in range(0, residual.size, BLOCK_ROWS):
-                rows = slice(start, start + BLOCK_ROWS)
-                image = precision[rows, rows] @ tile[rows]
-                if start:
-                    image += 2.0 * precision[rows, :start] @ tile[:start]
-                explained[columns] += np.einsum("ij,ij->j", tile[rows], image)
+            # In Fortran's order tile and triangle are their transposes.
+            image = multiply(1.0, triangle.T, tile.T, side=1).T
+            explained[columns] = np.einsum("ij,ij->j", tile, image)
         return slope, explained
 
     def _residual(self, block: Block) -> Array:
@@ -447,6 +446,10 @@ class HeldKernel(Opened):
     @cached_property
     def _inverse(self) -> Array:
         return _inverse(self.lower)
+
+    @property
+    def known(self) -> KnownLabels:
+        return KnownLabels(self.kernel, self.label_precision, _squares(self._inverse).astype(np.float64))
 
     def _score_variances(self, block: Block) -> tuple[Array, Array]:
         """Variances of scores, and their precisions without their own labels."""
@@ -539,6 +542,14 @@ class _AllFree(Opened):
         return Gaussian.of_moments(*block.moments, scores, square - block.log_determinant)
 
 
+class KnownLabels(NamedTuple):
+    """What scores of held weights keep of the certainty of labels, for labels as they were."""
+
+    kernel: Array  # K
+    label_precision: Array
+    retained: Array  # b
+
+
 class Factor(NamedTuple):
     """B⁻¹ of labels that may move a little (`NearKernel`), as a whole matrix, in the precision of K."""
 
@@ -581,10 +592,13 @@ class Factor(NamedTuple):
         """b, what scores of held weights alone keep of a label's certainty."""
         return self.inverse.diagonal().astype(np.float64)
 
-    def is_near(self, label_precision: Array) -> bool:
-        """Whether labels have moved by a small share of what is known of their scores."""
-        moved = np.maximum(label_precision, LEAST_LABEL / self.kernel.diagonal()) - self.label_precision
-        return float(np.mean(np.abs(moved) * (1.0 - self.retained) / self.label_precision)) < NEAR
+
+def share_moved(known: Factor | KnownLabels, label_precision: Array) -> float:
+    """By which share of what is known of their scores labels have moved since, on average."""
+    least = LEAST_LABEL / known.kernel.diagonal()
+    before = np.maximum(known.label_precision, least)
+    moved = np.abs(np.maximum(label_precision, least) - before)
+    return float(np.mean(moved * (1.0 - known.retained) / before))
 
 
 class NearKernel(Opened):

@@ -293,8 +293,12 @@ def _one_by_one(
             [r.score_variance * kernels.left[r.exponent] + base.kernel(r.exponent) for r in ridges]
         )
         # Row m is r' without sample m, and W' k'.
-        duals = fits.dual[:, np.newaxis, :] - (factors * fits.dual)[:, :, np.newaxis] * fits.inverse
-        pairs = np.stack([duals, _through(rows[:, np.newaxis], fits.inverse, factors)[:, 0]], axis=1)
+        pairs = np.empty((informed.size, 2, *rows.shape[1:]))
+        for own, row, dual, inverse, factor in zip(
+            pairs, rows, fits.dual, fits.inverse, factors, strict=True
+        ):
+            own[0] = dual - (factor * dual)[:, np.newaxis] * inverse
+            own[1] = _through(row[np.newaxis], inverse, factor)[0]
         # What is left out changes D and c, and so the kernel of all others.
         changed = _Changed(columns, contrasts, kernels, ridges)
         pairs = changed.solved(pairs, fits.inverse, factors)
@@ -304,10 +308,10 @@ def _one_by_one(
 
 
 def _through(values: Array, inverse: Array, factors: Array) -> Array:
-    """W' of every model and left-out sample, times rows of values (models, kinds, samples, samples)."""
-    found = values @ inverse[:, np.newaxis]
-    at = np.einsum("nkmm->nkm", found) * factors[:, np.newaxis]
-    found -= at[..., np.newaxis] * inverse[:, np.newaxis]
+    """W' of every left-out sample of a model, times rows of values (kinds, samples, samples)."""
+    found = values @ inverse
+    for own in found:
+        own -= (own.diagonal() * factors)[:, np.newaxis] * inverse
     return found
 
 
@@ -323,36 +327,45 @@ class _Changed:
     def solved(self, values: Array, inverse: Array, factors: Array) -> Array:
         """(I + W' ΔK)⁻¹ of rows of values, one for each left-out sample, by generalised conjugate residuals.
 
-        Values are (models, kinds, samples, samples). The first step is the first order in ΔK. Where columns
+        Values are (models, kinds, samples, samples), and overwritten. The first step is the first order in ΔK. Where columns
         are few or weights wide, ΔK is not small, and the first order finds in noise what was taken from the
         label.
         """
 
-        def image(rows: Array, models: NDArray[np.intp]) -> Array:
-            return rows + _through(self.moved(rows, models), inverse[models], factors[models])
+        def difference(rows: Array, models: NDArray[np.intp]) -> Array:
+            """W' ΔK rows."""
+            found = self.moved(rows, models)
+            for own, n in zip(found, models, strict=True):
+                own[:] = _through(own, inverse[n], factors[n])
+            return found
 
         every = np.arange(len(self.ridges))
-        x, residual = values.copy(), values - image(values, every)
         size = np.linalg.norm(values, axis=3) + LEAST
-        done: list[tuple[Array, Array]] = []
+        x, residual = values, -difference(values, every)
+        done: list[tuple[NDArray[np.intp], Array, Array]] = []
         for _ in range(MOST_STEPS):
             left = np.sqrt(np.mean((np.linalg.norm(residual, axis=3) / size) ** 2, axis=(1, 2)))
             on = np.flatnonzero(left >= LARGEST_RESIDUAL)
             if on.size == 0:
                 break
-            step, moved = residual[on], image(residual[on], on)
-            for earlier, of_earlier in done:
-                share = np.sum(moved * of_earlier[on], axis=3, keepdims=True)
-                step, moved = step - share * earlier[on], moved - share * of_earlier[on]
+            step = residual[on]
+            moved = difference(step, on)
+            moved += step
+            for models, earlier, of_earlier in done:
+                # Whoever is on now was on before.
+                at = np.searchsorted(models, on)
+                share = np.sum(moved * of_earlier[at], axis=3, keepdims=True)
+                step -= share * earlier[at]
+                moved -= share * of_earlier[at]
             length = np.maximum(np.linalg.norm(moved, axis=3, keepdims=True), LEAST)
-            step, moved = step / length, moved / length
+            step /= length
+            moved /= length
             share = np.sum(moved * residual[on], axis=3, keepdims=True)
             x[on] += share * step
             residual[on] -= share * moved
-            whole = np.zeros_like(x), np.zeros_like(x)
-            whole[0][on], whole[1][on] = step, moved
-            done.append(whole)
-        return x + residual
+            done.append((on, step, moved))
+        x += residual
+        return x
 
     def moved(self, values: Array, models: NDArray[np.intp]) -> Array:
         """ΔK of some models times rows of values, one for each left-out sample."""

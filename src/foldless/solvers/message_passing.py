@@ -180,18 +180,23 @@ class Secants:
 
     def next_point(self, step: float | Array, scale: Array) -> Array:
         """Where the residual would be zero as far as it is known, and a step along what is left of it."""
-        points, residuals = np.array(self.points), np.array(self.residuals)
-        scaled = residuals * scale
-        # There are few directions in very many entries, so their inner products are all that is decomposed;
-        # and differences of points are combined as the points are.
-        differences = np.diff(np.eye(len(points)), axis=0)
-        products = differences @ (scaled @ scaled.T)
-        combination = np.linalg.lstsq(products @ differences.T, products[:, -1], rcond=LEAST_INDEPENDENT**2)[
-            0
-        ]
-        share = -(combination @ differences)
+        share = self._shares(scale)
+        # One after the other: these are the longest arrays that a small fit has.
+        point = share @ np.array(self.points)
+        return np.asarray(point + step * (share @ np.array(self.residuals)))
+
+    def _shares(self, scale: Array) -> Array:
+        """Of the points, and of their residuals, in what undoes the last residual."""
+        scaled = np.array([residual * scale for residual in self.residuals])
+        # There are few directions in very many entries, so their inner products are all that is decomposed,
+        # by products with a vector, which take half of the time here; and differences of points are combined
+        # as the points are.
+        differences = np.diff(np.eye(len(scaled)), axis=0)
+        products = differences @ np.array([scaled @ row for row in scaled])
+        found = np.linalg.lstsq(products @ differences.T, products[:, -1], rcond=LEAST_INDEPENDENT**2)
+        share = -(found[0] @ differences)
         share[-1] += 1.0
-        return np.asarray(share @ points + step * (share @ residuals))
+        return np.asarray(share)
 
 
 @dataclass(frozen=True, eq=False)

@@ -42,6 +42,9 @@ from foldless.solvers.message_passing import along_scores
 LEAST_CAVITY_SHARE = 1e-200
 # The share that such a cavity is shown with: wide enough to say nothing.
 WIDE_CAVITY_SHARE = 1e-9
+# What is left of a label's site whose cavity is improper: without it, weights whose sites are negative have
+# less to lean on, and grow surer.
+IMPROPER_SHARE = 0.5
 # Label sites take at most this share of what a label and its cavity say together, so that 1 - v c > 0.
 LARGEST_LABEL_SHARE = 1 - 1e-12
 # Site precisions are differences of precisions. A site that moves by less than so many units in the last
@@ -101,14 +104,19 @@ def label_sites(problem: Problem, at: Cavities, old: Sites) -> tuple[tuple[Array
     """Precisions and shifts of sites that explain labels at these cavities, and the log normalisers there.
 
     With slope s and curvature c of log Z at N(p, v): c / (1 - v c) and p · precision + s (1 + v · precision).
-    Label sites stay non-negative, and improper cavities keep theirs.
+    Label sites stay non-negative. Those of improper cavities shrink: where other sites leave nothing, one
+    that is kept would end the iteration at sites that are no fixed point, with any log evidence.
     """
     response = problem.channel.respond(at.mean, at.var, problem.labels)
     curvature = np.clip(response.curvature, 0.0, LARGEST_LABEL_SHARE / at.var)
     precision = curvature / (1 - at.var * curvature)
     shift = at.mean * precision + response.slope * (1 + at.var * precision)
     known = at.proper & np.isfinite(precision) & np.isfinite(shift)
-    sites = np.where(known, precision, old.label_precision), np.where(known, shift, old.label_shift)
+    share = np.where(at.proper, 1.0, IMPROPER_SHARE)
+    sites = (
+        np.where(known, precision, share * old.label_precision),
+        np.where(known, shift, share * old.label_shift),
+    )
     return sites, response.log_z
 
 

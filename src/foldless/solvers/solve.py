@@ -65,7 +65,7 @@ def solve(
     def finish(outcome: Outcome, problem: Problem, state: State) -> Solution:
         if outcome is not Outcome.INTERRUPTED and not solver.plausible(problem, state):
             outcome = Outcome.DIVERGED
-        return Solution(problem, solver.posterior(problem, state), outcome, history, state)
+        return Solution(problem, solver.posterior(problem, state), outcome, history, solver.ended(state))
 
     try:
         for n in range(stopping.max_iter):

@@ -40,7 +40,16 @@ from foldless.tuning.models.sparse import (
     fit_words,
     patient,
 )
-from foldless.tuning.plan import FIRST_RIDGE, GROUP_SETS, NEARLY_ALL, WORTH_IT, DensePlan, Plan, Recipe
+from foldless.tuning.plan import (
+    FIRST_RIDGE,
+    GROUP_SETS,
+    NEARLY_ALL,
+    WIDER_STANDARD_ERRORS,
+    WORTH_IT,
+    DensePlan,
+    Plan,
+    Recipe,
+)
 from foldless.tuning.portfolio import (
     Average,
     Model,
@@ -50,6 +59,7 @@ from foldless.tuning.portfolio import (
     alone,
     channel_of,
     class_frequencies,
+    lead,
     of_solution,
     stacked,
 )
@@ -267,10 +277,28 @@ class _Path:
         dense, unit = self.plan.dense, self.unit
         assert dense is not None
         if dense.solver == "kernel EP":
-            return informed_ridges(table, dense, self.recorder, self.tiles), {}
+            models = informed_ridges(table, dense, self.recorder, self.tiles)
+            return self._widened(models, table), {}
         if dense.solver in ("Newton", "primal EP"):
             return newton_ridges(table, dense, unit, self.recorder)[0], {}
-        return ridges(table, dense, unit, self.recorder, recipes=recipes, known=known)
+        models, states = ridges(table, dense, unit, self.recorder, recipes=recipes, known=known)
+        return self._widened(models, table), states
+
+    def _widened(self, models: list[Model], table: Table) -> list[Model]:
+        """The dense models, and wider ridges beside them as long as the widest is clearly the best."""
+        dense = self.plan.dense
+        assert dense is not None
+        widest = dense.widest.name if dense.wider else ""
+        for recipe in dense.wider:
+            if lead(models, widest, table) <= WIDER_STANDARD_ERRORS:
+                break
+            next_one = replace(dense, recipes=(recipe,), wider=())
+            if dense.solver == "kernel EP":
+                models = models + informed_ridges(table, next_one, self.recorder, self.tiles)
+            else:
+                models = models + ridges(table, next_one, self.unit, self.recorder)[0]
+            widest = recipe.name
+        return models
 
     def concluded(self, fits: SparseFits, dense: list[Model]) -> tuple[Fit, Portfolio]:
         """The fit that selects, finished, and the average that predicts."""

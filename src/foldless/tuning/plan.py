@@ -6,8 +6,9 @@ data: it is kept with the fit, saved with the model, and printed by reports.
     columns                     two classes                             more classes
     ------------------------    ------------------------------------    ----------------------------------
     independent                 sparse by GAMP, polished by EP          sparse by GAMP; if samples outnumber
-                                                                        features EP and ridges, or, if far,
-                                                                        GAMP with wrong labels and ridges
+                                                                        features EP and ridges, or, if far
+                                                                        and classes are few, GAMP with wrong
+                                                                        labels and ridges
     independent, mostly zeros   sparse by GAMP, ridges if worth it      sparse by GAMP, ridges
     correlated words            sparse over a ridge per occurrence,     as below
                                 if samples are few enough
@@ -61,9 +62,10 @@ TOLERANCE, TOLERANCE_OF_MANY, RIDGE_TOLERANCE, WORD_TOLERANCE = 1e-3, 5e-3, 1e-2
 RIDGE_MAX_ITER = 200
 # EM goes on for so many iterations from plain parameters: near its start the evidence is flat.
 EM_ITERATIONS, EM_ITERATIONS_OF_MANY = 40, 20
-# Prior variances of scores, in squared log-odds: from weak signals to separated classes. A search begins in
-# the middle; the best decade and its neighbours are kept.
-SEARCHED_VARIANCES = (0.1, 1.0, 10.0, 100.0, 1000.0, 10000.0)
+# Prior variances of scores, in squared log-odds: from weak signals to separated classes, and to spectra whose
+# classes differ where columns hardly vary. A search begins in the middle; the best decade and its neighbours
+# are kept.
+SEARCHED_VARIANCES = (0.1, 1.0, 10.0, 100.0, 1000.0, 1e4, 1e5, 1e6)
 # With more features than samples any labels can be separated. A prior this wide leaves it to them how far, as
 # a Bayes point machine does; how sure predictions are is left to wrong labels and certainties. From such a
 # ridge rows of weights are settled: all are in, and what is not needed drops out.
@@ -133,6 +135,15 @@ SETS_OF_GROUPS, GROUP_SETS = "sets of groups", 10
 # A share in predictions beside which other models need not be fitted again.
 NEARLY_ALL = 0.9
 SEARCHED_RIDGES = tuple(Recipe(variance) for variance in SEARCHED_VARIANCES)
+# Of fixed recipes the widest may be too narrow. The next decade is fitted, too, where it predicts better than
+# all others by more than this. That is little: a ridge more costs little, and left-out labels judge it.
+WIDER_STANDARD_ERRORS = 1.0
+
+
+def wider_than(recipes: tuple[Recipe, ...]) -> tuple[Recipe, ...]:
+    """The searched ridges beyond the widest of some recipes."""
+    widest = max(recipe.score_variance for recipe in recipes)
+    return tuple(recipe for recipe in SEARCHED_RIDGES if recipe.score_variance > widest)
 
 
 @dataclass(frozen=True)
@@ -152,6 +163,9 @@ class Budget:
     polish: float = 2e8  # message passing finished with exact covariances: ten milliseconds
     integrate: float = 5e7  # the fit repeated at neighbours of its parameters: three
     tune_many: float = 2e8  # EM of several classes: about a second in all
+    # Several classes whose labels may be wrong: a response to every class in place of one, so many scores of
+    # all of them. A tenth of a second, in each of dozens of iterations.
+    flips: float = 1e5
     ridge_step: float = 4e10  # a Newton step of a ridge: about two seconds
     ridge_left_out: float = 5e9  # samples left out of a ridge one by one: a quarter of one
     ridge_sets: float = 5e10  # samples left out of a ridge in sets: about two
@@ -233,6 +247,14 @@ class DensePlan:
     left_out: str = ONE_BY_ONE
     single: bool = False  # products with X in single precision
     if_worthwhile: bool = False  # only if the first ridge has a share in the average
+    # Fitted one after the other, as long as the widest so far predicts better than all other dense models.
+    wider: tuple[Recipe, ...] = ()
+
+    @property
+    def widest(self) -> Recipe:
+        """Of the ridges that take labels for right."""
+        ridges = [recipe for recipe in self.recipes if not (recipe.exponent or recipe.flip_prob)]
+        return max(ridges, key=lambda recipe: recipe.score_variance)
 
 
 @registered("plan/plan")
@@ -355,6 +377,9 @@ class _Planning:
         self.many = facts.n_classes > 2
         self.far_more = facts.total_weight >= FAR_MORE_SAMPLES * facts.n_features
         self.cost = exact_cost(facts.n_samples, facts.n_features, facts.n_classes if self.many else 1)
+        # Of several classes, any label may be wrong: as many answers for a sample as there are classes.
+        may_doubt = self.many and self.far_more
+        self.doubtful = may_doubt and facts.n_samples * facts.n_classes**2 <= self.budget.flips
         beyond = facts.spectral_excess > TOLERATED_EXCESS
         self.wrong_labels = (
             beyond
@@ -388,7 +413,8 @@ class _Planning:
         self._look()
         # The blend with class means is for more features than samples, or so many samples that it tells which
         # labels are wrong; between these exact covariances are cheap.
-        tall_many = self.many and facts.n_features <= facts.n_samples and not self.far_more
+        by_messages = self.far_more and (self.words or self.doubtful or self.cost > self.budget.all_columns)
+        tall_many = self.many and facts.n_features <= facts.n_samples and not by_messages
         if self._few_columns():
             self._refuse_blend()
             path, sparse, dense = "exact", self._few_sparse(), self._tall_ridges()
@@ -515,7 +541,7 @@ class _Planning:
     def _independent_sparse(self) -> SparsePlan:
         polish = not self.many and self.cost <= self.budget.polish
         words_of_many = self.many and self.words
-        flips = self.many and self.far_more and not self.words
+        flips = self.doubtful and not self.words
         fallback = self._over_background() if self._may_fall_back else None
         if flips:
             # A class of one sample looks like a wrong label, and parameters may run away.
@@ -647,12 +673,11 @@ class _Planning:
             # Informed priors follow class means, which of a rare word are those of a document or two.
             return DensePlan("EP", RIDGES, per_occurrence=True)
         if self.wide:
-            return DensePlan(
-                "kernel EP", RIDGES_OF_ONE_KERNEL if self.large else INFORMED, single=self.single
-            )
+            recipes = RIDGES_OF_ONE_KERNEL if self.large else INFORMED
+            return DensePlan("kernel EP", recipes, single=self.single, wider=wider_than(recipes))
         if self.cost > self.budget.ridge_ep and not self.groups:
             return self._tall_ridges()
-        return DensePlan("EP", RIDGES)
+        return DensePlan("EP", RIDGES, wider=wider_than(RIDGES))
 
     def _diagonal_dense(self) -> DensePlan:
         facts = self.facts

@@ -367,8 +367,7 @@ def alone(model: Model, table: Table, *, as_log_odds: bool = False) -> Portfolio
 
 def stacked(models: Sequence[Model], table: Table) -> Portfolio:
     """The average of models that predicts left-out labels best; rows of weight zero do not count."""
-    # A model without any doubt about its scores has no share of it to leave out.
-    tried = [(m, k) for m in models for k in (CERTAINTIES if m.left_out.var is not None else (0.0,))]
+    tried = [(m, k) for m in models for k in _certainties(m)]
     log_proba = _tempered(tried)
     density = table.log_density(log_proba)
     of_model = {m.name: [n for n, (other, _) in enumerate(tried) if other is m] for m in models}
@@ -417,6 +416,35 @@ def stacked(models: Sequence[Model], table: Table) -> Portfolio:
         *_mislabelled(tried, table),
         _dense_lead(tried, density, table),
     )
+
+
+def lead(models: Sequence[Model], name: str, table: Table) -> float:
+    """By how many standard errors a model predicts left-out labels better than the best of the others.
+
+    Each at its best certainty. One that is not there does not lead; one that is alone does.
+    """
+    of_labels = {m.name: _at_best(m, table) for m in models}
+    if (own := of_labels.pop(name, None)) is None:
+        return -np.inf
+    if not of_labels:
+        return np.inf
+    return _standard_errors(own - max(of_labels.values(), key=lambda each: float(table.share @ each)), table)
+
+
+def _at_best(model: Model, table: Table) -> Array:
+    """Log probabilities of left-out labels, at the certainty for which they are largest."""
+    density = table.log_density(_tempered([(model, k) for k in _certainties(model)]))
+    return np.asarray(density[np.argmax(density @ table.share)])
+
+
+def _certainties(model: Model) -> tuple[float, ...]:
+    """A model without any doubt about its scores has no share of it to leave out."""
+    return CERTAINTIES if model.left_out.var is not None else (0.0,)
+
+
+def _standard_errors(difference: Array, table: Table) -> float:
+    mean, error = mean_and_error(difference, table.sample_weight)
+    return mean / max(error, float(np.finfo(float).tiny))
 
 
 def _doubt(log_proba: Array) -> Array:
@@ -471,6 +499,5 @@ def _dense_lead(tried: Sequence[tuple[Model, float]], density: Array, table: Tab
             (sparse if model.code == "sparse" else dense).append(of_labels)
     if not sparse or not dense:
         return 0.0
-    difference = max(dense, key=lambda of_labels: float(table.share @ of_labels)) - sparse[0]
-    mean, error = mean_and_error(difference, table.sample_weight)
-    return mean / max(error, float(np.finfo(float).tiny))
+    best = max(dense, key=lambda of_labels: float(table.share @ of_labels))
+    return _standard_errors(best - sparse[0], table)
