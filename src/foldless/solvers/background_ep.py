@@ -166,8 +166,9 @@ class HeldBackground(Tiles):
         """More active columns, whose weights are no longer held."""
         scaled = (columns * np.sqrt(spread)).astype(self.kernel.dtype)
         before = (np.zeros((self.shape[0], 0)), np.zeros(0)) if self._freed is None else self._freed
+        kernel = scaled @ scaled.T
         return HeldBackground(
-            self.kernel - scaled @ scaled.T,
+            np.subtract(self.kernel, kernel, out=kernel),
             np.hstack([self.active_columns, columns]),
             self.held_scores - columns @ (spread * shift),
             self.nearby,
