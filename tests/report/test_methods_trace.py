@@ -77,6 +77,12 @@ class Fitted:
         return [run for run in self.of_all_rows if "more flips" in run.steps and run.trustworthy]
 
     @property
+    def relearnt(self) -> int:
+        """Parts without which parameters were learnt, and all rows settled; of the last fit."""
+        last = max(n for n, run in enumerate(self.trace.runs) if "finish" not in run.steps)
+        return sum("relearn" in run.steps for run in self.trace.runs[last:]) // 2
+
+    @property
     def answer(self) -> Ran:
         """The last run before exact covariances that ended at the parameters that were published."""
         final = self.final
@@ -155,6 +161,7 @@ def reason(fitted: Fitted, code: str) -> bool:
         "left-out-answers": lambda: bool(
             fitted.trace.count("settled without each") or not fitted.answer.blend
         ),
+        "relearnt": lambda: bool(fitted.trace.count("relearn") or not fitted.answer.blend),
         "from-ridge": lambda: fitted.trace.count("from ridge") > 0,
         "few-columns": lambda: fitted.trace.count("few columns") > 0,
         "requested": lambda: not (fitted.trace.count("stack") or fitted.polish),
@@ -375,6 +382,7 @@ CHECKS: dict[str, Any] = {
     ),
     "unblended": lambda f, v: {v} == {r.solver for r in f.polish} and f.answer.blend > 0,
     "beside correlated": lambda f, v: v == (f.trace.count("beside correlated") > 0),
+    "relearnt": lambda f, v: v == f.relearnt > 0,
     "weights instead": lambda f, v: {v} == {r.solver for r in f.polish} and f.answer.blend == 0,
     "integrated": lambda f, v: v == len(f.neighbours) > 0,
     "more flips": lambda f, v: {v} == {r.solver for r in f.more_flips},
@@ -477,6 +485,8 @@ def _of_the_sparse_model(fitted: Fitted) -> list[tuple[str, Any]]:
         found.append(("start", start(fitted)))
     if any(run.rows < len(fitted.y) for run in fitted.trace.runs):
         found.append(("some rows", "used"))
+    if fitted.trace.count("relearn"):
+        found.append(("relearnt", fitted.relearnt))
     if fitted.trace.count("stack") and fitted.judged_differs and sparse_weight(fitted):
         found.append(("average at", average_at(fitted)))
     return found

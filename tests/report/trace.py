@@ -105,6 +105,7 @@ STEPS = {
     "finish": "foldless.tuning.path.finished",
     "integrate": "foldless.tuning.models.sparse.integrated",
     "more flips": "foldless.tuning.models.sparse.with_more_flips",
+    "relearn": "foldless.tuning.models.sparse.relearnt",
     "sample": "foldless.tuning.models.sparse.fit_some_rows",
     "stack": "foldless.tuning.path.stacked",
     "choose by evidence": "foldless.estimators.ep_bayes_point.fit_by_evidence",

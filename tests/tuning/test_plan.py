@@ -81,7 +81,7 @@ CASES: dict[str, tuple[Facts, tuple[Any, ...], tuple[Any, ...] | None, tuple[str
         ("independent", "GAMP", MEANS, True, True),
         None,
         (),
-        ("independent", "left-out-answers", "alone"),
+        ("independent", "left-out-answers", "relearnt", "alone"),
     ),
     "independent, larger": (
         facts(150, 5000),
@@ -263,7 +263,7 @@ CASES: dict[str, tuple[Facts, tuple[Any, ...], tuple[Any, ...] | None, tuple[str
         ("independent", "GAMP", MEANS, True, True),
         None,
         (),
-        ("independent", "left-out-answers", "alone"),
+        ("independent", "left-out-answers", "relearnt", "alone"),
     ),
     "nothing but covariates, correlated": (
         facts(60, 2, n_free=0, **CORRELATED),

@@ -13,16 +13,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from benchmarks.studies import _common as common
 from benchmarks.studies._resumable import stored_rows
 from benchmarks.studies.honesty.designs import DESIGNS
-from benchmarks.studies.honesty.run import FULL, KEY, QUICK, STUDY, Sizes, learnt_from
+from benchmarks.studies.honesty.run import (
+    FULL,
+    KEY,
+    PAIRED,
+    QUICK,
+    STUDY,
+    Sizes,
+    beside_refits,
+    learnt_from,
+    report,
+)
 from foldless import SparseClassifier
 
-ROWS = "paired.csv"
 COLUMNS = [*KEY, "solver", "refits", "loo_error", "refit_error", "loo_log_loss", "refit_log_loss"]
 # Of each run, spread over its rows: runs differ more than samples of a run do.
 REFITS = 4
@@ -36,8 +44,8 @@ def main(argv: Sequence[str] | None = None) -> Path:
     args = parser.parse_args(argv)
     folder = common.output_folder(args.out, STUDY, args.quick)
     sizes, trials = (QUICK, 1) if args.quick else (FULL, args.trials)
-    stored = stored_rows(folder / ROWS, KEY)
-    with common.Results(folder, COLUMNS, ROWS) as results:
+    stored = stored_rows(folder / PAIRED, KEY)
+    with common.Results(folder, COLUMNS, PAIRED) as results:
         for row in stored.values():
             results.add(**row)
         for run in range(trials):
@@ -46,7 +54,9 @@ def main(argv: Sequence[str] | None = None) -> Path:
                     row = {"design": design, "run": run} | compared(design, run, sizes)
                     results.add(**row)
                     print(row, flush=True)
-    print(table(folder / ROWS))
+    if (folder / "results.csv").exists():
+        (folder / "README.md").write_text(report(folder))
+    print(beside_refits(folder / PAIRED))
     return folder
 
 
@@ -73,23 +83,6 @@ def compared(design: str, run: int, sizes: Sizes) -> dict[str, Any]:
         found[f"{name}_error"] = float(np.mean(own.argmax(axis=1) != code))
         found[f"{name}_log_loss"] = -float(np.mean(own[np.arange(len(code)), code]))
     return found
-
-
-def table(path: Path) -> str:
-    """Leave-one-out less refits: a row for each design, and one for the mean of these."""
-    rows = pd.read_csv(path)
-    rows["error"] = rows.loo_error - rows.refit_error
-    rows["loss"] = rows.loo_log_loss - rows.refit_log_loss
-    by_design = rows.groupby("design")
-    known = [name for name in DESIGNS if name in by_design.groups]
-    found = [
-        [name, int(own.refits.sum()), common.mean_and_error(own.error), common.mean_and_error(own.loss)]
-        for name, own in ((name, by_design.get_group(name)) for name in known)
-    ]
-    means = by_design[["error", "loss"]].mean()
-    whole = [common.mean_and_error(means[name]) for name in ("error", "loss")]
-    found.append(["mean of the designs", int(rows.refits.sum()), *whole])
-    return common.markdown(["design", "refits", "error", "log loss"], found)
 
 
 if __name__ == "__main__":

@@ -250,6 +250,12 @@ class Account:
                 "classes are predicted by the blend."
             )
             yield said(text, ("unblended", "EP"))
+        if self._for("relearn"):
+            text = (
+                "Its parameters were learnt again without each of "
+                f"{self.plan.sparse.relearnt_parts} parts of the samples, which were left out at these."
+            )
+            yield said(text, ("relearnt", self.plan.sparse.relearnt_parts))
         if self.plan.sparse.conditional and self.generative_weight and self._answer.outcome.trustworthy:
             text = (
                 "Class means are of features one by one: of features that are correlated within classes, the "

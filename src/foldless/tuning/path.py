@@ -133,7 +133,7 @@ def fit_part(table: Table, plan: Plan, choices: Choices, *, sparse: bool) -> Ave
 
 def _fit_quickly(table: Table, plan: Plan, choices: Choices) -> Result:
     """All models of a plan, not refined."""
-    plain = replace(plan.sparse, polish=False, integrate=False, groups=False)
+    plain = replace(plan.sparse, polish=False, integrate=False, relearnt_parts=0, groups=False)
     quick = replace(
         choices, stopping=replace(choices.stopping, tol=max(choices.stopping.tol, PART_TOLERANCE))
     )

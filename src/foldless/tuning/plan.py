@@ -76,6 +76,9 @@ WORTH_IT = 0.1
 CLEAR_STANDARD_ERRORS = 2.0
 # Not where the sparse one has most of the weight in the average all the same.
 MOST_WEIGHT = 0.5
+# Parameters of few samples depend on each of them. Learnt without a tenth at a time they are those that refits
+# without single samples would learn, or a little worse.
+RELEARNT_PARTS = 10
 # Of a blend with class means, in means and variances of weights beside those of the likelihood alone.
 MOST_OF_BLEND = 0.5
 # Above this p value what was found may be chance, and so may weights and probabilities of features: a prior
@@ -161,7 +164,8 @@ class Budget:
     # Pairs of samples and columns that answer when a sample is left out of message passing: 30 milliseconds.
     left_out_edges: int = 500_000
     polish: float = 2e8  # message passing finished with exact covariances: ten milliseconds
-    integrate: float = 5e7  # the fit repeated at neighbours of its parameters: three
+    # The fit repeated at neighbours of its parameters, and parameters learnt without parts of the samples.
+    integrate: float = 5e7
     tune_many: float = 2e8  # EM of several classes: about a second in all
     # Several classes whose labels may be wrong: a response to every class in place of one, so many scores of
     # all of them. A tenth of a second, in each of dozens of iterations.
@@ -224,6 +228,8 @@ class SparsePlan:
     screened: bool = False  # most weights are visited only now and then
     # Pairs of samples and columns that answer when a sample is left out; 0: cavities as they are.
     left_out_edges: int = 0
+    # Parts of the samples without which parameters are learnt again; 0: leave-one-out has those of all.
+    relearnt_parts: int = 0
     polish: bool = False
     integrate: bool = False
     more_flips: bool = False  # intervals count what more wrong labels would make of weights
@@ -549,6 +555,15 @@ class _Planning:
             self._because(
                 "flips", "Each label may be wrong, and is then any of the others; samples tell how many."
             )
+        integrate = polish and self.cost <= self.budget.integrate
+        left_out_edges = self._left_out_edges
+        relearnt = integrate and left_out_edges > 0 and not (self.words or self.groups_asked)
+        if relearnt:
+            self._because(
+                "relearnt",
+                f"Parameters of a blend are learnt again without each of {RELEARNT_PARTS} parts of the samples, "
+                "which are left out at these: labels that have tuned a fit would flatter it.",
+            )
         return SparsePlan(
             self._prior,
             "GAMP",
@@ -557,10 +572,11 @@ class _Planning:
             search_rows=self._search_rows,
             sample_checked=self.words,
             screened=self.screened and not self.many,
-            left_out_edges=self._left_out_edges,
+            left_out_edges=left_out_edges,
+            relearnt_parts=RELEARNT_PARTS if relearnt else 0,
             polish=polish,
             conditional=not self.many,
-            integrate=polish and self.cost <= self.budget.integrate,
+            integrate=integrate,
             flips=flips,
             fallback=fallback,
         )

@@ -46,10 +46,11 @@ PURPOSES = {
     "integrate": "a neighbour of the parameters, to integrate over them",
     "more flips": "the same with more labels wrong, by which intervals of weights are wider",
     "unblended": "the likelihood alone with a plain slab, whose weights are averaged with, or taken",
+    "relearn": "parameters learnt without some samples, which are then left out of the fit at these",
     "fallback": "another solver, where the planned one did not settle",
 }
 # Of these, what only refines an answer.
-REFINES = ("polish", "integrate", "more flips", "unblended")
+REFINES = ("polish", "integrate", "more flips", "unblended", "relearn")
 
 
 @registered("record/flag")

@@ -50,7 +50,7 @@ from foldless.tuning.plan import (
 )
 from foldless.tuning.portfolio import Model, channel_of, of_solution, weights_of
 from foldless.tuning.record import Recorder
-from foldless.tuning.table import Table, assembled, blocks_of, with_prior
+from foldless.tuning.table import LeftOut, Table, assembled, blocks_of, with_prior
 
 # EM moves every so many iterations of exact covariances.
 EM_PERIOD = 2
@@ -310,14 +310,14 @@ def finished(fit: Fit, sparse: SparsePlan, choices: Choices, recorder: Recorder)
         return with_more_flips(fit, recorder, EP(single=own.single)) if more else fit
     blended = fit.generative_weight > 0
     if blended or not (sparse.polish and fit.outcome.trustworthy):
+        found = fit
         if sparse.left_out_edges:
-            fit = replace(fit, solution=answered(solution, sparse.left_out_edges))
-        beside = blended and sparse.polish and sparse.integrate and choices.searched
-        return (
-            _beside_unblended(fit, choices, recorder, MOST_OF_BLEND)
-            if beside and fit.outcome.trustworthy
-            else fit
-        )
+            found = replace(fit, solution=answered(solution, sparse.left_out_edges))
+        if blended and sparse.polish and sparse.integrate and choices.searched and fit.outcome.trustworthy:
+            found = _beside_unblended(found, choices, recorder, MOST_OF_BLEND)
+        if blended and sparse.relearnt_parts and found.outcome.trustworthy:
+            found = relearnt(found, fit, sparse, choices, recorder)
+        return found
     solver = EP()
     start = solver.from_state(solution.problem, solution.state)
     begun = len(recorder.runs)
@@ -333,6 +333,44 @@ def finished(fit: Fit, sparse: SparsePlan, choices: Choices, recorder: Recorder)
     if not sparse.integrate or not outcome.trustworthy:
         return polished
     return integrated(polished, choices.hyper, recorder)
+
+
+def relearnt(found: Fit, fit: Fit, sparse: SparsePlan, choices: Choices, recorder: Recorder) -> Fit:
+    """A blend that was `found` from `fit`, with samples left out of the parameters, too.
+
+    EM has seen all labels: where it has found features by chance it expects more of them, and larger ones. So
+    it goes on from there without each part of the samples; at the parameters of the others the fit to all
+    samples settles again, and leaves out each sample of the part.
+    """
+    table, posterior = fit.table, found.solution.posterior
+    choices = patient(replace(choices, generative_weight=fit.generative_weight), sparse, CLASS_MEANS)
+    mean, var = posterior.loo_mean.copy(), posterior.loo_var.copy()
+    part = np.empty(table.shape[0], dtype=np.intp)
+    part[np.argsort(table.codes, kind="stable")] = np.arange(part.size) % sparse.relearnt_parts
+    for number in range(sparse.relearnt_parts):
+        inside, begun = part == number, len(recorder.runs)
+        weight = np.where(inside, 0.0, table.sample_weight)
+        if not np.all(weight @ table.indicator > 0):
+            continue
+        others = replace(table, sample_weight=weight, left_out=LeftOut(weight))
+        learnt = fit_tuned(others, choices, recorder, purpose="relearn", warm=fit)
+        settled = learnt
+        if learnt.outcome.trustworthy:
+            tuned = learnt.solution.problem
+            problem = fit.solution.problem.but(channel=tuned.channel, prior=tuned.prior)
+            start = replace(fit, solution=replace(fit.solution, problem=problem))
+            fixed = replace(choices, tune=frozenset())
+            settled = fit_tuned(table, fixed, recorder, purpose="relearn", warm=start)
+        if settled.outcome is Outcome.INTERRUPTED:
+            return replace(found, solution=replace(found.solution, outcome=Outcome.INTERRUPTED))
+        if not settled.outcome.trustworthy:
+            recorder.reject(slice(begun, None))
+            continue
+        left_out = answered(settled.solution, sparse.left_out_edges).posterior
+        mean[inside], var[inside] = left_out.loo_mean[inside], left_out.loo_var[inside]
+    return replace(
+        found, solution=replace(found.solution, posterior=replace(posterior, loo_mean=mean, loo_var=var))
+    )
 
 
 def _beside_unblended(fit: Fit, choices: Choices, recorder: Recorder, most: float) -> Fit:
