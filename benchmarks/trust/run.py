@@ -204,8 +204,8 @@ PARTS: dict[str, Callable[[float, Wanted], Pieces]] = {
 
 
 def commit() -> str:
-    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
-    return done.stdout.strip() or "unknown"
+    done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    return done.stdout.strip()[:7] or "unknown"
 
 
 def record(part: str, piece: str, result: dict[str, Any]) -> None:
