@@ -84,12 +84,12 @@ LEAST_INCLUSION, SHARE_OF_DIAGONAL = 0.05, 0.5
 # would overshoot, and these with them. They end once held weights together move by less than this share of
 # their variance in a look at all of them.
 LOOK_EVERY = 3
-MOVED_LITTLE = 0.002
+MOVED_LITTLE = 0.001
 # An exact look that finds an effect worth a site takes those along that may be soon.
 ALONG_INCLUSION = 0.01
 # Held weights whose moves are small, together this share of the variance of all, or that share of what all
 # move, stay as they are. What stays may be twins of one active feature, whose probability is then off: with
-# five times as much by up to .002, with this seldom by more than .0005.
+# five times as much by up to .002.
 LEFT_ALONE, LEFT_OF_MOVES = 0.0001, 0.02
 # Watched are the columns of the largest moves, but for this share of what all move, and no more than that
 # share of all columns; until they move by less than this share of what all moved when they were chosen.
