@@ -151,14 +151,14 @@ class HeldBackground(Tiles):
                 self._factor, self._freed = self._last.known, None
             return self._last
         if not isinstance(factor, Factor) or moved >= NEAR:
-            self._factor = Factor.of(self.kernel, precision)
+            factor = Factor.of(self.kernel, precision)
         elif self._freed is not None:
-            self._factor = factor.without(self.kernel, *self._freed)
-        self._freed = None
-        if isinstance(last, NearKernel) and last.factor is self._factor:
+            factor = factor.without(self.kernel, *self._freed)
+        self._factor, self._freed = factor, None
+        if isinstance(last, NearKernel) and last.factor is factor:
             self._last = last.moved(sites, sample_weight)
         else:
-            self._last = NearKernel(self._factor, self.held_scores, columns, sites, sample_weight)
+            self._last = NearKernel(factor, self.held_scores, columns, sites, sample_weight)
         return self._last
 
     def freed(self, columns: Array, spread: Array, shift: Array) -> HeldBackground:
