@@ -327,9 +327,9 @@ class _Changed:
     def solved(self, values: Array, inverse: Array, factors: Array) -> Array:
         """(I + W' ΔK)⁻¹ of rows of values, one for each left-out sample, by generalised conjugate residuals.
 
-        Values are (models, kinds, samples, samples), and overwritten. The first step is the first order in ΔK.
-        Where columns are few or weights wide, ΔK is not small, and the first order finds in noise what was
-        taken from the label.
+        Values are (models, kinds, samples, samples), and overwritten. The first step is the first order in
+        ΔK. Where columns are few or weights wide, ΔK is not small, and the first order finds in noise what
+        was taken from the label.
         """
 
         def difference(rows: Array, models: NDArray[np.intp]) -> Array:
