@@ -58,8 +58,9 @@ MAX_HALVINGS = 12
 # No answer makes a weight's variance so many times larger than it was or is to be: that is the way in which a
 # posterior ceases to be one.
 LARGEST_GROWTH = 2.0
-# Where labels have become so vague that negative sites leave nothing, these shares of them are tried.
-WEAKER_SITES = (1.0, 0.5, 0.25, 0.125, -0.125)
+# Where labels have become so vague that negative sites leave nothing, these shares of them are tried, as far
+# as the last leaves what is in bounds.
+WEAKER_SITES, WEAKEST_SITES = (0.5, 0.25, 0.125), -0.125
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,20 +257,33 @@ def _sites(blocks: Sequence[Block]) -> tuple[Array, Array]:
 
 
 def _weakened(opened: Opened, sites: Sites, var: Array) -> Block:
-    """The free weights of a score with so much of their negative sites as keeps variances in bounds."""
+    """The free weights of a score with so much of their negative sites as keeps variances in bounds.
+
+    Weaker sites leave no variance larger. Where the weakest leave one too large, as vaguer labels alone can,
+    none between need be tried.
+    """
     precision, shift = sites.prior_precision[opened.free], sites.prior_shift[opened.free]
     negative, largest = precision < 0, LARGEST_GROWTH**2 * var[opened.free]
-    block: Block | None = None
-    for share in WEAKER_SITES:
+
+    def at(share: float) -> tuple[Block | None, bool]:
+        """The block, if there is one, and whether it is in bounds."""
         try:
             block = Block(opened, np.where(negative, share * precision, precision), shift)
         except NotPositiveDefinite:
-            continue
-        if not negative.any() or np.all(block.var <= largest):
-            return block
-    if block is None:
+            return None, False
+        return block, not negative.any() or bool(np.all(block.var <= largest))
+
+    block, fine = at(1.0)
+    if block is not None and fine:
+        return block
+    weakest, fine = at(WEAKEST_SITES)
+    if weakest is None:
         raise NotPositiveDefinite("prior sites of negative precision outweigh the labels")
-    return block
+    for share in WEAKER_SITES if fine else ():
+        block, fine = at(share)
+        if block is not None and fine:
+            return block
+    return weakest
 
 
 def _towards(block: Block, precision: Array, shift: Array, var: Array, *, by_factors: bool) -> Block:
