@@ -272,7 +272,8 @@ def _errors(results: pd.DataFrame) -> str:
         "Mean error, %, ± its standard error over its splits where there are several; in brackets the number "
         "of splits where others have more. The least of each table is in bold, among methods with at least "
         "half as many splits as the middle one has there. A method with fewer splits than ridge has ridge's "
-        "mean plus the mean difference on splits of both:\n\n" + common.markdown(["method", *table], [splits, *rows])
+        "mean plus the mean difference on splits of both:\n\n"
+        + common.markdown(["method", *table], [splits, *rows])
     )
 
 
@@ -317,7 +318,9 @@ def draw(folder: Path) -> None:
     for i, j in np.argwhere(above.notna().to_numpy()):
         value = above.iat[i, j]
         axes.text(j, i, f"{value:.0f}", ha="center", va="center", fontsize=6, color="w" if value > 6 else "k")
-    axes.set_title("white: no figure (over time, refused, or two classes only)", fontsize=8)
+    axes.set_title(
+        "white: no figure (over time, refused, two classes only); below 0: of few splits", fontsize=8
+    )
     mean = standing(results)
     means.errorbar(100 * mean.beyond, range(len(mean)), xerr=100 * mean.beyond_error, fmt="o", markersize=3)
     means.axvline(0.0, color="grey", linestyle=":")
