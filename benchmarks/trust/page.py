@@ -339,12 +339,19 @@ TARGETS = [
 
 MACHINES = [
     "Made by `PYTHON -m benchmarks.trust.run --parts rooms` with the interpreter of each environment (`make "
-    ".venv-oldest/.installed-test` makes that of the oldest dependencies). Python 3.14 could not be had.",
+    ".venv-oldest/.installed-test` makes that of the oldest dependencies). Python 3.14 is that of Debian's next "
+    "release, in a folder of its own (`debootstrap`, `chroot`), here without numba. All that `foldless[test]` and "
+    "`foldless[fast]` ask for has wheels for it; of the extras only celer (`bench`) has none.",
     "OpenBLAS core types: `make test-cpus` (Haswell and Prescott without AVX2 in `.ci/run`).",
 ]
 
 # What was found by looking for it, and the test that keeps it mended.
 DEFECTS = [
+    ("Tests that send Ctrl-C failed in the background of a shell, which has it ignored, and left a busy child",
+     "tests/conftest.py"),
+    ("A property of the starting count did not allow for the least, one: two features, half a label (found by "
+     "the oldest hypothesis, which draws other examples)",
+     "tests/tuning/test_class_means.py: the_count_is_the_largest_that_labels_encode"),
     ("With pandas 3.1 a table with words beside nullable numbers was refused with `Cannot cast str dtype to "
      "float64`, without the columns",
      "tests/estimators/test_bad_input.py: words_and_gaps_are_told_with_what_to_do"),
