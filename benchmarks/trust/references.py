@@ -81,7 +81,7 @@ def _real(table: str, n_active: int, thinning: int, data: Path, most: int = 2000
 
 
 SIMULATED: dict[str, Callable[[], Case]] = {
-    "independent": lambda: _simulated(100, 200, 0, 8, False, 100, 0),
+    "independent": lambda: _simulated(100, 200, 0, 8, False, 200, 0),
     "wide": lambda: _simulated(100, 1000, 0, 8, True, 50, 1, 2.0),
     "tall": lambda: _simulated(300, 150, 0, 15, True, 40, 2),
     "factors": lambda: _simulated(100, 200, 3, 8, False, 150, 3),
