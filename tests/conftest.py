@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -21,6 +22,10 @@ settings.register_profile(
     "trust", deadline=None, max_examples=TRUST_EXAMPLES or 100, print_blob=True, database=None
 )
 settings.load_profile("trust" if TRUST_EXAMPLES else "foldless")
+
+# In the background of a shell Ctrl-C is ignored, and by all that is started there: tests send it to children.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 RealData = Callable[[str], dict[str, Any]]
 

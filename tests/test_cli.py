@@ -143,7 +143,9 @@ def test_version_and_help():
         == f"foldless {foldless.__version__}"
         == f"foldless {version('foldless')}"
     )
-    assert "demo" in run("--help").output
+    commands = run("--help").output.partition("Commands:")[2]
+    assert "demo" in commands
+    assert "..." not in commands, "each command is described in a line that is not cut short"
     help_text = run("demo", "--help").output
     for option in ("--out", "--seed", "--fdr"):
         assert option in help_text

@@ -9,6 +9,8 @@
   and against a Gibbs sampler; correlated columns in two of three cases.
 - *threads*: bytes of coefficients and probabilities of fits that are repeated, in processes of their own with
   other numbers of threads for BLAS and compiled loops, and with other `n_jobs`.
+- *processors*: coefficients and probabilities of the same fits with the kernels that OpenBLAS has for other
+  processors, which sum in other orders; as numbers, since bytes differ there.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
@@ -33,6 +36,7 @@ OURS = ("SparseClassifier", "GAMPClassifier", "SMLRClassifier", "PanelClassifier
 TOLERANCE = 1e-6
 # Threads of BLAS and compiled loops, by the environment and by a parameter.
 WIDTHS, JOBS = ("1", "2"), (None, 1, 2)
+PROCESSORS = ("Haswell", "SkylakeX", "Zen", "Sandybridge", "Prescott")
 # Of a mean in units of the slab, an inclusion probability and the log evidence. Few weights are as far from
 # Gaussian as a posterior gets: these are the bounds of tests/solvers/test_ep.py, for at most five.
 AT_MOST = (0.2, 0.17, 0.42)
@@ -224,8 +228,44 @@ def threads(repeats: int = 3) -> dict[str, Any]:
     }
 
 
+def kept_answers(path: Path) -> None:
+    """Writes what the fits of this process have found."""
+    from foldless import SparseClassifier
+
+    found = {}
+    for name, (X, y) in _tables().items():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = SparseClassifier().fit(X, y)
+        parts = (model.coef_, model.inclusion_probability_, model.predict_proba(X))
+        found[name] = np.concatenate([np.ravel(part) for part in parts])
+    np.savez(path, **found)
+
+
+def processors() -> dict[str, Any]:
+    """Largest differences from the first kind of kernels; relative, or to 0.001 where numbers are smaller."""
+    worst: dict[str, float] = {}
+    first: dict[str, np.ndarray] = {}
+    for kind in PROCESSORS:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "found.npz"
+            subprocess.run(
+                [sys.executable, "-m", "benchmarks.trust.agreement", "--answers", str(path)],
+                cwd=ROOT, env=os.environ | {"OPENBLAS_CORETYPE": kind}, check=True,
+            )  # fmt: skip
+            with np.load(path) as stored:
+                found = dict(stored)
+        first = first or found
+        for name, values in found.items():
+            off = np.max(np.abs(values - first[name]) / np.maximum(np.abs(first[name]), 1e-3))
+            worst[name] = max(worst.get(name, 0.0), float(off))
+    return {"processors": PROCESSORS, "worst": {name: float(f"{off:.2g}") for name, off in worst.items()}}
+
+
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--digests"]:
+    if sys.argv[1:2] == ["--answers"]:
+        kept_answers(Path(sys.argv[2]))
+    elif sys.argv[1:2] == ["--digests"]:
         print(json.dumps(digests(int(sys.argv[2]))))
     else:
         for name in OURS:
@@ -233,3 +273,4 @@ if __name__ == "__main__":
         print("enumeration", enumeration(20))
         print("Gibbs", gibbs(3))
         print("threads", threads(1))
+        print("processors", processors())

@@ -115,6 +115,8 @@ def agreement(share: float, wanted: Wanted) -> Pieces:
         yield "Gibbs", agreement.gibbs(max(int(50 * share), 3))
     if wanted("threads"):
         yield "threads", agreement.threads(2)
+    if wanted("processors"):
+        yield "processors", agreement.processors()
 
 
 def references(share: float, wanted: Wanted) -> Pieces:

@@ -492,9 +492,12 @@ except typer.Exit as end:
     process = subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    assert process.stdout.readline() == "busy\n"
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=30)
+    try:
+        assert process.stdout.readline() == "busy\n"
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=30)
+    finally:
+        process.kill()  # one that goes on would do so for minutes
     assert process.returncode == 130
     assert said == "foldless: interrupted.\n"
     assert list(tmp_path.iterdir()) == []

@@ -176,3 +176,16 @@ def test_a_column_that_goes_with_one_that_matters_is_not_in_a_blend():
     assert marginal[:2].min() > 0.9
     assert conditional[0] > 0.9
     assert conditional[1] < 0.2
+
+
+def test_chance_correlations_of_thirty_samples_make_no_column_an_effect():
+    selected = []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        X, y = rng.standard_normal((30, 5000)), np.arange(30) % 2
+        X[:, :10] += 2.0 * y[:, None]
+        selected.append(SparseClassifier().fit(X, y).get_support(fdr=0.1, indices=True))
+    found = np.concatenate(selected)
+    # A tenth of false ones was asked for; of so few, two more are chance.
+    assert np.count_nonzero(found >= 10) <= 0.1 * found.size + 2
+    assert np.count_nonzero(found < 10) >= 10

@@ -208,8 +208,8 @@ def test_held_weights_that_stay_hardly_matter():
     from benchmarks.studies.background.active_set import SHARE, difference
     from benchmarks.studies.background.designs import task
 
-    # With a tenth of what held weights move left where it was, these were off by .001.
-    for design, run in (("Toeplitz 0.7", 10), ("equicorrelated 0.5", 15)):
+    # With more of what held weights move left where it was, these were off by .001 or more.
+    for design, run in (("equicorrelated 0.5", 15), ("Toeplitz 0.5", 1), ("counts", 5)):
         drawn = task(design, run, None, SHARE)
         assert difference(drawn.X, drawn.y).inclusion < 2e-4
 

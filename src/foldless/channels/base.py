@@ -132,12 +132,15 @@ class Learner(Channel):
         weight: Weight = 1.0,
         names: Names = None,
     ) -> Self:
-        mean, var, y = doubles(cavity_mean, cavity_var, labels)
+        mean, var = doubles(cavity_mean, cavity_var)
+        y: Array = np.asarray(labels, dtype=np.float64)
+        if not self.score_shape:
+            mean, var, y = doubles(mean, var, y)
         return self._learned(mean, var, y, weight, names)
 
     @abstractmethod
     def _learned(self, mean: Array, var: Array, y: Array, weight: Weight, names: Names) -> Self:
-        """The step at cavities and labels in float64, of one shape."""
+        """The step at cavities and labels in float64; labels have no axis of scores, if there is one."""
 
 
 @dataclass(frozen=True)

@@ -156,28 +156,17 @@ class FlippedLabels(Wrapper):
             as_flipped = self.base.respond(mean, var, -y).log_z
         return flip_posterior(as_given, as_flipped, self.flip_prob).astype(score_dtype(cavity_mean))
 
-    def em_update(
-        self,
-        cavity_mean: Array,
-        cavity_var: Array,
-        labels: Array,
-        *,
-        weight: Weight = 1.0,
-        names: Names = None,
-    ) -> Self:
-        if not self.score_shape:
-            return super().em_update(cavity_mean, cavity_var, labels, weight=weight, names=names)
-        flipped = self.mislabel_probability(cavity_mean, cavity_var, labels)
-        return self.em_by_flips(flipped, labels, weight=weight, names=names) or self
-
     def _learned(self, mean: Array, var: Array, y: Array, weight: Weight, names: Names) -> Self:
         """One EM step, the flips being the hidden variables.
 
         flip_prob becomes its posterior mode given the expected number of flips under the Beta(2, 20)
-        hyper-prior. The base sees every sample twice, with either label, weighted by how probable it is.
+        hyper-prior. The base sees every sample twice, with either label, weighted by how probable it is; of
+        several classes it stays as it is.
         """
-        w = np.broadcast_to(np.asarray(weight, dtype=np.float64), y.shape)
         flipped = self.mislabel_probability(mean, var, y)
+        if self.score_shape:
+            return self.em_by_flips(flipped, y, weight=weight, names=names) or self
+        w = np.broadcast_to(np.asarray(weight, dtype=np.float64), y.shape)
         updated = self
         base_names = inner_names(names, "base")
         if (base_names is None or base_names) and isinstance(self.base, SupportsEM):

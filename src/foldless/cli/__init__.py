@@ -5,6 +5,7 @@ What takes long to import is imported inside the command that needs it, so that 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -40,5 +41,17 @@ def main(
     """Find the few features that decide a class, and classify with them: one fit, no folds."""
 
 
-for command in (demo, check, fit, predict, report, inspect, export, compare, plan):
-    app.command()(command)
+# In the order in which they are wanted, each in a line that fits beside its name.
+COMMANDS: dict[Callable[..., None], str] = {
+    check: "What a table is, what may be wrong with it, and what to type.",
+    fit: "A model of a table, with all results, in a folder.",
+    predict: "Classes of new samples.",
+    report: "The page again, from the folder of a fit.",
+    compare: "foldless beside L1, ridge and SVM, on the same splits.",
+    export: "A model as ONNX, or its coefficients as a table.",
+    inspect: "What a model file holds.",
+    plan: "How many samples a study needs.",
+    demo: "A simulated study with known truth.",
+}
+for command, line in COMMANDS.items():
+    app.command(short_help=line)(command)

@@ -84,11 +84,14 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
     history_, log_evidence_ : History, float
         Every iteration of the last run, and the log evidence, if the solver has one (NaN otherwise).
     plan_, record_ : Plan, Record
-        What was to be fitted, and what happened: every run, with its solver, outcome and iterations.
+        What was to be fitted, by which solvers, and why (``plan_.path``, ``plan_.reasons``); and what
+        happened: every run, with its solver, outcome and iterations.
     models_, flags_ : list of ModelShare, list of Flag
-        The models behind predictions, and reasons to read some numbers with care.
+        Code, name, weight in predictions and left-out log loss of every model tried, the weightiest first;
+        and reasons to read some numbers with care, each with a ``code`` and a ``text``.
     solver_ : str
-        The solvers that ran, in their order.
+        The solvers behind the sparse model, in the order they ran: 'GAMP' (message passing with diagonal
+        covariances), 'EP' (with exact ones), or 'GAMP + EP'.
     loo_worth_ : Worth
         What these are worth: ``error_interval`` (exact, 95 %), ``auc`` and ``auc_interval``,
         ``calibration_slope``, and the same of class frequencies, ``guessing_error``, ``guessing_log_loss``.

@@ -70,11 +70,12 @@ class SparseClassifier(MessagePassingClassifier):
     same answer every time, in any units and any order.
 
     The model: a logistic likelihood in which a small share of labels may be wrong, and a spike-and-slab prior
-    whose sparsity and scale are learnt. One look at the data makes a plan (`plan_`). Where columns are
-    independent within classes, the model is solved by message passing, blended with class means as far as
-    that predicts left-out samples better; `GAMPClassifier` opens every choice of this. Where columns are
-    correlated, as genes and voxels are, it is solved with exact covariances, and class probabilities are
-    averaged over this model and dense ones, each weighted by how well it predicts left-out samples.
+    whose sparsity and scale are learnt. One look at the data makes a plan (`plan` shows it without a fit).
+    Where columns are independent within classes, the model is solved by message passing, blended with class
+    means as far as that predicts left-out samples better; `GAMPClassifier` opens every choice of this. Where
+    columns are correlated, as genes and voxels are, it is solved with exact covariances, and class
+    probabilities are averaged over this model and dense ones, each weighted by how well it predicts left-out
+    samples.
 
     More than two classes are fitted jointly: a score for each, the softmax of the scores, and row-sparse
     weights, so that a feature matters for all classes or for none and has one inclusion probability.
@@ -106,11 +107,6 @@ class SparseClassifier(MessagePassingClassifier):
 
     Attributes
     ----------
-    plan_ : Plan
-        Which models were to be fitted, by which solvers, and why: ``plan_.path``, ``plan_.reasons``.
-        `plan` gives it without a fit.
-    record_ : Record
-        What happened: every run, with its solver, outcome and iterations.
     coef_, intercept_, coef_std_ : arrays of shape (1, n_features), (1,) and (1, n_features)
         Weights of the model that predicts, in the units of X, on the scale of log-odds: the plain logistic
         of ``X @ coef_.T + intercept_`` is as near to `predict_proba` as a scale can make it.
@@ -123,8 +119,6 @@ class SparseClassifier(MessagePassingClassifier):
         one of them that predicts left-out labels best beside a share of wrong ones; of two classes,
         ``channel_.flip_prob`` is what the sparse model alone assumes. Models of more classes take labels
         for right unless columns are independent and far fewer than samples: elsewhere predictions suffer.
-    models_ : list of ModelShare
-        Code, name, weight in predictions and left-out log loss of every model tried, the weightiest first.
     groups_ : tuple of Group
         Disjoint groups of features, at least one of which has an effect of its own, with a stated
         ``probability``: "one of these 14 features, probability 0.96". A group has ``features`` (positions,
@@ -135,11 +129,6 @@ class SparseClassifier(MessagePassingClassifier):
         Groups with a probability of at least 0.95 whose members are correlated by at least 0.5.
     fallback_features_ : array
         Positions of the panel that was fallen back on, if one was.
-    solver_ : str
-        The solvers behind the sparse model, in the order they ran: 'GAMP' (message passing with diagonal
-        covariances), 'EP' (with exact ones), or 'GAMP + EP'.
-    flags_ : list of Flag
-        Reasons to read some numbers with care, each with a ``code`` and a ``text``.
     inclusion_probability_ : array of shape (n_features,)
         Posterior probability that a feature has an effect of its own beside all others.
     loo_proba_, loo_error_, loo_log_loss_ : array of shape (n_samples, n_classes), float, float

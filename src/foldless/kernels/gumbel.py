@@ -505,21 +505,9 @@ def _log_proba_rows_in_loops(mean: Array, var: Array, table: Any, log_proba: Arr
         _place(var[m], begins, smallest_width, width_step, score_step, over_unit, position, begin, last)
         lowest, step, n_levels = _levels(mean[m], var[m])
         least = _summed(
-            mean[m],
-            lowest,
-            step,
-            n_levels,
-            patches,
-            offset,
-            over_unit,
-            position,
-            begin,
-            last,
-            pull,
-            sizes,
-            fall,
-            total,
-        )
+            mean[m], lowest, step, n_levels, patches, offset, over_unit, position, begin, last, pull, sizes,
+            fall, total,
+        )  # fmt: skip
         for k in range(n_classes):
             if total[k] > SMALLEST_SUM:
                 log_proba[m, k] = np.log(total[k]) - least

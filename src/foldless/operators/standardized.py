@@ -318,7 +318,8 @@ class WithIntercept(Operator):
 
     def gram(self, weight_var: Array, dtype: DTypeLike = np.float64) -> Array:
         products = self.operator.gram(weight_var[:-1], dtype)
-        products += weight_var[-1] * np.multiply.outer(self._ones, self._ones)
+        if weight_var[-1]:  # or there are three matrices for nothing
+            products += weight_var[-1] * np.multiply.outer(self._ones, self._ones)
         return products
 
     def columns(self, indices: ArrayLike) -> NDArray[np.float64]:

@@ -137,7 +137,8 @@ def conditional_inclusion(solution: Solution, inclusion: Array) -> Array:
     posterior, state, free = solution.posterior, solution.state, total - 2.0
     values = np.asarray(problem.operator.columns(columns), dtype=np.float64)
     correlation = correlations_within(values, problem.label_weight, problem.labels)
-    threshold = min(LEAST_CORRELATION, np.sqrt(2.0 * np.log(n_features) / total))
+    # Of few samples this is beyond what else counts as correlated: chance clusters would be judged together.
+    threshold = np.sqrt(2.0 * np.log(n_features) / total)
     _, cluster = connected_components(np.abs(correlation) >= threshold)
     curvature, clusters, cavities = state.curvatures * problem.sample_weight, [], []
     for k in range(cluster.max() + 1):

@@ -88,9 +88,9 @@ MOVED_LITTLE = 0.002
 # An exact look that finds an effect worth a site takes those along that may be soon.
 ALONG_INCLUSION = 0.01
 # Held weights whose moves are small, together this share of the variance of all, or that share of what all
-# move, stay as they are. What stays is what inclusion probabilities of active features are off by: with a
-# tenth of the moves up to .001, with a fiftieth less than .0002.
-LEFT_ALONE, LEFT_OF_MOVES = 0.0005, 0.02
+# move, stay as they are. What stays may be twins of one active feature, whose probability is then off: with
+# five times as much by up to .002, with this seldom by more than .0005.
+LEFT_ALONE, LEFT_OF_MOVES = 0.0001, 0.02
 # Watched are the columns of the largest moves, but for this share of what all move, and no more than that
 # share of all columns; until they move by less than this share of what all moved when they were chosen.
 NOT_WATCHED, MOST_WATCHED, SETTLED_WATCHED = 0.2, 0.05, 0.1
@@ -166,8 +166,9 @@ class HeldBackground(Tiles):
         """More active columns, whose weights are no longer held."""
         scaled = (columns * np.sqrt(spread)).astype(self.kernel.dtype)
         before = (np.zeros((self.shape[0], 0)), np.zeros(0)) if self._freed is None else self._freed
+        kernel = scaled @ scaled.T
         return HeldBackground(
-            self.kernel - scaled @ scaled.T,
+            np.subtract(self.kernel, kernel, out=kernel),
             np.hstack([self.active_columns, columns]),
             self.held_scores - columns @ (spread * shift),
             self.nearby,

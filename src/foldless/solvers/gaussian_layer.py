@@ -569,7 +569,7 @@ class Factor(NamedTuple):
         matrix.flat[:: root.size + 1] += 1.0
         lower, log_determinant = _cholesky(matrix)
         multiply = lapack.slauum if lower.dtype == np.float32 else lapack.dlauum
-        inverse = multiply(_inverse(lower), lower=1, overwrite_c=1)[0]
+        inverse = multiply(_inverse(lower, overwrite=True), lower=1, overwrite_c=1)[0]
         for start in range(0, root.size, BLOCK_ROWS):
             rows, after = slice(start, start + BLOCK_ROWS), slice(start + BLOCK_ROWS, None)
             inverse[rows, after] = inverse[after, rows].T
@@ -583,7 +583,8 @@ class Factor(NamedTuple):
         image = self.inverse @ scaled
         root, log_determinant = _cholesky(np.diag(1.0 / spread) - (scaled.T @ image).astype(np.float64))
         half = _half(root.astype(single), image.T)
-        inverse = self.inverse + half.T @ half
+        inverse = half.T @ half
+        inverse += self.inverse
         log_determinant += self.log_determinant + float(np.sum(np.log(spread)))
         return Factor(kernel, self.label_precision, inverse, inverse * inverse, log_determinant)
 
@@ -743,8 +744,9 @@ def _back(lower: Array, vector: Array) -> Array:
     return solve(lower, vector, lower=1, trans=1)
 
 
-def _inverse(lower: Array) -> Array:
+def _inverse(lower: Array, *, overwrite: bool = False) -> Array:
     """L⁻¹."""
     if lower.size == 0:
         return lower
-    return (lapack.strtri if lower.dtype == np.float32 else lapack.dtrtri)(lower, lower=1)[0]
+    invert = lapack.strtri if lower.dtype == np.float32 else lapack.dtrtri
+    return invert(lower, lower=1, overwrite_c=overwrite)[0]

@@ -187,7 +187,8 @@ class Secants:
 
     def _shares(self, scale: Array) -> Array:
         """Of the points, and of their residuals, in what undoes the last residual."""
-        scaled = np.array([residual * scale for residual in self.residuals])
+        scaled = np.array(self.residuals)
+        scaled *= scale
         # There are few directions in very many entries, so their inner products are all that is decomposed,
         # by products with a vector, which take half of the time here; and differences of points are combined
         # as the points are.
