@@ -59,7 +59,7 @@ def test_leave_one_out_is_that_of_fits_that_have_learnt_without_the_sample():
 
 
 def test_only_leave_one_out_is_another():
-    table, sparse, choices, fit = blend(3)
+    _, sparse, choices, fit = blend(3)
     recorder = Recorder()
     found = finished(fit, sparse, choices, recorder)
     plain = finished(fit, replace(sparse, relearnt_parts=0), choices, Recorder())
@@ -69,13 +69,17 @@ def test_only_leave_one_out_is_another():
     assert not np.allclose(found.solution.posterior.loo_mean, plain.solution.posterior.loo_mean)
 
 
-@pytest.mark.parametrize("outcome", [Outcome.DIVERGED, Outcome.INTERRUPTED])
+@pytest.mark.parametrize("outcome", [Outcome.DIVERGED, Outcome.INTERRUPTED, "far away"])
 def test_parts_that_do_not_settle_keep_what_they_had(outcome, monkeypatch):
-    table, sparse, choices, fit = blend(3)
+    _, sparse, choices, fit = blend(3)
     plain = finished(fit, replace(sparse, relearnt_parts=0), choices, Recorder())
 
     def spoilt(*args, **kwargs):
         found = fit_tuned(*args, **kwargs)
+        if outcome == "far away":
+            problem = found.solution.problem
+            moved = problem.channel.with_params(flip_prob=0.4)
+            return replace(found, solution=replace(found.solution, problem=problem.but(channel=moved)))
         return replace(found, solution=replace(found.solution, outcome=outcome))
 
     monkeypatch.setattr("foldless.tuning.models.sparse.fit_tuned", spoilt)

@@ -38,7 +38,7 @@ REFITS = 4
 
 def main(argv: Sequence[str] | None = None) -> Path:
     parser = common.options(__doc__ or "", trials=5)
-    # Left-out groups are predicted at the class frequencies of all samples, and refits at those of the others.
+    # Left-out groups are predicted at the class frequencies of all samples, refits at those of the others.
     single = [name for name, design in DESIGNS.items() if not design.grouped]
     parser.add_argument("--designs", nargs="+", choices=single, default=single)
     args = parser.parse_args(argv)
