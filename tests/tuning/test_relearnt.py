@@ -1,4 +1,4 @@
-"""Leave-one-out of a blend whose parameters have not seen the label, beside fits that learn them without it."""
+"""Leave-one-out of a blend whose parameters have not seen the label, beside fits that learn without it."""
 
 from dataclasses import replace
 
@@ -45,7 +45,7 @@ def left_out_by_fits(table, choices, fit):
 
 
 def test_leave_one_out_is_that_of_fits_that_have_learnt_without_the_sample():
-    """Measured over twelve tables: -0.686 beside -0.687 of such fits, and -0.675 at parameters of all samples."""
+    """Measured over twelve tables: -0.686 beside -0.687 of such fits; -0.675 with the parameters of all."""
     optimism, remaining = [], []
     for seed in range(6):
         table, sparse, choices, fit = blend(seed)

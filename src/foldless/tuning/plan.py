@@ -76,8 +76,8 @@ WORTH_IT = 0.1
 CLEAR_STANDARD_ERRORS = 2.0
 # Not where the sparse one has most of the weight in the average all the same.
 MOST_WEIGHT = 0.5
-# Parameters of few samples depend on each of them. Learnt without a tenth at a time they are those that refits
-# without single samples would learn, or a little worse.
+# Parameters of few samples depend on each of them. Learnt without a tenth at a time they are those that
+# refits without single samples would learn, or a little worse.
 RELEARNT_PARTS = 10
 # Of a blend with class means, in means and variances of weights beside those of the likelihood alone.
 MOST_OF_BLEND = 0.5
@@ -561,8 +561,8 @@ class _Planning:
         if relearnt:
             self._because(
                 "relearnt",
-                f"Parameters of a blend are learnt again without each of {RELEARNT_PARTS} parts of the samples, "
-                "which are left out at these: labels that have tuned a fit would flatter it.",
+                f"Parameters of a blend are learnt again without each of {RELEARNT_PARTS} parts of the "
+                "samples, which are left out at these: labels that have tuned a fit would flatter it.",
             )
         return SparsePlan(
             self._prior,

@@ -57,7 +57,7 @@ EM_PERIOD = 2
 POLISH_STOPPING = Stopping(tol=1e-3, max_iter=100, patience=40)
 # Moves of labels over a background alone shrink to a third each time: what is left is a hundredth of scores.
 RIDGE_STOPPING = Stopping(tol=0.03, max_iter=RIDGE_MAX_ITER, patience=PATIENCE)
-# Parameters that are learnt again move by less than this factor, or EM has ended at another of its fixed points.
+# Parameters that are learnt again move by less than this factor, or EM has ended at another fixed point.
 LARGEST_MOVE = 4.0
 PLAIN, CLASS_MEANS = "plain parameters", "class means"
 
@@ -342,7 +342,8 @@ def relearnt(found: Fit, fit: Fit, sparse: SparsePlan, choices: Choices, recorde
 
     EM has seen all labels: where it has found features by chance it expects more of them, and larger ones. So
     it goes on from there without each part of the samples; at the parameters of the others the fit to all
-    samples settles again, and leaves out each sample of the part.
+    samples settles again, and leaves out each sample of the part. A part that does not settle, or without
+    which EM ends far away, keeps the leave-one-out that it has.
     """
     table, posterior = fit.table, found.solution.posterior
     choices = patient(replace(choices, generative_weight=fit.generative_weight), sparse, CLASS_MEANS)
@@ -377,7 +378,7 @@ def relearnt(found: Fit, fit: Fit, sparse: SparsePlan, choices: Choices, recorde
 
 
 def _near(problem: Problem, other: Problem) -> bool:
-    """Whether EM has ended where it was, about: a tenth of the samples can tip it over where one would not."""
+    """Whether EM has ended about where it was: a tenth of the samples can tip it over where one would not."""
     em = EM(tunable_names(problem))
     before, after = em.tuned(problem), em.tuned(other)
     moves = [np.abs(np.log(after[name] / before[name])) for name in before]
