@@ -106,7 +106,7 @@ def label_sites(
     """Precisions and shifts of sites that explain labels at these cavities, and the log normalisers there.
 
     With slope s and curvature c of log Z at N(p, v): c / (1 - v c) and p · precision + s (1 + v · precision).
-    Label sites stay non-negative. Those of improper cavities are left a share: where other sites leave nothing, one
+    Label sites stay non-negative. Of improper cavities a share is left: where other sites leave nothing, one
     that is kept would end the iteration at sites that are no fixed point, with any log evidence.
     """
     response = problem.channel.respond(at.mean, at.var, problem.labels)
