@@ -101,11 +101,13 @@ def score_cavities(scores: Scores, sites: Sites, sample_weight: Array, lost: Arr
     return Cavities.left(scores.mean, scores.var, precision, slope)
 
 
-def label_sites(problem: Problem, at: Cavities, old: Sites) -> tuple[tuple[Array, Array], Array]:
+def label_sites(
+    problem: Problem, at: Cavities, old: Sites, improper_share: float = 1.0
+) -> tuple[tuple[Array, Array], Array]:
     """Precisions and shifts of sites that explain labels at these cavities, and the log normalisers there.
 
     With slope s and curvature c of log Z at N(p, v): c / (1 - v c) and p · precision + s (1 + v · precision).
-    Label sites stay non-negative. Those of improper cavities shrink: where other sites leave nothing, one
+    Label sites stay non-negative. Of improper cavities a share is left: where other sites leave nothing, one
     that is kept would end the iteration at sites that are no fixed point, with any log evidence.
     """
     response = problem.channel.respond(at.mean, at.var, problem.labels)
@@ -113,7 +115,7 @@ def label_sites(problem: Problem, at: Cavities, old: Sites) -> tuple[tuple[Array
     precision = curvature / (1 - at.var * curvature)
     shift = at.mean * precision + response.slope * (1 + at.var * precision)
     known = at.proper & np.isfinite(precision) & np.isfinite(shift)
-    share = np.where(at.proper, 1.0, IMPROPER_SHARE)
+    share = np.where(at.proper, 1.0, improper_share)
     sites = (
         np.where(known, precision, share * old.label_precision),
         np.where(known, shift, share * old.label_shift),
