@@ -143,12 +143,6 @@ SEARCHED_RIDGES = tuple(Recipe(variance) for variance in SEARCHED_VARIANCES)
 WIDER_STANDARD_ERRORS = 1.0
 
 
-def wider_than(recipes: tuple[Recipe, ...]) -> tuple[Recipe, ...]:
-    """The searched ridges beyond the widest of some recipes."""
-    widest = max(recipe.score_variance for recipe in recipes)
-    return tuple(recipe for recipe in SEARCHED_RIDGES if recipe.score_variance > widest)
-
-
 @dataclass(frozen=True)
 class Budget:
     """What a fit may cost, in operations of one iteration if there is no other unit; seconds of one core."""
@@ -690,10 +684,21 @@ class _Planning:
             return DensePlan("EP", RIDGES, per_occurrence=True)
         if self.wide:
             recipes = RIDGES_OF_ONE_KERNEL if self.large else INFORMED
-            return DensePlan("kernel EP", recipes, single=self.single, wider=wider_than(recipes))
+            return DensePlan("kernel EP", recipes, single=self.single, wider=self._wider_than(recipes))
         if self.cost > self.budget.ridge_ep and not self.groups:
             return self._tall_ridges()
-        return DensePlan("EP", RIDGES, wider=wider_than(RIDGES))
+        return DensePlan("EP", RIDGES, wider=self._wider_than(RIDGES))
+
+    def _wider_than(self, recipes: tuple[Recipe, ...]) -> tuple[Recipe, ...]:
+        """The searched ridges beyond the widest of some recipes.
+
+        None where groups are left out: of the widest the sites of all other samples move with a group, and
+        its samples would seem to be predicted where labels mean nothing.
+        """
+        if self.groups_asked:
+            return ()
+        widest = max(recipe.score_variance for recipe in recipes)
+        return tuple(recipe for recipe in SEARCHED_RIDGES if recipe.score_variance > widest)
 
     def _diagonal_dense(self) -> DensePlan:
         facts = self.facts

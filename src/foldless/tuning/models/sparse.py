@@ -348,8 +348,12 @@ def relearnt(found: Fit, fit: Fit, sparse: SparsePlan, choices: Choices, recorde
     table, posterior = fit.table, found.solution.posterior
     choices = patient(replace(choices, generative_weight=fit.generative_weight), sparse, CLASS_MEANS)
     mean, var = posterior.loo_mean.copy(), posterior.loo_var.copy()
-    part = np.empty(table.shape[0], dtype=np.intp)
-    part[np.argsort(table.codes, kind="stable")] = np.arange(part.size) % sparse.relearnt_parts
+    # Of all classes and of clear and doubtful samples alike, whatever the order of the rows.
+    counted = np.flatnonzero(table.sample_weight > 0)
+    part = np.full(table.shape[0], -1)
+    part[counted[np.lexsort((mean[counted], table.codes[counted]))]] = (
+        np.arange(counted.size) % sparse.relearnt_parts
+    )
     for number in range(sparse.relearnt_parts):
         inside, begun = part == number, len(recorder.runs)
         weight = np.where(inside, 0.0, table.sample_weight)
