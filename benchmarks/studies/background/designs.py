@@ -77,15 +77,21 @@ DESIGNS = (*REAL, *SIMULATED)
 NULL = tuple(f"{name}, null" for name in (*REAL, "Toeplitz 0.9", "10 factors", "blocks 0.9"))
 
 
-def task(design: str, run: int, folder: Path | None, share: float = 1.0) -> Task:
-    """One draw, the same for every method; without a folder real matrices are simulated by ten factors."""
+def task(
+    design: str, run: int, folder: Path | None, share: float = 1.0, shape: tuple[int, int] | None = None
+) -> Task:
+    """One draw, the same for every method; without a folder real matrices are simulated by ten factors.
+
+    Simulated ones have this shape, or that share of the study's sizes.
+    """
+    shape = shape or (max(int(share * N_SAMPLES), 50), int(share * N_FEATURES))
     # A number of its own, so that a design added later changes no other.
     rng = np.random.default_rng([zlib.crc32(design.encode()), run])
     design, null = design.removesuffix(", null"), design in NULL
     if design in REAL and folder is not None:
         X = real_matrix(design, folder)
     else:
-        X = SIMULATED.get(design, ten_factors)(rng, max(int(share * N_SAMPLES), 50), int(share * N_FEATURES))
+        X = SIMULATED.get(design, ten_factors)(rng, *shape)
     # Not the standard deviation, which rounding leaves above zero for constant columns.
     X = X[:, np.ptp(X, axis=0) > 0]
     if null:

@@ -45,6 +45,7 @@ from foldless.priors import Prior
 from foldless.priors.wrappers import background_of
 from foldless.problem import Problem
 from foldless.registry import registered
+from foldless.solvers.double_loop import Marginals
 from foldless.solvers.ep import EP, EPState, held_kernel, state_of
 from foldless.solvers.gaussian_layer import (
     FACTOR_DTYPE,
@@ -251,6 +252,8 @@ class BackgroundState(EPState):
     # What the last exact looks found labels to say of held weights, and what is watched (None: all of them).
     said: Array | None = None
     watched: Watched | None = None
+    # Marginals of active weights that the next iteration holds, once two loops are needed.
+    marginals: Marginals | None = None
 
     def over_background(self, problem: Problem, background: Array, sites: Sites) -> Scores:
         """By the factor that is at hand, if held weights have not moved: active ones are free beside it."""
@@ -338,12 +341,43 @@ class BackgroundEP(EP):
             # Labels alone do not circle, and leaps would lead them astray.
             state = replace(state, secants=Secants())
         state = _of(super().step(state.reduced, state))
+        if state.marginals is not None:
+            now = state.gaussian
+            found = state.marginals.following(now.mean, now.var, state.sites.prior_precision)
+            # What leaps have learnt is of another iteration.
+            state = replace(state, marginals=found, secants=Secants())
         state = replace(
             state,
             score_cavities=_without_labels(problem, state),
             log_evidence=state.log_evidence + float(np.sum(state.held_log_factor)),
         )
         return state if self.effects else self._settled_means(problem, state)
+
+    def otherwise(self, problem: Problem, state: EPState) -> BackgroundState | None:
+        """By two loops, in which near twins settle that go in circles otherwise (`double_loop`).
+
+        What circled is no start: each weight begins as sure as labels are of it alone, and about zero.
+        """
+        state = _of(state)
+        if not (self.effects and self.exact_looks) or state.marginals is not None or not state.active.size:
+            return None
+        opened = state.tiles.opened(state.sites, problem.sample_weight, np.arange(state.active.size))
+        alone = np.array(opened.precision.diagonal(), dtype=np.float64)
+        block = Block(opened, alone, np.zeros(alone.size))
+        sites = state.sites.with_prior(opened.free, alone, block.site_shift)
+        start = state_of(state.reduced, sites, opened.closed(block), self.as_start(state), proposed=None)
+        return replace(_of(start), marginals=Marginals.of(block.mean, block.var), complete=False)
+
+    def _free(self, state: EPState, towards: Sites, n_samples: int) -> Positions:
+        if _of(state).marginals is None:
+            return super()._free(state, towards, n_samples)
+        return np.arange(towards.prior_precision.size)
+
+    def _free_answer(self, problem: Problem, state: EPState, weights: FreeWeights) -> FreeWeights:
+        marginals = _of(state).marginals
+        if marginals is None:
+            return super()._free_answer(problem, state, weights)
+        return replace(weights, blocks=[marginals.answered(problem.prior, block) for block in weights.blocks])
 
     def _settled_means(self, problem: Problem, state: BackgroundState) -> BackgroundState:
         """After labels have moved on with their precisions as they are, which takes no factor of a matrix.
@@ -447,6 +481,12 @@ class BackgroundEP(EP):
             reduced=reduced,
             complete=False,
         )
+        if state.marginals is not None:
+            # Marginals that are held would stay as narrow as a weight that is out: these begin wide, too.
+            alone, cavity_mean = 1.0 / held.cavity_var[place], held.cavity_mean[place]
+            at = np.arange(active.size - added.size, active.size)
+            sites = sites.with_prior(at, alone, np.zeros(added.size))
+            found = replace(found, marginals=state.marginals.and_those(0.5 * cavity_mean, 0.5 / alone))
         return _of(state_of(reduced, sites, gaussian, found, proposed=None, secants=Secants()))
 
     def _answered(

@@ -250,7 +250,7 @@ class EP(MessagePassing[EPState]):
         n_samples, n_weights = int(np.count_nonzero(problem.sample_weight)), state.tiles.shape[1]
         step, several = state.next_step, bool(problem.channel.score_shape)
         is_free, towards = np.zeros(n_weights, dtype=bool), state.sites.towards(wanted, step)
-        is_free[free_weights(towards, state.sites, now.data_precision, n_samples)] = True
+        is_free[self._free(state, towards, n_samples)] = True
         each = np.repeat(is_free, now.mean.size // n_weights)
         answers = np.concatenate([each, each, np.zeros(2 * now.scores.mean.size, dtype=bool)])
 
@@ -287,7 +287,7 @@ class EP(MessagePassing[EPState]):
             if free.size > 2 * n_samples:
                 raise NotPositiveDefinite("more prior sites are negative than labels could outweigh")
             opened = opened_layers(state.tiles, sites, problem.sample_weight, free)
-            weights = FreeWeights.at(opened, sites, now.var).answered(problem, state.weight_cavities)
+            weights = self._free_answer(problem, state, FreeWeights.at(opened, sites, now.var))
             return reached(weights.sites, weights.gaussian(), step, proposed=point, secants=secants)
 
         near = NEAR_OF_SEVERAL if several else NEAR
@@ -307,6 +307,13 @@ class EP(MessagePassing[EPState]):
         # Nothing on the way is proper: numbers that the loop takes for a divergence.
         nowhere = now.scores._replace(mean=np.full_like(now.scores.mean, np.nan))
         return reached(state.sites, now._replace(scores=nowhere), step, proposed=proposed, secants=secants)
+
+    def _free(self, state: EPState, towards: Sites, n_samples: int) -> Positions:
+        """Weights that answer to what labels say in the same iteration."""
+        return free_weights(towards, state.sites, state.gaussian.data_precision, n_samples)
+
+    def _free_answer(self, problem: Problem, state: EPState, weights: FreeWeights) -> FreeWeights:
+        return weights.answered(problem, state.weight_cavities)
 
     def _tiles(self, problem: Problem) -> Tiles:
         if not self.single:
