@@ -33,7 +33,7 @@ Without effects the same solver fits the background alone, a ridge regression.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -46,7 +46,7 @@ from foldless.priors.wrappers import background_of
 from foldless.problem import Problem
 from foldless.registry import registered
 from foldless.solvers.double_loop import Marginals
-from foldless.solvers.ep import EP, EPState, held_kernel, state_of
+from foldless.solvers.ep import EP, LABEL_STEP, EPState, held_kernel, state_of
 from foldless.solvers.gaussian_layer import (
     FACTOR_DTYPE,
     FAR,
@@ -365,7 +365,9 @@ class BackgroundEP(EP):
         alone = np.array(opened.precision.diagonal(), dtype=np.float64)
         block = Block(opened, alone, np.zeros(alone.size))
         sites = state.sites.with_prior(opened.free, alone, block.site_shift)
-        start = state_of(state.reduced, sites, opened.closed(block), self.as_start(state), proposed=None)
+        pace = Pace.first(self.damping, state.pace.move.shape, largest=LABEL_STEP)
+        paced = self._at_pace(state, pace)
+        start = state_of(state.reduced, sites, opened.closed(block), paced, proposed=None)
         return replace(_of(start), marginals=Marginals.of(block.mean, block.var), complete=False)
 
     def _free(self, state: EPState, towards: Sites, n_samples: int) -> Positions:
@@ -373,11 +375,16 @@ class BackgroundEP(EP):
             return super()._free(state, towards, n_samples)
         return np.arange(towards.prior_precision.size)
 
-    def _free_answer(self, problem: Problem, state: EPState, weights: FreeWeights) -> FreeWeights:
+    def _free_answer(
+        self, problem: Problem, state: EPState, opened: Sequence[Opened], sites: Sites
+    ) -> FreeWeights:
         marginals = _of(state).marginals
         if marginals is None:
-            return super()._free_answer(problem, state, weights)
-        return replace(weights, blocks=[marginals.answered(problem.prior, block) for block in weights.blocks])
+            return super()._free_answer(problem, state, opened, sites)
+        weights = FreeWeights.at(opened, sites, state.gaussian.var)
+        (block,) = weights.blocks
+        beside = marginals.beside(block.site_precision - sites.prior_precision)
+        return replace(weights, blocks=[beside.answered(problem.prior, block)])
 
     def _settled_means(self, problem: Problem, state: BackgroundState) -> BackgroundState:
         """After labels have moved on with their precisions as they are, which takes no factor of a matrix.

@@ -52,11 +52,20 @@ class Marginals:
         """Of more weights, behind these."""
         return Marginals(np.append(self.precision, 1.0 / var), np.append(self.shift, mean / var))
 
+    def beside(self, stronger: Array) -> Marginals:
+        """Where sites have become so much stronger, cavities stay instead."""
+        return Marginals(self.precision + stronger, self.shift)
+
     def following(self, mean: Array, var: Array, sites: Array) -> Marginals:
-        """Those of these moments, but for weights of which they would leave no cavity beside these sites."""
-        leaves = 1.0 / var - sites > LEAST_LEFT * (self.precision - sites)
-        precision = np.where(leaves, 1.0 / var, self.precision)
-        return Marginals(precision, np.where(leaves, mean / var, self.shift))
+        """Those of these moments, but for weights of which they would leave no cavity beside these sites.
+
+        These keep theirs, and where that leaves none either begin with a cavity like the marginal.
+        """
+        held = self.precision - sites
+        leaves = 1.0 / var - sites > LEAST_LEFT * np.maximum(held, 0.0)
+        begins = ~leaves & (held <= 0)
+        precision = np.where(leaves, 1.0 / var, np.where(begins, sites + 1.0 / var, self.precision))
+        return Marginals(precision, np.where(leaves | begins, mean * precision, self.shift))
 
     def answered(self, prior: Prior, block: Block) -> Block:
         """With the sites that are best with these marginals; NotPositiveDefinite where a cavity is improper."""
