@@ -23,6 +23,7 @@ from foldless.beliefs import Array
 from foldless.priors import Prior
 from foldless.solvers.gaussian_layer import Block, NotPositiveDefinite
 from foldless.solvers.message_passing import psi
+from foldless.solvers.sites import LARGEST_GROWTH
 
 # Newton's method ends when what is to be gained is below this, and after so many steps: the next iteration
 # goes on from there.
@@ -73,7 +74,7 @@ class Marginals:
         # Gains are too small beside logarithms of determinants in single precision.
         double.precision = np.asarray(given.precision, dtype=np.float64)
         block = Block(double, block.site_precision, block.site_shift)
-        here = self._at(prior, block)
+        here, largest = self._at(prior, block), LARGEST_GROWTH * np.maximum(block.var, 1.0 / self.precision)
         if here is None:
             raise NotPositiveDefinite("a cavity has no precision")
         for _ in range(NEWTON_STEPS):
@@ -96,7 +97,7 @@ class Marginals:
                     found = Block(
                         block.opened, block.site_precision + each * precision, block.site_shift + each * shift
                     )
-                    there = self._at(prior, found)
+                    there = self._at(prior, found) if np.all(found.var <= largest) else None
                 except NotPositiveDefinite:
                     there = None
                 if there is not None and there[0] < value:
