@@ -362,13 +362,11 @@ class BackgroundEP(EP):
         if not (self.effects and self.exact_looks) or state.marginals is not None or not state.active.size:
             return None
         opened = state.tiles.opened(state.sites, problem.sample_weight, np.arange(state.active.size))
-        alone = np.array(opened.precision.diagonal(), dtype=np.float64)
+        alone = np.maximum(opened.precision.diagonal().astype(np.float64), LEAST_PRECISION)
         block = Block(opened, alone, np.zeros(alone.size))
         sites = state.sites.with_prior(opened.free, alone, block.site_shift)
-        pace = Pace.first(self.damping, state.pace.move.shape, largest=LABEL_STEP)
-        paced = self._at_pace(state, pace)
-        start = state_of(state.reduced, sites, opened.closed(block), paced, proposed=None)
-        return replace(_of(start), marginals=Marginals.of(block.mean, block.var), complete=False)
+        wide = replace(state, marginals=Marginals.of(block.mean, block.var))
+        return _of(state_of(state.reduced, sites, opened.closed(block), self.as_start(wide), proposed=None))
 
     def _free(self, state: EPState, towards: Sites, n_samples: int) -> Positions:
         if _of(state).marginals is None:
@@ -543,6 +541,9 @@ class BackgroundEP(EP):
         )
 
     def _at_pace(self, state: EPState, pace: Pace) -> EPState:
+        if _of(state).marginals is not None:
+            largest = min(pace.largest_step, LABEL_STEP)
+            pace = replace(pace, step=min(pace.step, largest), largest_step=largest)
         paced = replace(super()._at_pace(state, pace), complete=not self.effects)  # type: ignore[call-arg]
         return replace(paced, watched=None)  # type: ignore[call-arg]
 
