@@ -1,16 +1,16 @@
 """Sites of weights at marginals that are held: the inner loop of EP in two loops.
 
-Updates of sites in parallel need not come nearer to their fixed point, however short the steps. Where one of
-several near twins has a negative site, those of the others go up and down and round again, even with all labels
-as they are; one after the other they do so more wildly.
+Updates of sites in parallel need not come nearer to their fixed point, however short the steps. Where one
+of several near twins has a negative site, those of the others go up and down and round again, even with all
+labels as they are; one after the other they do so more wildly.
 
 A fixed point of EP is a stationary point of  [Opper and Winther 2005; Heskes and Zoeter 2002]
 
     log ∫ exp(-½ wᵀ H w + hᵀ w) Π s_i(w_i) dw  +  Σ log ∫ t_i(w) θ_i(w) / s_i(w) dw  -  Σ log ∫ θ_i(w) dw
 
-in the sites s and in Gaussian marginals θ. With θ as they are, this is convex in the natural parameters of s:
-both logarithms are log partition functions. So there are best sites, and Newton's method finds them. Where its
-slopes vanish, the Gaussian of sites and the priors at the cavities θ/s have the same moments, the next θ.
+in the sites s and in Gaussian marginals θ. With θ as they are, this is convex in the natural parameters of
+s: both logarithms are log partition functions. So there are best sites, and Newton's method finds them. Where
+its slopes vanish, the Gaussian of sites and the priors at the cavities θ/s have the same moments, the next θ.
 
 A narrow θ is left slowly: weights should begin wide.
 """
