@@ -2,8 +2,8 @@
 
 python -m benchmarks.studies.background.large [--trials 4] [--revision NAME]
 
-The simulated designs whose neighbours go together most, and ten factors, at sizes of which only active features
-move in every iteration (`Budget.every_feature`); the first runs of each, with other sizes from run to run.
+The simulated designs whose neighbours go together most, and ten factors, at sizes of which only active
+features move in every iteration (`Budget.every_feature`); the first runs of each, whose sizes take turns.
 Rows are in large/results.csv; those that are there stay, unless --again.
 """
 
@@ -35,12 +35,12 @@ def main(argv: Sequence[str] | None = None) -> Path:
     args = parser.parse_args(argv)
     folder = common.output_folder(args.out, STUDY, args.quick)
     revision = args.revision or common.commit()
-    trials, share = (1, QUICK_SHARE) if args.quick else (args.trials, 1.0)
-    asked = [(design, run, FOLDLESS, revision) for run in range(trials) for design in args.designs]
+    trials, share = (1, 2 * QUICK_SHARE) if args.quick else (args.trials, 1.0)
+    asked = [(design, str(run), FOLDLESS, revision) for run in range(trials) for design in args.designs]
 
     def measure(key: Key, _: Any) -> dict[str, Any]:
         n_samples, n_features = SHAPES[int(key[1]) % len(SHAPES)]
-        shape = (int(share * n_samples) + 1, int(share * n_features)) if args.quick else (n_samples, n_features)
+        shape = int(share * n_samples), int(share * n_features)
         row = measured(key[2], task(key[0], int(key[1]), None, shape=shape))
         tell(key, row)
         return row

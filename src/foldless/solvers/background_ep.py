@@ -33,7 +33,7 @@ Without effects the same solver fits the background alone, a ridge regression.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -46,7 +46,7 @@ from foldless.priors.wrappers import background_of
 from foldless.problem import Problem
 from foldless.registry import registered
 from foldless.solvers.double_loop import Marginals
-from foldless.solvers.ep import EP, EPState, held_kernel, state_of
+from foldless.solvers.ep import EP, LABEL_STEP, EPState, held_kernel, state_of
 from foldless.solvers.gaussian_layer import (
     FACTOR_DTYPE,
     FAR,
@@ -362,22 +362,27 @@ class BackgroundEP(EP):
         if not (self.effects and self.exact_looks) or state.marginals is not None or not state.active.size:
             return None
         opened = state.tiles.opened(state.sites, problem.sample_weight, np.arange(state.active.size))
-        alone = np.array(opened.precision.diagonal(), dtype=np.float64)
+        alone = np.maximum(opened.precision.diagonal().astype(np.float64), LEAST_PRECISION)
         block = Block(opened, alone, np.zeros(alone.size))
         sites = state.sites.with_prior(opened.free, alone, block.site_shift)
-        start = state_of(state.reduced, sites, opened.closed(block), self.as_start(state), proposed=None)
-        return replace(_of(start), marginals=Marginals.of(block.mean, block.var), complete=False)
+        wide = replace(state, marginals=Marginals.of(block.mean, block.var))
+        return _of(state_of(state.reduced, sites, opened.closed(block), self.as_start(wide), proposed=None))
 
     def _free(self, state: EPState, towards: Sites, n_samples: int) -> Positions:
         if _of(state).marginals is None:
             return super()._free(state, towards, n_samples)
         return np.arange(towards.prior_precision.size)
 
-    def _free_answer(self, problem: Problem, state: EPState, weights: FreeWeights) -> FreeWeights:
+    def _free_answer(
+        self, problem: Problem, state: EPState, opened: Sequence[Opened], sites: Sites
+    ) -> FreeWeights:
         marginals = _of(state).marginals
         if marginals is None:
-            return super()._free_answer(problem, state, weights)
-        return replace(weights, blocks=[marginals.answered(problem.prior, block) for block in weights.blocks])
+            return super()._free_answer(problem, state, opened, sites)
+        weights = FreeWeights.at(opened, sites, state.gaussian.var)
+        (block,) = weights.blocks
+        beside = marginals.beside(block.site_precision - sites.prior_precision)
+        return replace(weights, blocks=[beside.answered(problem.prior, block)])
 
     def _settled_means(self, problem: Problem, state: BackgroundState) -> BackgroundState:
         """After labels have moved on with their precisions as they are, which takes no factor of a matrix.
@@ -536,6 +541,9 @@ class BackgroundEP(EP):
         )
 
     def _at_pace(self, state: EPState, pace: Pace) -> EPState:
+        if _of(state).marginals is not None:
+            largest = min(pace.largest_step, LABEL_STEP)
+            pace = replace(pace, step=min(pace.step, largest), largest_step=largest)
         paced = replace(super()._at_pace(state, pace), complete=not self.effects)  # type: ignore[call-arg]
         return replace(paced, watched=None)  # type: ignore[call-arg]
 

@@ -1,16 +1,18 @@
-"""Sites of weights at marginals that are held: the inner loop of an EP of two loops.
+"""Sites of weights at marginals that are held: the inner loop of EP in two loops.
 
-Updates of sites in parallel need not come nearer to their fixed point, however short the steps. Beside the site
-of one of several near twins, which may be negative, those of the others go up and down and round again, all
-labels being as they are; one after the other they do so more wildly.
+Updates of sites in parallel need not come nearer to their fixed point, however short the steps. Where one
+of several near twins has a negative site, those of the others go up and down and round again, even with all
+labels as they are; one after the other they do so more wildly.
 
 A fixed point of EP is a stationary point of  [Opper and Winther 2005; Heskes and Zoeter 2002]
 
     log ∫ exp(-½ wᵀ H w + hᵀ w) Π s_i(w_i) dw  +  Σ log ∫ t_i(w) θ_i(w) / s_i(w) dw  -  Σ log ∫ θ_i(w) dw
 
-in the sites s and in Gaussian marginals θ. With θ as they are, this is convex in the natural parameters of s: both
-logarithms are log partition functions. So there are best sites, and Newton's method finds them; where slopes
-vanish, the Gaussian of sites and the priors at the cavities θ/s have the same moments. These are the next θ.
+in the sites s and in Gaussian marginals θ. With θ as they are, this is convex in the natural parameters of
+s: both logarithms are log partition functions. So there are best sites, and Newton's method finds them. Where
+its slopes vanish, the Gaussian of sites and the priors at the cavities θ/s have the same moments, the next θ.
+
+A narrow θ is left slowly: weights should begin wide.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from foldless.beliefs import Array
 from foldless.priors import Prior
 from foldless.solvers.gaussian_layer import Block, NotPositiveDefinite
 from foldless.solvers.message_passing import psi
+from foldless.solvers.sites import LARGEST_GROWTH
 
 # Newton's method ends when what is to be gained is below this, and after so many steps: the next iteration
 # goes on from there.
@@ -52,19 +55,28 @@ class Marginals:
         """Of more weights, behind these."""
         return Marginals(np.append(self.precision, 1.0 / var), np.append(self.shift, mean / var))
 
+    def beside(self, stronger: Array) -> Marginals:
+        """Where sites have become so much stronger, cavities stay instead."""
+        return Marginals(self.precision + stronger, self.shift)
+
     def following(self, mean: Array, var: Array, sites: Array) -> Marginals:
-        """Those of these moments, but for weights of which they would leave no cavity beside these sites."""
-        leaves = 1.0 / var - sites > LEAST_LEFT * (self.precision - sites)
-        precision = np.where(leaves, 1.0 / var, self.precision)
-        return Marginals(precision, np.where(leaves, mean / var, self.shift))
+        """Those of these moments, but for weights of which they would leave no cavity beside these sites.
+
+        These keep theirs, and where that leaves none either begin with a cavity like the marginal.
+        """
+        held = self.precision - sites
+        leaves = 1.0 / var - sites > LEAST_LEFT * np.maximum(held, 0.0)
+        begins = ~leaves & (held <= 0)
+        precision = np.where(leaves, 1.0 / var, np.where(begins, sites + 1.0 / var, self.precision))
+        return Marginals(precision, np.where(leaves | begins, mean * precision, self.shift))
 
     def answered(self, prior: Prior, block: Block) -> Block:
-        """With the sites that are best with these marginals; NotPositiveDefinite where a cavity is improper."""
+        """With the best sites beside these marginals; NotPositiveDefinite where a cavity is improper."""
         given, double = block.opened, copy(block.opened)
         # Gains are too small beside logarithms of determinants in single precision.
         double.precision = np.asarray(given.precision, dtype=np.float64)
         block = Block(double, block.site_precision, block.site_shift)
-        here = self._at(prior, block)
+        here, largest = self._at(prior, block), LARGEST_GROWTH * np.maximum(block.var, 1.0 / self.precision)
         if here is None:
             raise NotPositiveDefinite("a cavity has no precision")
         for _ in range(NEWTON_STEPS):
@@ -87,7 +99,7 @@ class Marginals:
                     found = Block(
                         block.opened, block.site_precision + each * precision, block.site_shift + each * shift
                     )
-                    there = self._at(prior, found)
+                    there = self._at(prior, found) if np.all(found.var <= largest) else None
                 except NotPositiveDefinite:
                     there = None
                 if there is not None and there[0] < value:

@@ -37,6 +37,7 @@ to 0.017, and bare cavities by 0.02.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -287,7 +288,7 @@ class EP(MessagePassing[EPState]):
             if free.size > 2 * n_samples:
                 raise NotPositiveDefinite("more prior sites are negative than labels could outweigh")
             opened = opened_layers(state.tiles, sites, problem.sample_weight, free)
-            weights = self._free_answer(problem, state, FreeWeights.at(opened, sites, now.var))
+            weights = self._free_answer(problem, state, opened, sites)
             return reached(weights.sites, weights.gaussian(), step, proposed=point, secants=secants)
 
         near = NEAR_OF_SEVERAL if several else NEAR
@@ -312,7 +313,11 @@ class EP(MessagePassing[EPState]):
         """Weights that answer to what labels say in the same iteration."""
         return free_weights(towards, state.sites, state.gaussian.data_precision, n_samples)
 
-    def _free_answer(self, problem: Problem, state: EPState, weights: FreeWeights) -> FreeWeights:
+    def _free_answer(
+        self, problem: Problem, state: EPState, opened: Sequence[Opened], sites: Sites
+    ) -> FreeWeights:
+        """With the labels' sites as they are to be."""
+        weights = FreeWeights.at(opened, sites, state.gaussian.var)
         return weights.answered(problem, state.weight_cavities)
 
     def _tiles(self, problem: Problem) -> Tiles:
