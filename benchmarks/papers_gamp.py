@@ -7,7 +7,7 @@ python -m benchmarks.papers_gamp --write   # writes their tables anew
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pandas as pd
 
@@ -115,12 +115,20 @@ SHORTCUTS = ("one-bit, s by folds", "K largest of X'y, K by folds")
 THESIS = ("MAP-SHyGAMP", "MMSE-SHyGAMP", "SBMLR", "one-bit, one against the rest")
 PAIR = ["MAP-SHyGAMP", "SBMLR"]
 FEW_TRIALS = 3
+# Figures of errors against M, N and K, and what the thesis has of each pair: the first errs less.
+FIGURES = {"M": ("4.1", "n_samples"), "N": ("4.3", "n_features"), "K": ("4.5", "n_active")}
+ORDERS = {
+    ("MMSE-SHyGAMP", "MAP-SHyGAMP"): {"M": "always", "N": "sometimes", "K": "always"},
+    ("MAP-SHyGAMP", "adelie"): {"M": "always", "N": "always", "K": "always"},
+    ("genie, MMSE, single weights", "MAP-SHyGAMP"): {},
+    ("genie, MMSE, rows", "MAP-SHyGAMP"): {},
+}
 
 
 def shygamp() -> list[Row]:
     """Figures 4.1 to 4.6: error, time and counts of rows against M, N and K, of the thesis's own methods."""
-    results = pd.read_csv(STUDIES / "shygamp_synthetic" / "results.csv")
-    results = results[results.error.notna() & results.method.isin(["foldless", *THESIS])]
+    results = results_of_thesis()
+    results = results[results.method.isin(["foldless", *THESIS])]
     results = results.reindex(columns=results.columns.union(["k99"], sort=False))
     sizes = ["n_samples", "n_features", "n_active"]
     rows: list[Row] = []
@@ -143,7 +151,38 @@ def shygamp() -> list[Row]:
         m, n, k = place
         where = f"figures 4.1 to 4.6, against {sweep}: M = {m}, N = {n}, K = {k}, trials: {len(lead)}"
         rows.append([where, "MAP errs less than SBMLR", shown, SYNTHETIC, _by_trials(lead)])
-    return rows
+    return rows + [row for sweep in FIGURES for row in _orders(results_of_thesis(), sweep)]
+
+
+def results_of_thesis() -> pd.DataFrame:
+    results = pd.read_csv(STUDIES / "shygamp_synthetic" / "results.csv")
+    return results[results.error.notna()]
+
+
+def _orders(results: pd.DataFrame, sweep: str) -> Iterator[Row]:
+    """Who errs less, size by size, in the trials that both have."""
+    figure, size = FIGURES[sweep]
+    own = results[results.sweep == sweep]
+    for (first, second), published in ORDERS.items():
+        shown, found = [], []
+        for value, group in own[own.method.isin([first, second])].groupby(size):
+            pair = group.pivot_table(index="trial", columns="method", values="error")
+            lead = (pair[second] - pair[first]).dropna() if pair.shape[1] == 2 else pair.iloc[:0, 0]
+            if lead.empty:
+                continue
+            noise = f" ± {lead.sem():.3f}" if len(lead) > 1 else ""
+            shown.append(f"{sweep} = {value}: {lead.mean():+.3f}{noise} ({len(lead)})")
+            if len(lead) >= FEW_TRIALS:
+                order = "yes" if lead.mean() > 0 else "no"
+                found.append(order if abs(lead.mean()) > 2 * lead.sem() else "even")
+        if not shown:
+            continue
+        verdict = ", ".join(
+            f"{word} at {found.count(word)}" for word in ("yes", "even", "no") if word in found
+        )
+        what = f"figure {figure}, {first} errs less than {second}, by how much (trials)"
+        rows = published.get(sweep, ""), "; ".join(shown), SYNTHETIC, verdict or "too few trials"
+        yield [what, *rows]
 
 
 def _by_trials(lead: pd.Series) -> str:

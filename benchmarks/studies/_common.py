@@ -129,7 +129,7 @@ def _blamed(path: Path) -> dict[int, tuple[str, str]]:
 def commit() -> str:
     """The last commit of the package itself, with + if it has been changed since."""
     changed = git("status", "--porcelain", "--", "src/foldless")
-    # Seven digits, however many git would take in a repository of this size: pages are compared to the letter.
+    # Seven digits, however many git would take in a repository of this size.
     return (git("log", "-1", "--format=%H", "--", "src/foldless")[:7] or "unknown") + ("+" if changed else "")
 
 

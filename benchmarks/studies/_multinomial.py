@@ -36,7 +36,7 @@ class ManyLinear(NamedTuple):
         return np.argmax(X @ self.coef.T + self.intercept, axis=1)
 
 
-def gamp(prior: str, **choices: Any) -> Any:
+def gamp(prior: Any, **choices: Any) -> Any:
     """Message passing without the blend with class means, as the thesis has it."""
     from foldless import GAMPClassifier
 

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 RESULTS = Path(__file__).parent / "results"
 PAGE = ROOT / "docs" / "trust.md"
 
-# So many fewer weights may have effective sizes within bounds than if the draws were in random order.
+# So many fewer weights may have effective sizes within bounds than if draws were independent.
 WORSE = 0.05
 
 Results = dict[str, dict[str, Any]]
@@ -155,13 +155,12 @@ def _exact(pieces: Pieces) -> tuple[str, str]:
 def _references(pieces: Pieces) -> tuple[str, str]:
     chains = [piece["chains"] for piece in pieces.values()]
     rhat, draws = max(each["rhat"] for each in chains), min(each["draws"] for each in chains)
-    within, shuffled = "within bounds of independent draws", "in random order"
-    shares, independent = (
-        [share for each in chains for share in each[how].values()] for how in (within, shuffled)
-    )
-    as_good = all(
-        each[within][what] >= each[shuffled][what] - WORSE for each in chains for what in each[within]
-    )
+    within, shares, independent, as_good = "within bounds of independent draws", [], [], True
+    for piece in pieces.values():
+        found, at_best = piece["chains"][within], piece["within if independent"]
+        shares += found.values()
+        independent += at_best.values()
+        as_good &= all(found[what] >= at_best[what] - WORSE for what in found)
     inside = {
         where: [piece["within .1 sd"] for piece in pieces.values() if piece["in domain"] is domain]
         for where, domain in (("in domain", True), ("elsewhere", False))
@@ -169,10 +168,9 @@ def _references(pieces: Pieces) -> tuple[str, str]:
     near = ", ".join(f"{where} {min(each):.1%} to {max(each):.1%}" for where, each in inside.items() if each)
     off = max(piece["farthest inclusion"] for piece in pieces.values())
     text = f"{len(pieces)} ({', '.join(pieces)}), all of spike-and-slab priors: {draws} draws, R-hat at most "
-    text += f"{rhat:.4f}, effective sizes within bounds of independent draws for {min(shares):.0%} to "
-    text += (
-        f"{max(shares):.0%} of weights (in random order: {min(independent):.0%} to {max(independent):.0%}); "
-    )
+    text += f"{rhat:.4f}, effective sizes within bounds of independent normal draws for {min(shares):.0%} "
+    text += f"to {max(shares):.0%} of weights (independent draws of such weights: {min(independent):.0%} to "
+    text += f"{max(independent):.0%}); "
     text += f"means of EP that near: {near}; "
     text += f"inclusion at most {off:.2g} off"
     good = rhat < 1.01 and min(inside["in domain"], default=0.0) >= 0.95
@@ -339,12 +337,23 @@ TARGETS = [
 
 MACHINES = [
     "Made by `PYTHON -m benchmarks.trust.run --parts rooms` with the interpreter of each environment (`make "
-    ".venv-oldest/.installed-test` makes that of the oldest dependencies). Python 3.14 could not be had.",
+    ".venv-oldest/.installed-test` makes that of the oldest dependencies). Python 3.14 is that of Debian's "
+    "next release, in a folder of its own (`debootstrap`, `chroot`), here without numba. All that "
+    "`foldless[test]` and `foldless[fast]` ask for has wheels for it; of the extras only celer (`bench`) has "
+    "none.",
     "OpenBLAS core types: `make test-cpus` (Haswell and Prescott without AVX2 in `.ci/run`).",
 ]
 
 # What was found by looking for it, and the test that keeps it mended.
 DEFECTS = [
+    ("A check of `foldless.testing` asked a frame for the bits of an array by rows; from pandas 3 on frames "
+     "store columns", "tests/testing: names_are_those_of_the_frame"),
+    ("Tests that send Ctrl-C failed in the background of a shell, which has it ignored, and left a busy "
+     "child",
+     "tests/conftest.py"),
+    ("A property of the starting count did not allow for the least, one: two features, half a label (found "
+     "by the oldest hypothesis, which draws other examples)",
+     "tests/tuning/test_class_means.py: the_count_is_the_largest_that_labels_encode"),
     ("With pandas 3.1 a table with words beside nullable numbers was refused with `Cannot cast str dtype to "
      "float64`, without the columns",
      "tests/estimators/test_bad_input.py: words_and_gaps_are_told_with_what_to_do"),

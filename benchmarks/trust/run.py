@@ -127,7 +127,8 @@ def references(share: float, wanted: Wanted) -> Pieces:
     for name in filter(wanted, stored):
         found = references.compared(name, Path(data) if data else None)
         if found is not None:
-            yield name, found | {"chains": stored[name]}
+            independent = references.of_independent_draws(name)
+            yield name, found | {"chains": stored[name], "within if independent": independent}
 
 
 def adversarial(share: float, wanted: Wanted) -> Pieces:

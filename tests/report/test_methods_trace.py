@@ -406,7 +406,12 @@ CHECKS: dict[str, Any] = {
     ),
     "ridges left out": lambda f, v: v == ridges_left_out(f),
     "informed without": lambda f, v: (
-        f.trace.count({"groups": "informed by groups", "samples": "informed one by one"}[v]) == 1
+        # Once for the planned ridges, and once for each that is wider.
+        f.trace.count({"groups": "informed by groups", "samples": "informed one by one"}[v])
+        == 1
+        + sum(
+            recipe.name in {share.name for share in f.model.models_} for recipe in f.model.plan_.dense.wider
+        )
     ),
     "error": lambda f, v: v == pytest.approx(np.mean(f.model.classes_[f.model.loo_proba_.argmax(1)] != f.y)),
     "log loss": lambda f, v: (

@@ -17,6 +17,7 @@ from foldless.priors import Blocks, Gaussian, OverBackground, SpikeAndSlab
 from foldless.problem import KeptColumns, Problem
 from foldless.solvers import EP, BackgroundEP, Stopping, background_ep, solve
 from foldless.solvers.ep import left_out_groups
+from foldless.solvers.gaussian_layer import HeldKernel, NearKernel, Sites
 
 # Near a fixed point that samples in doubt approach slowly a small change is not yet a small distance.
 CLOSE = Stopping(tol=1e-6, max_iter=400)
@@ -75,12 +76,26 @@ def test_the_background_alone_is_a_ridge_regression(as_dense):
     X, labels, _ = documents(80, 300, seed=0)
     problem = problem_of(X, labels, as_dense=as_dense)
     found = solve(problem, BackgroundEP(effects=False), stopping=CLOSE)
+    assert len(found.state.secants) == 0  # which only further iterations would use
     expected = solve(gaussian_of(problem), EP(), stopping=CLOSE)
     assert found.outcome.trustworthy
     for name in ("mean", "loo_mean", "loo_var"):
         ours, theirs = getattr(found.posterior, name), getattr(expected.posterior, name)
         assert_allclose(ours, theirs, atol=2e-3 * np.abs(theirs).max())
     assert found.posterior.log_evidence == pytest.approx(expected.posterior.log_evidence, abs=0.01)
+
+
+def test_labels_that_still_move_far_take_no_whole_inverse():
+    """After the first ones, which have moved from none, a whole one is made where the next may be near it."""
+    rng = np.random.default_rng(0)
+    X, none, ones = rng.standard_normal((40, 90)), np.zeros(0), np.ones(40)
+    held = background_ep.HeldBackground(X @ X.T / 10, np.zeros((40, 0)), nearby=True)
+    sites = [Sites(none, none, np.full(40, 0.2 * size), np.zeros(40)) for size in (1.0, 2.0, 2.1, 2.11)]
+    far, still_far, closer, near = (held.opened(own, ones, np.zeros(0, dtype=np.intp)) for own in sites)
+    assert isinstance(far, HeldKernel)
+    assert isinstance(still_far, HeldKernel)
+    assert isinstance(near, NearKernel)
+    assert near.factor is closer.factor
 
 
 def with_effects_of(problem, columns):

@@ -355,3 +355,14 @@ def test_weights_leave_a_factor():
     expected = Factor.of(rest, precision)
     for one, other in zip(found, expected, strict=True):
         assert_allclose(one, other, atol=1e-10)
+
+
+@pytest.mark.parametrize("bad", [-155.0, np.nan])
+def test_there_is_no_gaussian_where_a_score_has_no_variance(bad):
+    """Null labels of a real table of fingerprints led a leap there, and the next leap had no scale."""
+    mean, var = np.zeros(2), np.ones(2)
+    scores = module.Scores(np.zeros(3), np.array([1.0, bad, 2.0]), np.ones(3))
+    with pytest.raises(module.NotPositiveDefinite, match="marginal variance"):
+        module.Gaussian.of_moments(mean, var, var, mean, scores, 0.0)
+    fine = scores._replace(var=np.array([1.0, 0.0, 2.0]))
+    assert module.Gaussian.of_moments(mean, var, var, mean, fine, 0.0).scores is fine

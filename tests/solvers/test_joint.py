@@ -11,8 +11,15 @@ from foldless.operators import Dense, Standardized, WithIntercept
 from foldless.priors import Blocks, Gaussian, SpikeAndSlab
 from foldless.problem import Problem
 from foldless.solvers import EP, GAMP, Stopping, solve
-from foldless.solvers.gaussian_layer import NotPositiveDefinite, Sites, Tiles
-from foldless.solvers.sites import joint_cavities, sites_at_cavities
+from foldless.solvers import sites as module
+from foldless.solvers.gaussian_layer import Block, NotPositiveDefinite, Sites, Tiles
+from foldless.solvers.sites import (
+    LARGEST_GROWTH,
+    FreeWeights,
+    joint_cavities,
+    opened_layers,
+    sites_at_cavities,
+)
 
 SHAPES = [(20, 50), (50, 20), (30, 30)]
 
@@ -119,6 +126,24 @@ def test_negative_sites_that_make_no_distribution_are_weakened():
     unknown = Sites(np.full(50, np.nan), sites.prior_shift, sites.label_precision, sites.label_shift)
     with pytest.raises(NotPositiveDefinite):
         joint_cavities(Tiles(Dense(X)), unknown, weight, [[1, 2]])
+
+
+@pytest.mark.parametrize(("bound", "n_blocks", "share"), [(np.inf, 1, 1.0), (14.4, 3, 0.5), (0.0, 2, -0.125)])
+def test_sites_are_weakened_only_as_far_as_that_can_help(bound, n_blocks, share, monkeypatch):
+    """Labels say 0.1 of a weight, its site -0.05: its variance is 20, or 13.3 for half of the site."""
+    made = []
+
+    class Counted(Block):
+        def __init__(self, *arguments):
+            made.append(self)
+            super().__init__(*arguments)
+
+    monkeypatch.setattr(module, "Block", Counted)
+    sites = Sites(np.array([-0.05]), np.zeros(1), np.array([0.1]), np.zeros(1))
+    (opened,) = opened_layers(Tiles(Dense(np.ones((1, 1)))), sites, np.ones(1), np.zeros(1, dtype=np.intp))
+    (found,) = FreeWeights.at([opened], sites, np.array([bound / LARGEST_GROWTH**2])).blocks
+    assert len(made) == n_blocks
+    assert_allclose(found.var, 1.0 / (0.1 - 0.05 * share))
 
 
 def fitted(solver, seed=0, shape=(60, 30)):

@@ -116,6 +116,29 @@ def test_few_and_many_columns_are_one_covariance():
     )
 
 
+@pytest.mark.parametrize(
+    ("score_variance", "precisions"), [(100.0, [np.float32]), (1e5, [np.float32, np.float64])]
+)
+def test_single_precision_is_enough_to_leave_samples_out_or_is_not_used(
+    score_variance, precisions, monkeypatch
+):
+    basis, indicator, _ = labelled(200, 220, score_variance=score_variance)
+    ones, used, spread = np.ones(200), [], module._spread_by_samples
+    fitted = multinomial_ridge(basis, indicator, ones)
+
+    def spread_by_samples(inner, *others):
+        used.append(inner.dtype)
+        return spread(inner, *others)
+
+    monkeypatch.setattr(module, "_spread_by_samples", spread_by_samples)
+    found = leave_one_out(basis, indicator, ones, ones, fitted)
+    assert used == precisions
+    monkeypatch.setattr(module, "SMALL", np.inf)
+    exact = leave_one_out(basis, indicator, ones, ones, fitted)
+    assert used[-1] == np.float64
+    assert_allclose(found, exact, rtol=0, atol=2e-3 * np.max(np.abs(exact)))
+
+
 def test_a_row_of_weight_two_is_the_row_twice():
     basis, indicator, _ = labelled()
     weight = np.ones(60)

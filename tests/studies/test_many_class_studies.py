@@ -78,6 +78,20 @@ def test_synthetic_study_runs_and_resumes(tmp_path, capsys):
     assert "Slopes of log time" in capsys.readouterr().out
 
 
+def test_genies_are_told_the_weights_that_are_best():
+    from benchmarks.studies.shygamp_synthetic.data import make_orthogonal_means
+    from benchmarks.studies.shygamp_synthetic.run import GENIES, fit_of
+
+    data = make_orthogonal_means(200, 500, 5, seed=0)
+    for method, prior in GENIES.items():
+        told = fit_of(method, data)().prior_
+        assert isinstance(told, prior)
+        assert told.inclusion == 5 / 500
+        # Orthogonal means of equal length, spread over the five features.
+        length = np.sum(data.active_means**2, axis=1)
+        assert told.slab.variance == pytest.approx(length.mean() / 5)
+
+
 def test_slope_of_linear_growth_is_one():
     from benchmarks.studies.shygamp_synthetic.plot import slope
 

@@ -267,3 +267,28 @@ def test_packaged_tables_run_quickly(tmp_path):
     assert rows.error.between(0, 0.5).all()
     assert rows[rows.method == "foldless"].differ.ge(3).all()
     assert (folder / "figure.png").exists()
+
+
+# ---------------------------------------------------------------------- fresh_tables
+
+
+def test_fresh_tables_run_quickly(tmp_path):
+    """Tables in the form of export.py: numbers, and texts."""
+    from benchmarks.studies.fresh_tables.data import load
+    from benchmarks.studies.fresh_tables.run import main
+
+    rng = np.random.default_rng(0)
+    y = np.repeat(["no", "yes"], 20)
+    X = rng.standard_normal((40, 30)).astype(np.float32)
+    X[20:, :3] += 2
+    texts = np.array([" ".join(rng.choice(["good", "bad", "tea", "cake"], 3)) + f" {label}" for label in y])
+    np.savez(tmp_path / "coffee.npz", X=X, y=y)
+    np.savez(tmp_path / "food_reviews.npz", X=texts, y=y)
+    words, _ = load(tmp_path, "food_reviews")
+    assert words.shape == (40, 6)
+    tables = ["--tables", "coffee", "food_reviews"]
+    folder = main(["--data", str(tmp_path), *tables, "--quick", "--out", str(tmp_path / "out")])
+    rows = pd.read_csv(folder / "results.csv")
+    assert len(rows) == 6
+    assert rows.error.between(0, 0.5).all()
+    assert (folder / "figure.png").exists()

@@ -239,6 +239,18 @@ def test_honesty_runs_and_goes_on_where_it_ended(tmp_path, capsys):
         assert set(np.unique(of.y)) <= set(range(6)), "designs have at most six classes"
 
 
+def test_leave_one_out_is_compared_with_refits_of_the_same_samples(tmp_path, capsys):
+    from benchmarks.studies.honesty.paired import REFITS, main
+
+    designs = ["null, independent", "four classes"]
+    main(["--quick", "--out", str(tmp_path), "--designs", *designs])
+    rows = pd.read_csv(tmp_path / "paired.csv")
+    assert list(rows.design) == designs
+    assert (rows.refits == REFITS).all()
+    assert (rows.loo_log_loss - rows.refit_log_loss).abs().max() < 0.3
+    assert "all designs" in capsys.readouterr().out
+
+
 def test_honesty_of_noise_with_factors_at_few_columns():
     """Where informed ridges once found labels in noise: an error of 0.07 left out, of 0.49 in truth."""
     from benchmarks.studies.honesty.run import QUICK, measured

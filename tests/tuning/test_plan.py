@@ -675,3 +675,10 @@ def test_columns_that_can_stand_in_for_each_other_settle_where_samples_are_not_f
     assert not model.flags_
     by_block = model.inclusion_probability_.reshape(50, 4).sum(axis=1)
     np.testing.assert_array_equal(np.sort(np.argsort(by_block)[-2:]), [5, 15])
+
+
+@pytest.mark.parametrize("shape", [(60, 2000), (200, 60)])
+def test_wider_ridges_are_only_for_samples_that_are_left_out_one_by_one(shape):
+    assert plan(facts(*shape, **CORRELATED)).dense.wider
+    assert plan(facts(*shape, **CORRELATED, heavy=True)).dense.wider == ()
+    assert plan(facts(*shape, **CORRELATED), groups=True).dense.wider == ()

@@ -169,13 +169,7 @@ Over designs, the mean bias of the error is {error_bias} (here {error_here}) and
 The ratio depends on how many labels are taken for wrong: of a hundred labels that are all right, one cannot
 tell that fewer than one in ten is wrong, and if some were wrong weights would be larger. Weights are averaged
 over both, and so are a little too large where no label is wrong, and too small where one in ten is.
-
-Leave-one-out of a hundred samples is off by chance, whoever computes it. Beside refits without the same
-samples chance cancels (`python -m benchmarks.studies.honesty.paired`; groups, which are left out at the class
-frequencies of all, are not among them):
-
 {paired}
-
 Flags, by what they are about: how often weights of likely features lie in their 90 % intervals, and the error
 of the test sample in its 95 % interval, in runs that have the flag, and in those that have none.
 
@@ -183,9 +177,18 @@ of the test sample in its 95 % interval, in runs that have the flag, and in thos
 {ends}
 """
 
+BESIDE_REFITS = """
+Leave-one-out of a hundred samples is off by chance, whoever computes it. Beside refits without the same
+samples chance cancels (`python -m benchmarks.studies.honesty.paired`; groups, which are left out at the class
+frequencies of all, are not among them):
+
+{table}
+"""
+
 
 def report(folder: Path) -> str:
     """The page of the study."""
+    paired = folder / PAIRED
     results = pd.read_csv(folder / "results.csv")
     results["error_bias"] = results.loo_error - results.test_error
     results["loss_bias"] = results.loo_log_loss - results.test_log_loss
@@ -238,7 +241,7 @@ def report(folder: Path) -> str:
         ends=common.TABLE_ENDS,
         table=common.markdown(header, rows),
         flags=flags_table(results),
-        paired=beside_refits(folder / PAIRED) if (folder / PAIRED).exists() else "",
+        paired=BESIDE_REFITS.format(table=beside_refits(paired)) if paired.exists() else "",
         error_bias=f"{means.error_bias.mean():+.3f}",
         loss_bias=f"{means.loss_bias.mean():+.3f}",
         error_here=f"{means.error_here.mean():+.3f}",

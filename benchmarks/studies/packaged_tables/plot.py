@@ -5,6 +5,7 @@ python -m benchmarks.studies.packaged_tables.plot
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -24,9 +25,9 @@ MEANS = "mean of tables"
 draw = partial(large_tables.draw, order=TABLES)
 
 
-def report(folder: Path) -> str:
+def report(folder: Path, order: Sequence[str] = TABLES) -> str:
     """Every table and method, then means over tables that all of two methods have; also in the README."""
-    results = in_order(pd.read_csv(folder / "results.csv"), TABLES)
+    results = in_order(pd.read_csv(folder / "results.csv"), order)
     rows = []
     for (table, method), group in results.groupby(["table", "method"], sort=False):
         done = group[group.error.notna()]

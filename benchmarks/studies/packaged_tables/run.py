@@ -65,8 +65,11 @@ def main(argv: Sequence[str] | None = None) -> Path:
 
 
 def measured(data: Path, table: str, split: int, method: str) -> dict[str, Any]:
+    return judged(*load(data, table), split, method)
+
+
+def judged(X: Any, y: Any, split: int, method: str) -> dict[str, Any]:
     """One fit on the clock, judged off the clock."""
-    X, y = load(data, table)
     splits = StratifiedShuffleSplit(split + 1, test_size=TEST_SHARE, random_state=0)
     *_, (train, test) = splits.split(np.zeros(y.size), y)
     if np.unique(y).size == 2:

@@ -27,6 +27,8 @@ COLOURS = {
     "MMSE-SHyGAMP": "tab:brown",
     "SBMLR": "tab:pink",
     "one-bit, one against the rest": "tab:grey",
+    "genie, MMSE, single weights": "tab:olive",
+    "genie, MMSE, rows": "tab:cyan",
 }
 # Small sizes are all fixed cost: growth shows in the largest ones.
 LARGEST = 3

@@ -77,6 +77,7 @@ from foldless.solvers.message_passing import (
 )
 from foldless.solvers.sites import (
     ANSWER_STEP,
+    IMPROPER_SHARE,
     LARGEST_GROWTH,
     MAX_HALVINGS,
     Cavities,
@@ -90,6 +91,8 @@ from foldless.solvers.sites import (
     sites_at_cavities,
 )
 
+# Below this change cavities that are improper no longer become proper by themselves.
+SETTLING = 1e-3
 # Within a tenth of where they are going, sites leap: earlier they have not learnt enough and go astray. Those
 # of several scores go astray from further off. It takes this many proposals to learn from, besides the
 # present one.
@@ -396,7 +399,9 @@ def wanted_sites(problem: Problem, state: EPState) -> tuple[Sites, float]:
     at, prior = state.score_cavities, state.weight_cavities
     tilted = problem.prior.tilted(prior.mean, prior.var)
     of_prior = prior_sites(tilted.mean, tilted.var, prior, old[:2])
-    of_labels, label_log_z = label_sites(problem, at, old)
+    # On the way cavities become proper by themselves.
+    share = IMPROPER_SHARE if state.change < SETTLING else 1.0
+    of_labels, label_log_z = label_sites(problem, at, old, share)
     # Each factor is Z / ∫ cavity·site times its site; weight counts how many there are of it.
     prior_factors = tilted.log_z + psi_difference(prior.mean, prior.var, now.mean, now.var)
     with_site = 1.0 / (1.0 / at.var + old.label_precision)

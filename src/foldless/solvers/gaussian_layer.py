@@ -232,7 +232,9 @@ class Gaussian(NamedTuple):
         Its log normaliser is ½ (exponent + N log 2π), with the exponent γᵀ μ + νᵀ X μ - log|Λ|.
         """
         finite = (mean, scores.mean, precision, slope)
-        if not (np.all(var > 0) and all(np.all(np.isfinite(values)) for values in finite)):
+        # Where label sites are negative, weights can be proper and a score over their background not.
+        proper = np.all(var > 0) and np.all(scores.var >= 0)
+        if not (proper and all(np.all(np.isfinite(values)) for values in finite)):
             raise NotPositiveDefinite("a marginal variance is not positive")
         log_normaliser = 0.5 * (exponent + mean.size * float(np.log(2 * np.pi)))
         return cls(mean, var, precision, slope, scores, log_normaliser)

@@ -64,6 +64,8 @@ CG_TOLERANCE, CG_ITERATIONS = 0.03, 60
 # Of tables with no more entries than these, times classes, all is done in double precision and to the last
 # digits, which costs a millisecond.
 SMALL, EXACT_CG_TOLERANCE = 100_000, 1e-10
+# In single precision what labels leave of a direction must be more than this: rounding is a hundredth of it.
+LEAST_LEFT = 3e-5
 # So many weights of all classes: beyond, factors take longer than conjugate gradients do to the last digits.
 FEW_WEIGHTS = 256
 
@@ -88,7 +90,7 @@ def multinomial_ridge(
     weight, n_weights = sample_weight[:, np.newaxis], basis.shape[1]
     weights = np.zeros((n_weights, indicator.shape[1])) if start is None else start
 
-    small, metric = basis.size * indicator.shape[1] <= SMALL, None
+    small, metric = _is_small(basis, indicator), None
     inner = basis if small else basis.astype(np.float32)
     tolerance = min(tolerance, TOLERANCE) if small else tolerance
 
@@ -115,6 +117,10 @@ def multinomial_ridge(
     begin = np.vstack([weights, basis @ weights])
     found = damped_newton(loss, expand, begin, tolerance=tolerance, max_iter=MAX_ITER)
     return RidgeFit(found.at[:n_weights], found.at[n_weights:], found.converged)
+
+
+def _is_small(basis: Array, indicator: Array) -> bool:
+    return basis.size * indicator.shape[1] <= SMALL
 
 
 class _Metric:
@@ -199,8 +205,11 @@ def leave_one_out(
     share = softmax(fitted.scores, axis=1)
     n_classes = share.shape[1]
     # Rows as weights count them: a weight of 2 and a row twice must go the same way.
-    by_weights = basis.shape[1] * n_classes <= sample_weight.sum()
-    spread = (_spread_by_weights if by_weights else _spread_by_samples)(basis, share, sample_weight)
+    if basis.shape[1] * n_classes <= sample_weight.sum():
+        spread = _spread_by_weights(basis, share, sample_weight)
+    else:
+        inner = basis if _is_small(basis, indicator) else basis.astype(np.float32)
+        spread = _spread_by_samples(inner, share, sample_weight)
     lost = left_out[:, np.newaxis, np.newaxis]
     bend = share[:, :, np.newaxis] * (np.eye(n_classes) - share[:, np.newaxis, :])
     # Q s = (I - V C)⁻¹ V s, without inverting V.
@@ -360,12 +369,15 @@ def _spread_by_weights(basis: Array, share: Array, sample_weight: Array) -> Arra
 
 
 def _spread_by_samples(basis: Array, share: Array, sample_weight: Array) -> Array:
-    """V of every sample in matrices of samples by samples (module docstring)."""
-    n_samples, n_classes = share.shape
+    """V of every sample in matrices of samples by samples (module docstring), as precise as the basis.
+
+    What is left of S is always a difference in double precision.
+    """
+    (n_samples, n_classes), dtype = share.shape, basis.dtype
     root = np.sqrt(sample_weight)[:, np.newaxis] * share  # P_k
     between = np.eye(n_samples)
     spread = np.zeros((n_samples, n_classes, n_classes))
-    scaled = np.empty((n_classes, n_samples, n_samples))
+    scaled = np.empty((n_classes, n_samples, n_samples), dtype=dtype)
     for k in range(n_classes):
         lower, _ = ridge_factor(basis, sample_weight * share[:, k])
         half = solve_triangular(lower, basis.T, lower=True, check_finite=False)
@@ -375,7 +387,16 @@ def _spread_by_samples(basis: Array, share: Array, sample_weight: Array) -> Arra
         between -= scaled[k] * root[:, k]
     # Beyond doubt about a sample, rounding takes what is left of S.
     between.flat[:: n_samples + 1] += 1e-12
-    lower, _ = cho_factor(between, lower=True, overwrite_a=True, check_finite=False)
+    try:
+        lower, _ = cho_factor(between, lower=True, overwrite_a=True, check_finite=False)
+        sure = dtype == np.float64 or np.min(lower.diagonal()) ** 2 > LEAST_LEFT
+    except LinAlgError:
+        if dtype == np.float64:
+            raise
+        sure = False
+    if not sure:
+        return _spread_by_samples(basis.astype(np.float64), share, sample_weight)
+    lower = lower.astype(dtype)
     for k in range(n_classes):
         scaled[k] = solve_triangular(lower, scaled[k], lower=True, check_finite=False, overwrite_b=True)
     of_samples = scaled.transpose(2, 0, 1)

@@ -58,8 +58,9 @@ MAX_HALVINGS = 12
 # No answer makes a weight's variance so many times larger than it was or is to be: that is the way in which a
 # posterior ceases to be one.
 LARGEST_GROWTH = 2.0
-# Where labels have become so vague that negative sites leave nothing, these shares of them are tried.
-WEAKER_SITES = (1.0, 0.5, 0.25, 0.125, -0.125)
+# Where labels have become so vague that negative sites leave nothing, these shares of them are tried, as far
+# as the last leaves what is in bounds.
+WEAKER_SITES, WEAKEST_SITES = (0.5, 0.25, 0.125), -0.125
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,11 +101,13 @@ def score_cavities(scores: Scores, sites: Sites, sample_weight: Array, lost: Arr
     return Cavities.left(scores.mean, scores.var, precision, slope)
 
 
-def label_sites(problem: Problem, at: Cavities, old: Sites) -> tuple[tuple[Array, Array], Array]:
+def label_sites(
+    problem: Problem, at: Cavities, old: Sites, improper_share: float = 1.0
+) -> tuple[tuple[Array, Array], Array]:
     """Precisions and shifts of sites that explain labels at these cavities, and the log normalisers there.
 
     With slope s and curvature c of log Z at N(p, v): c / (1 - v c) and p · precision + s (1 + v · precision).
-    Label sites stay non-negative. Those of improper cavities shrink: where other sites leave nothing, one
+    Label sites stay non-negative. Of improper cavities a share is left: where other sites leave nothing, one
     that is kept would end the iteration at sites that are no fixed point, with any log evidence.
     """
     response = problem.channel.respond(at.mean, at.var, problem.labels)
@@ -112,7 +115,7 @@ def label_sites(problem: Problem, at: Cavities, old: Sites) -> tuple[tuple[Array
     precision = curvature / (1 - at.var * curvature)
     shift = at.mean * precision + response.slope * (1 + at.var * precision)
     known = at.proper & np.isfinite(precision) & np.isfinite(shift)
-    share = np.where(at.proper, 1.0, IMPROPER_SHARE)
+    share = np.where(at.proper, 1.0, improper_share)
     sites = (
         np.where(known, precision, share * old.label_precision),
         np.where(known, shift, share * old.label_shift),
@@ -256,20 +259,33 @@ def _sites(blocks: Sequence[Block]) -> tuple[Array, Array]:
 
 
 def _weakened(opened: Opened, sites: Sites, var: Array) -> Block:
-    """The free weights of a score with so much of their negative sites as keeps variances in bounds."""
+    """The free weights of a score with so much of their negative sites as keeps variances in bounds.
+
+    Weaker sites leave no variance larger. Where the weakest leave one too large, as vaguer labels alone can,
+    none between need be tried.
+    """
     precision, shift = sites.prior_precision[opened.free], sites.prior_shift[opened.free]
     negative, largest = precision < 0, LARGEST_GROWTH**2 * var[opened.free]
-    block: Block | None = None
-    for share in WEAKER_SITES:
+
+    def at(share: float) -> tuple[Block | None, bool]:
+        """The block, if there is one, and whether it is in bounds."""
         try:
             block = Block(opened, np.where(negative, share * precision, precision), shift)
         except NotPositiveDefinite:
-            continue
-        if not negative.any() or np.all(block.var <= largest):
-            return block
-    if block is None:
+            return None, False
+        return block, not negative.any() or bool(np.all(block.var <= largest))
+
+    block, fine = at(1.0)
+    if block is not None and fine:
+        return block
+    weakest, fine = at(WEAKEST_SITES)
+    if weakest is None:
         raise NotPositiveDefinite("prior sites of negative precision outweigh the labels")
-    return block
+    for share in WEAKER_SITES if fine else ():
+        block, fine = at(share)
+        if block is not None and fine:
+            return block
+    return weakest
 
 
 def _towards(block: Block, precision: Array, shift: Array, var: Array, *, by_factors: bool) -> Block:

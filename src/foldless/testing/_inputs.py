@@ -43,7 +43,10 @@ from foldless.testing._shared import (
 def check_names_are_those_of_the_frame(estimator: Any) -> None:
     model, frame = of_frame(estimator)
     assert model.feature_names_in_.tolist() == NAMES
-    assert_array_equal(answers(model, frame), answers(fitted(estimator), X))
+    # From pandas 3 on frames store columns, which are summed in another order than rows.
+    values = frame.to_numpy()
+    assert_array_equal(answers(model, frame), answers(fit(estimator, values, Y), values))
+    same(answers(model, frame), answers(fitted(estimator), X))
 
 
 def check_names_of_polars_are_the_same(estimator: Any) -> None:

@@ -41,10 +41,10 @@ from foldless.tuning.models.sparse import (
     patient,
 )
 from foldless.tuning.plan import (
+    CLEAR_STANDARD_ERRORS,
     FIRST_RIDGE,
     GROUP_SETS,
     NEARLY_ALL,
-    WIDER_STANDARD_ERRORS,
     WORTH_IT,
     DensePlan,
     Plan,
@@ -290,7 +290,7 @@ class _Path:
         assert dense is not None
         widest = dense.widest.name if dense.wider else ""
         for recipe in dense.wider:
-            if lead(models, widest, table) <= WIDER_STANDARD_ERRORS:
+            if lead(models, widest, table) <= CLEAR_STANDARD_ERRORS:
                 break
             next_one = replace(dense, recipes=(recipe,), wider=())
             if dense.solver == "kernel EP":

@@ -72,7 +72,8 @@ SEARCHED_VARIANCES = (0.1, 1.0, 10.0, 100.0, 1000.0, 1e4, 1e5, 1e6)
 INFORMED_VARIANCE = 1000.0
 # An average in which a model has a smaller weight than this is hardly another without it.
 WORTH_IT = 0.1
-# Dense models that predict better than the sparse one by more than this are a reason for care.
+# Dense models that predict better than the sparse one by more than this are a reason for care, and the widest
+# of them, if it predicts better than all others by as much, one for wider ones.
 CLEAR_STANDARD_ERRORS = 2.0
 # Not where the sparse one has most of the weight in the average all the same.
 MOST_WEIGHT = 0.5
@@ -138,15 +139,6 @@ SETS_OF_GROUPS, GROUP_SETS = "sets of groups", 10
 # A share in predictions beside which other models need not be fitted again.
 NEARLY_ALL = 0.9
 SEARCHED_RIDGES = tuple(Recipe(variance) for variance in SEARCHED_VARIANCES)
-# Of fixed recipes the widest may be too narrow. The next decade is fitted, too, where it predicts better than
-# all others by more than this. That is little: a ridge more costs little, and left-out labels judge it.
-WIDER_STANDARD_ERRORS = 1.0
-
-
-def wider_than(recipes: tuple[Recipe, ...]) -> tuple[Recipe, ...]:
-    """The searched ridges beyond the widest of some recipes."""
-    widest = max(recipe.score_variance for recipe in recipes)
-    return tuple(recipe for recipe in SEARCHED_RIDGES if recipe.score_variance > widest)
 
 
 @dataclass(frozen=True)
@@ -690,10 +682,21 @@ class _Planning:
             return DensePlan("EP", RIDGES, per_occurrence=True)
         if self.wide:
             recipes = RIDGES_OF_ONE_KERNEL if self.large else INFORMED
-            return DensePlan("kernel EP", recipes, single=self.single, wider=wider_than(recipes))
+            return DensePlan("kernel EP", recipes, single=self.single, wider=self._wider_than(recipes))
         if self.cost > self.budget.ridge_ep and not self.groups:
             return self._tall_ridges()
-        return DensePlan("EP", RIDGES, wider=wider_than(RIDGES))
+        return DensePlan("EP", RIDGES, wider=self._wider_than(RIDGES))
+
+    def _wider_than(self, recipes: tuple[Recipe, ...]) -> tuple[Recipe, ...]:
+        """The searched ridges beyond the widest of some recipes.
+
+        None where more than a sample is left out at once, a group or one of larger weight: of the widest the
+        sites of all others would move with it, and it seems to be predicted where labels mean nothing.
+        """
+        if self.groups_asked or self.facts.heavy:
+            return ()
+        widest = max(recipe.score_variance for recipe in recipes)
+        return tuple(recipe for recipe in SEARCHED_RIDGES if recipe.score_variance > widest)
 
     def _diagonal_dense(self) -> DensePlan:
         facts = self.facts

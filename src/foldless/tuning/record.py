@@ -131,8 +131,8 @@ class Record:
 
     @property
     def n_iter(self) -> int:
-        """Iterations of the sparse model, over all of its runs."""
-        return sum(run.n_iter for run in self.runs if run.model == "sparse")
+        """Iterations of the sparse model, over all runs that lead to its answer or refine it."""
+        return sum(run.n_iter for run in self.runs if run.model == "sparse" and run.purpose != "relearn")
 
     @property
     def learnt(self) -> frozenset[str]:

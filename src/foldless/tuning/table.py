@@ -304,6 +304,7 @@ class Facts:
     median_nonzero_fraction: float  # of free columns; 1 if there are none
     spectral_excess: float  # largest eigenvalue within classes over the edge for independent columns
     in_memory: bool = True  # or read where it is in every pass
+    heavy: bool = False  # a sample counts for more than one
     # Where that is beyond the edge, along what columns have in common with differences of class means: the
     # tails of samples, below zero where these form clusters, and how far apart classes are, both in standard
     # errors; and where there are clusters, the excess beside that. Of two classes, or more samples than
@@ -334,6 +335,7 @@ def survey(table: Table) -> Facts:
         median_nonzero_fraction=float(np.median(fractions[table.free])) if table.n_free else 1.0,
         spectral_excess=excess,
         in_memory=in_memory(x),
+        heavy=bool(weight.max() > 1.0),
         class_tails=tails,
         class_gap=gap,
         excess_beside=beside,

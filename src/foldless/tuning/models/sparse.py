@@ -27,7 +27,7 @@ from foldless.channels import FlippedLabels
 from foldless.channels.flipped_labels import FLIP_PRIOR_FLIPPED, FLIP_PRIOR_RIGHT
 from foldless.evaluation import mean_and_error, mixture_moments
 from foldless.priors import PRIORS, Gaussian, OverBackground, Prior, SpikeAndSlab
-from foldless.problem import History, Outcome, Solution
+from foldless.problem import History, Outcome, Problem, Solution
 from foldless.solvers import EP, GAMP, BackgroundEP, Stopping
 from foldless.solvers.base import Solver
 from foldless.solvers.few_columns import solve_few
@@ -57,6 +57,8 @@ EM_PERIOD = 2
 POLISH_STOPPING = Stopping(tol=1e-3, max_iter=100, patience=40)
 # Moves of labels over a background alone shrink to a third each time: what is left is a hundredth of scores.
 RIDGE_STOPPING = Stopping(tol=0.03, max_iter=RIDGE_MAX_ITER, patience=PATIENCE)
+# Parameters that are learnt again move by less than this factor, or EM has ended at another fixed point.
+LARGEST_MOVE = 4.0
 PLAIN, CLASS_MEANS = "plain parameters", "class means"
 
 
@@ -340,13 +342,18 @@ def relearnt(found: Fit, fit: Fit, sparse: SparsePlan, choices: Choices, recorde
 
     EM has seen all labels: where it has found features by chance it expects more of them, and larger ones. So
     it goes on from there without each part of the samples; at the parameters of the others the fit to all
-    samples settles again, and leaves out each sample of the part.
+    samples settles again, and leaves out each sample of the part. A part that does not settle, or without
+    which EM ends far away, keeps the leave-one-out that it has.
     """
     table, posterior = fit.table, found.solution.posterior
     choices = patient(replace(choices, generative_weight=fit.generative_weight), sparse, CLASS_MEANS)
     mean, var = posterior.loo_mean.copy(), posterior.loo_var.copy()
-    part = np.empty(table.shape[0], dtype=np.intp)
-    part[np.argsort(table.codes, kind="stable")] = np.arange(part.size) % sparse.relearnt_parts
+    # Of all classes and of clear and doubtful samples alike, whatever the order of the rows.
+    counted = np.flatnonzero(table.sample_weight > 0)
+    part = np.full(table.shape[0], -1)
+    part[counted[np.lexsort((mean[counted], table.codes[counted]))]] = (
+        np.arange(counted.size) % sparse.relearnt_parts
+    )
     for number in range(sparse.relearnt_parts):
         inside, begun = part == number, len(recorder.runs)
         weight = np.where(inside, 0.0, table.sample_weight)
@@ -355,7 +362,8 @@ def relearnt(found: Fit, fit: Fit, sparse: SparsePlan, choices: Choices, recorde
         others = replace(table, sample_weight=weight, left_out=LeftOut(weight))
         learnt = fit_tuned(others, choices, recorder, purpose="relearn", warm=fit)
         settled = learnt
-        if learnt.outcome.trustworthy:
+        near = _near(fit.solution.problem, learnt.solution.problem)
+        if learnt.outcome.trustworthy and near:
             tuned = learnt.solution.problem
             problem = fit.solution.problem.but(channel=tuned.channel, prior=tuned.prior)
             start = replace(fit, solution=replace(fit.solution, problem=problem))
@@ -363,7 +371,7 @@ def relearnt(found: Fit, fit: Fit, sparse: SparsePlan, choices: Choices, recorde
             settled = fit_tuned(table, fixed, recorder, purpose="relearn", warm=start)
         if settled.outcome is Outcome.INTERRUPTED:
             return replace(found, solution=replace(found.solution, outcome=Outcome.INTERRUPTED))
-        if not settled.outcome.trustworthy:
+        if not (near and settled.outcome.trustworthy):
             recorder.reject(slice(begun, None))
             continue
         left_out = answered(settled.solution, sparse.left_out_edges).posterior
@@ -371,6 +379,14 @@ def relearnt(found: Fit, fit: Fit, sparse: SparsePlan, choices: Choices, recorde
     return replace(
         found, solution=replace(found.solution, posterior=replace(posterior, loo_mean=mean, loo_var=var))
     )
+
+
+def _near(problem: Problem, other: Problem) -> bool:
+    """Whether EM has ended about where it was: a tenth of the samples can tip it over where one would not."""
+    em = EM(tunable_names(problem))
+    before, after = em.tuned(problem), em.tuned(other)
+    moves = [np.abs(np.log(after[name] / before[name])) for name in before]
+    return bool(np.max(moves, initial=0.0) <= np.log(LARGEST_MOVE))
 
 
 def _beside_unblended(fit: Fit, choices: Choices, recorder: Recorder, most: float) -> Fit:
