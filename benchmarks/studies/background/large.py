@@ -1,6 +1,6 @@
 """Large tables of near twins: do fits settle, at what price, and what do they find?
 
-python -m benchmarks.studies.background.large [--trials 4] [--revision NAME]
+python -m benchmarks.studies.background.large [--trials 8] [--revision NAME]
 
 The simulated designs whose neighbours go together most, and ten factors, at sizes of which only active
 features move in every iteration (`Budget.every_feature`); the first runs of each, whose sizes take turns.
@@ -24,11 +24,12 @@ from benchmarks.studies.background.run import COLUMNS, KEY, QUICK_SHARE, measure
 
 STUDY = Path(__file__).parent / "large"
 DESIGNS = ("Toeplitz 0.9", "Toeplitz 0.95", "blocks 0.9", "LD genotypes", "10 factors")
+RUNS = 8
 SHAPES = ((300, 6000), (300, 12_000), (400, 9000), (400, 12_000))
 
 
 def main(argv: Sequence[str] | None = None) -> Path:
-    parser = common.options(__doc__ or "", trials=len(SHAPES))
+    parser = common.options(__doc__ or "", trials=RUNS)
     parser.add_argument("--designs", nargs="+", choices=DESIGNS, default=DESIGNS, metavar="NAME")
     parser.add_argument("--revision", help="name of the rows (default: the commit)")
     parser.add_argument("--again", action="store_true", help="measure anew what results.csv has already")

@@ -2,7 +2,7 @@
 
 Updates of sites in parallel need not come nearer to their fixed point, however short the steps. Where one
 of several near twins has a negative site, those of the others go up and down and round again, even with all
-labels as they are; one after the other they do so more wildly.
+labels as they are; one after the other they do so more wildly. Sites cut at zero are calmer, but circle, too.
 
 A fixed point of EP is a stationary point of  [Opper and Winther 2005; Heskes and Zoeter 2002]
 
