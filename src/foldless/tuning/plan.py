@@ -160,8 +160,8 @@ class Budget:
     integrate: float = 5e7
     tune_many: float = 2e8  # EM of several classes: about a second in all
     # Several classes whose labels may be wrong: a response to every class in place of one, so many scores of
-    # all of them. A tenth of a second, in each of dozens of iterations.
-    flips: float = 1e5
+    # all of them. A fifth of a second, in each of dozens of iterations.
+    flips: float = 2e5
     ridge_step: float = 4e10  # a Newton step of a ridge: about two seconds
     ridge_left_out: float = 5e9  # samples left out of a ridge one by one: a quarter of one
     ridge_sets: float = 5e10  # samples left out of a ridge in sets: about two
