@@ -2,7 +2,7 @@
 # make test          the test suite, without studies
 # make test-studies  the tests marked `study`: studies in small, simulations of many data sets
 # make studies-check reruns cells of every study: do committed results still hold? Eight minutes; DATA=DIR
-# make test-cpus     the numerical tests as on other processors: all kinds, or CPUS="Haswell Prescott+no-avx2"
+# make test-cpus     the numerical tests as on other processors: all kinds, or CPUS="Haswell Nehalem+no-avx2"
 # make test-oldest   the test suite with the oldest dependencies that pyproject.toml allows
 # make trust         the long forms of what docs/trust.md shows: hours; SHARE=0.05 for a twentieth
 # make coverage      lines and branches that no test reaches

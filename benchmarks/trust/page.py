@@ -341,7 +341,7 @@ MACHINES = [
     "next release, in a folder of its own (`debootstrap`, `chroot`), here without numba. All that "
     "`foldless[test]` and `foldless[fast]` ask for has wheels for it; of the extras only celer (`bench`) has "
     "none.",
-    "OpenBLAS core types: `make test-cpus` (Haswell and Prescott without AVX2 in `.ci/run`).",
+    "OpenBLAS core types: `make test-cpus` (Haswell and Nehalem without AVX2 in `.ci/run`).",
 ]
 
 # What was found by looking for it, and the test that keeps it mended.
