@@ -32,7 +32,6 @@ from foldless.solvers.screening import Screening
 from foldless.tuning.fit import SPARSE, Choices, Fit, fit_tuned
 from foldless.tuning.models.ridges import States, newton_ridges, ridges
 from foldless.tuning.models.sparse import (
-    CLASS_MEANS,
     SparseFits,
     finished,
     fit_sample,
@@ -46,10 +45,9 @@ from foldless.tuning.plan import (
     GROUP_SETS,
     NEARLY_ALL,
     WORTH_IT,
-    DensePlan,
-    Plan,
-    Recipe,
+    flags_of,
 )
+from foldless.tuning.planned import CLASS_MEANS, DensePlan, Plan, Recipe
 from foldless.tuning.portfolio import (
     Average,
     Model,
@@ -103,7 +101,8 @@ def fit_table(
     sparse, portfolio = path.concluded(fits, dense)
     record = recorder.record()
     behind = record.used(SPARSE)
-    codes = plan.flags_of(
+    codes = flags_of(
+        plan,
         settled=sparse.outcome not in (Outcome.STALLED, Outcome.DIVERGED),
         fell_back=any(run.purpose == "fallback" for run in behind),
         exactly=any(run.solver in ("EP", "BackgroundEP") for run in behind),

@@ -48,7 +48,7 @@ from foldless.operators import Operator
 from foldless.problem import Solution
 from foldless.registry import registered
 from foldless.solvers.ep import left_out_groups
-from foldless.tuning.plan import Recipe
+from foldless.tuning.planned import Recipe
 from foldless.tuning.table import Table
 
 # Shares of a model's score variance that predictions are tried with.

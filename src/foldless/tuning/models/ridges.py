@@ -32,16 +32,8 @@ from foldless.solvers.multinomial_ridge import (
     leave_one_out_in_sets,
     multinomial_ridge,
 )
-from foldless.tuning.plan import (
-    ALONG_OWN,
-    IN_SETS,
-    PATIENCE,
-    RIDGE_MAX_ITER,
-    RIDGE_TOLERANCE,
-    TOLERANCE,
-    DensePlan,
-    Recipe,
-)
+from foldless.tuning.plan import PATIENCE, RIDGE_MAX_ITER, RIDGE_TOLERANCE, TOLERANCE
+from foldless.tuning.planned import ALONG_OWN, IN_SETS, DensePlan, Recipe
 from foldless.tuning.portfolio import Model, Scores, Weights, as_columns, channel_of, of_solution
 from foldless.tuning.record import Recorder, Run
 from foldless.tuning.table import COVARIATE_VARIANCE, INTERCEPT_VARIANCE, Table, assembled, with_prior

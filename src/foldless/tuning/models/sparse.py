@@ -45,9 +45,8 @@ from foldless.tuning.plan import (
     PATIENCE,
     PLAIN_SLAB_VARIANCE,
     RIDGE_MAX_ITER,
-    DensePlan,
-    SparsePlan,
 )
+from foldless.tuning.planned import CLASS_MEANS, PLAIN, DensePlan, SparsePlan
 from foldless.tuning.portfolio import Model, channel_of, of_solution, weights_of
 from foldless.tuning.record import Recorder
 from foldless.tuning.table import LeftOut, Table, assembled, blocks_of, with_prior
@@ -59,7 +58,6 @@ POLISH_STOPPING = Stopping(tol=1e-3, max_iter=100, patience=40)
 RIDGE_STOPPING = Stopping(tol=0.03, max_iter=RIDGE_MAX_ITER, patience=PATIENCE)
 # Parameters that are learnt again move by less than this factor, or EM has ended at another fixed point.
 LARGEST_MOVE = 4.0
-PLAIN, CLASS_MEANS = "plain parameters", "class means"
 
 
 @dataclass(frozen=True, eq=False)
