@@ -6,9 +6,8 @@ Table ─▶ Survey ─▶ plan ─▶ sparse model (selects) ─┐
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,17 +18,9 @@ from foldless.operators import Standardized
 from foldless.problem import Outcome
 from foldless.solvers.ep import EPState
 from foldless.solvers.gaussian_layer import Tiles
-from foldless.solvers.informed_ridges import (
-    CENTRED_INTERCEPT_VARIANCE,
-    Base,
-    Contrasts,
-    Penalised,
-    Ridge,
-    fit_informed,
-    informed_weights,
-)
 from foldless.solvers.screening import Screening
 from foldless.tuning.fit import SPARSE, Choices, Fit, fit_tuned
+from foldless.tuning.models.informed import informed_ridges
 from foldless.tuning.models.ridges import States, newton_ridges, ridges
 from foldless.tuning.models.sparse import (
     SparseFits,
@@ -52,17 +43,14 @@ from foldless.tuning.portfolio import (
     Average,
     Model,
     Portfolio,
-    Scores,
-    Weights,
     alone,
-    channel_of,
     class_frequencies,
     lead,
     of_solution,
     stacked,
 )
-from foldless.tuning.record import FLAGS, Flag, Record, Recorder, Run
-from foldless.tuning.table import COVARIATE_VARIANCE, LeftOut, Table
+from foldless.tuning.record import FLAGS, Flag, Record, Recorder
+from foldless.tuning.table import LeftOut, Table
 
 # Of a sparse model that is fitted to a part of the rows: predictions have settled long before weights have.
 PART_TOLERANCE = 1e-2
@@ -270,34 +258,33 @@ class _Path:
         return self._dense(self.table)[0]
 
     def _dense(
-        self, table: Table, *, recipes: Sequence[Recipe] | None = None, known: States | None = None
+        self, table: Table, *, recipes: tuple[Recipe, ...] | None = None, known: States | None = None
     ) -> tuple[list[Model], States]:
-        """The planned models of some rows or all, and where they ended."""
-        dense, unit = self.plan.dense, self.unit
-        assert dense is not None
-        if dense.solver == "kernel EP":
-            models = informed_ridges(table, dense, self.recorder, self.tiles)
-            return self._widened(models, table), {}
-        if dense.solver in ("Newton", "primal EP"):
-            return newton_ridges(table, dense, unit, self.recorder)[0], {}
-        models, states = ridges(table, dense, unit, self.recorder, recipes=recipes, known=known)
-        return self._widened(models, table), states
+        """The planned models of some rows or all, and where they ended.
 
-    def _widened(self, models: list[Model], table: Table) -> list[Model]:
-        """The dense models, and wider ridges beside them as long as the widest is clearly the best."""
+        Then wider ridges, one after the other, as long as the widest predicts clearly better than all others.
+        """
         dense = self.plan.dense
         assert dense is not None
-        widest = dense.widest.name if dense.wider else ""
+        planned = dense if recipes is None else replace(dense, recipes=recipes)
+        models, states = self._fitted(planned, table, known)
+        widest = dense.widest
         for recipe in dense.wider:
-            if lead(models, widest, table) <= CLEAR_STANDARD_ERRORS:
+            if lead(models, widest.name, table) <= CLEAR_STANDARD_ERRORS:
                 break
-            next_one = replace(dense, recipes=(recipe,), wider=())
-            if dense.solver == "kernel EP":
-                models = models + informed_ridges(table, next_one, self.recorder, self.tiles)
-            else:
-                models = models + ridges(table, next_one, self.unit, self.recorder)[0]
-            widest = recipe.name
-        return models
+            models = models + self._fitted(replace(dense, recipes=(recipe,)), table)[0]
+            widest = recipe
+        return models, states
+
+    def _fitted(
+        self, dense: DensePlan, table: Table, known: States | None = None
+    ) -> tuple[list[Model], States]:
+        """The models of some recipes, and where they ended if others can start from there."""
+        if dense.solver == "kernel EP":
+            return informed_ridges(table, dense, self.recorder, self.tiles), {}
+        if dense.solver in ("Newton", "primal EP"):
+            return newton_ridges(table, dense, self.unit, self.recorder)[0], {}
+        return ridges(table, dense, self.unit, self.recorder, known)
 
     def concluded(self, fits: SparseFits, dense: list[Model]) -> tuple[Fit, Portfolio]:
         """The fit that selects, finished, and the average that predicts."""
@@ -318,49 +305,3 @@ def _averaged(fits: SparseFits, dense: list[Model], table: Table, left_out_edges
     if fits.judged.outcome.may_be_judged or not dense:
         models.append(fits.model(table, left_out_edges))
     return stacked(models, table)
-
-
-def informed_ridges(table: Table, dense: DensePlan, recorder: Recorder, tiles: Tiles | None) -> list[Model]:
-    """Models of two classes, for more features than samples."""
-    n_samples, weight = table.shape[0], table.sample_weight
-    rows, kept = weight > 0, table.kept
-    log_odds = float(np.diff(np.log(table.class_weight))[0])
-    base = Base(
-        np.column_stack([table.standardized.columns(kept), np.ones(n_samples)])[rows],
-        np.append(np.zeros(kept.size), log_odds),
-        np.append(np.full(kept.size, COVARIATE_VARIANCE), CENTRED_INTERCEPT_VARIANCE),
-    )
-    group = table.left_out.of_rows(rows).group
-    group = np.arange(int(rows.sum())) if group is None else group
-    contrasts = Contrasts(table.labels[rows], weight[rows], group)
-    again = any(recipe.exponent for recipe in dense.recipes)
-    if tiles is None or not tiles.kept:
-        tiles = Tiles(table.standardized, np.float32 if dense.single else None, keeps=again)
-    # An intercept beside the features is not penalised.
-    free = np.append(table.free, np.zeros(tiles.shape[1] - table.free.size, dtype=bool))
-    columns = Penalised(tiles, free, None if rows.all() else rows)
-    as_ridge = {Ridge(r.score_variance, r.exponent, channel_of(r)): r for r in dense.recipes}
-    fits = fit_informed(columns, base, contrasts, tuple(as_ridge))
-    settled = [as_ridge[ridge] for ridge in fits.ridges]
-    for recipe in dense.recipes:
-        outcome = Outcome.CONVERGED if recipe in settled else Outcome.DIVERGED
-        recorder.runs.append(Run(recipe.code, "fit", "kernel EP", outcome, 0, detail=recipe.name))
-
-    # One pass over X for all of them, and only if any is asked for.
-    all_weights = cache(partial(informed_weights, columns, base, fits))
-
-    def weights(model: int) -> Weights:
-        found, n = all_weights(), table.free.size
-        mean, var, score_var = (each[model, :n] for each in (found.mean, found.var, found.prior_var))
-        mean[kept], var[kept] = found.kept_mean[model, :-1], found.kept_var[model, :-1]
-        score_var[kept] = var[kept]
-        intercept, intercept_var = found.kept_mean[model, -1:], found.kept_var[model, -1:]
-        return Weights(mean[:, None], var[:, None], intercept, intercept_var, score_var[:, None])
-
-    def of_recipe(model: int, recipe: Recipe) -> Model:
-        mean, var = np.zeros((n_samples, 1)), np.ones((n_samples, 1))
-        mean[rows, 0], var[rows, 0] = fits.loo_mean[model], fits.loo_var[model]
-        scores = Scores(mean, var)
-        return Model(recipe.code, recipe.name, channel_of(recipe), scores, partial(weights, model))
-
-    return [of_recipe(model, recipe) for model, recipe in enumerate(settled)]

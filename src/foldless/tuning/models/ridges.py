@@ -60,8 +60,6 @@ def ridges(
     dense: DensePlan,
     unit: Array | None,
     recorder: Recorder,
-    *,
-    recipes: Sequence[Recipe] | None = None,
     known: States | None = None,
 ) -> tuple[list[Model], States]:
     """The ridges that settle, and where they end; columns are counted in `unit`, if any.
@@ -104,9 +102,7 @@ def ridges(
         last = solution
         return solution
 
-    wanted = dense.recipes if recipes is None else recipes
-    if known is not None:
-        wanted = [recipe for recipe in wanted if recipe in known]
+    wanted = [recipe for recipe in dense.recipes if known is None or recipe in known]
     if dense.searched:
         found = searched(wanted, settled, Solution.loo_log_loss)
     else:
