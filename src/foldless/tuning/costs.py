@@ -32,7 +32,7 @@ class Budget:
     double: float = 5e6
     # A sparse model of all columns, where samples outnumber features: 20 milliseconds.
     all_columns: float = 5e8
-    # Message passing is settled again without each sample: pairs of samples and columns, 30 milliseconds.
+    # A blend is settled again without each sample: pairs of samples and columns that move, 30 milliseconds.
     left_out_edges: int = 500_000
     polish: float = 2e8  # message passing is finished with exact covariances: ten milliseconds
     # The fit is repeated at neighbours of its parameters, and they are learnt without parts of the samples.

@@ -79,8 +79,8 @@ class SparsePlan:
     # fitted from it.
     sample_checked: bool = False
     screened: bool = False  # most weights are visited only now and then
-    # For leave-one-out, message passing settles again without each sample, if it has at most so many pairs of
-    # samples and columns; 0: leave-one-out is read off the cavities as they are.
+    # For leave-one-out, a blend is settled again without each sample, in so many pairs of samples and columns
+    # at most (`solvers.left_out`); 0: leave-one-out is read off the cavities as they are.
     left_out_edges: int = 0
     # Parameters are learnt again without each of so many parts of the samples, for the leave-one-out of that
     # part; 0: leave-one-out is at the parameters of all samples.
