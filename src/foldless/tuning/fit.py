@@ -224,8 +224,8 @@ class _Search:
         ignorance = float(np.sum(entr(frequency)))
         grid: tuple[float, ...] = GRID
         if self.sample is not None:
-            # With more samples class means get less weight, never more. Whether a fit without them is better has
-            # been tried on the sample.
+            # With more samples class means get less weight, never more. Whether a fit without them is better
+            # has been tried on the sample.
             grid, ignorance = tuple(w for w in GRID if w <= self.sample.generative_weight), np.inf
         if self.interrupted:
             scan = glance = replace(scan, max_iter=1)
