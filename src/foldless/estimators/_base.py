@@ -94,7 +94,7 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
         The solvers behind the sparse model, in the order they ran: 'GAMP' (message passing with diagonal
         covariances), 'EP' (with exact ones), or 'GAMP + EP'.
     loo_worth_ : Worth
-        What these are worth: ``error_interval`` (exact, 95 %), ``auc`` and ``auc_interval``,
+        What these are worth: ``error_interval`` (95 %), ``auc`` and ``auc_interval``,
         ``calibration_slope``, and the same of class frequencies, ``guessing_error``, ``guessing_log_loss``.
     p_value_ : float
         Of class means as far apart as these if labels had nothing to do with the features, by permutation; of
