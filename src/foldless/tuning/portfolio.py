@@ -55,8 +55,8 @@ from foldless.tuning.table import Table
 CERTAINTIES = (0.0, 0.3, 1.0)
 # Models of less weight than this add nothing to the others.
 LEAST_WEIGHT = 0.01
-# With few samples, the best of many models is best by chance. So weights are found as though there were so many
-# further samples, which all models predict alike. Models have equal shares of them, and certainties of a
+# With few samples, the best of many models is best by chance. So weights are found as though there were so
+# many further samples, which all models predict alike. Models have equal shares of them, and certainties of a
 # model equal shares of its own.
 PSEUDO_SAMPLES = 3.0
 # Scales of scores with which labels are judged. Models that have taken wrong labels for right have scores
