@@ -103,7 +103,8 @@ def _error(subject: Subject) -> Iterator[Sentence]:
     if worth.auc is not None and worth.auc_interval is not None:
         lower, upper = worth.auc_interval
         yield Sentence(
-            f"The AUC of left-out samples is {worth.auc:.3f} (95 % interval {lower:.3f} to {upper:.3f}; "
+            f"The AUC of left-out samples, at the class frequencies of all, is {worth.auc:.3f} "
+            f"(95 % interval {lower:.3f} to {upper:.3f}; "
             f"{'Obuchowski 1997' if subject.by_groups else 'DeLong et al. 1988'}).",
             (("AUC", worth.auc),),
         )
