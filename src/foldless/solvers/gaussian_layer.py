@@ -66,9 +66,10 @@ BLOCK_ROWS = 256
 # 1 - b is the share of its score's precision that is a label's own. Below about this share it is not computed
 # as a difference.
 WEAK_LABEL = 1e-4
-# Labels are near those of a factor while their precisions have moved, on average, by less than the first share
-# of those of their scores: variances are then wrong by about its square. Moves shrink to a third each time. So
-# after a move of more than the second share, the next one will lead away from any new factor, and none is kept.
+# Labels are near those of a factor while their precisions have moved, on average, by less than the first
+# share of those of their scores: variances are then wrong by about its square. Moves shrink to a third each
+# time. So after a move of more than the second share, the next one will lead away from any new factor, and
+# none is kept.
 NEAR, FAR = 0.02, 0.06
 # Label precisions below this share of the inverse variance of the field are raised to it in a factor; the
 # difference counts as a move.
