@@ -51,7 +51,7 @@ NARROW_BACKGROUND = 1.0
 # and of two classes those that resemble each most. Rows of weights of hundreds of such columns do not settle.
 CANDIDATES, NEIGHBOURS, CANDIDATES_OF_MANY = 20, 16, 40
 # They are found by what they explain, for which a feature needs more than a sample or two. So are wrong
-# labels of several classes.
+# labels of several classes, and so does a class: of one that is a sample any label may as well be wrong.
 FAR_MORE_SAMPLES = 2.0
 # An iteration that has not found a smaller change for so long will not settle.
 PATIENCE = 60
@@ -377,6 +377,7 @@ class _Planning:
         self.cost = exact_cost(facts.n_samples, facts.n_features, facts.n_classes if self.many else 1)
         # Of several classes, any label may be wrong: as many answers for a sample as there are classes.
         may_doubt = self.many and self.far_more
+        may_doubt &= facts.total_weight >= FAR_MORE_SAMPLES * facts.n_classes
         self.doubtful = may_doubt and facts.n_samples * facts.n_classes**2 <= self.budget.flips
         beyond = facts.spectral_excess > TOLERATED_EXCESS
         self.wrong_labels = (
