@@ -449,7 +449,7 @@ def checked_groups(groups: ArrayLike, y: NDArray[Any]) -> NDArray[np.intp]:
     names, numbers = np.unique(given, return_inverse=True)
     if names.size < 2:
         raise ValueError(
-            f"groups has only one group, {names[0]!r}: nothing would be left when it is left out. "
+            f"groups has only one group, {names.tolist()[0]!r}: nothing would be left when it is left out. "
             "Leave groups out, or give at least two."
         )
     return np.asarray(numbers, dtype=np.intp)
