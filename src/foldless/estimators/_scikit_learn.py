@@ -22,7 +22,13 @@ from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_selection import SelectorMixin
-from sklearn.utils import _safe_indexing, check_array, column_or_1d, compute_sample_weight
+from sklearn.utils import (
+    _safe_indexing,
+    check_array,
+    check_consistent_length,
+    column_or_1d,
+    compute_sample_weight,
+)
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
@@ -112,7 +118,7 @@ class Classifier(Documented, Saved, Summarised, ClassifierMixin, BaseEstimator):
         if classes.size == 1:
             raise ValueError(
                 f"{type(self).__name__} needs samples of two classes or more, but y contains only one class, "
-                f"{classes[0]!r}. Check that the label column is the right one."
+                f"{classes.tolist()[0]!r}. Check that the label column is the right one."
             )
         return classes, code
 
@@ -417,6 +423,19 @@ class SampleWeights(NamedTuple):
     def for_equals(self, of_samples: Array) -> Array:
         """What was found for samples that count, for those they stand for, too."""
         return of_samples if self.first is None else of_samples[self.first]
+
+
+def checked_groups(groups: ArrayLike, y: NDArray[Any]) -> NDArray[np.intp]:
+    """Groups of samples as numbers from 0."""
+    given = column_or_1d(groups, warn=False)
+    check_consistent_length(given, y)
+    names, numbers = np.unique(given, return_inverse=True)
+    if names.size < 2:
+        raise ValueError(
+            f"groups has only one group, {names[0]!r}: nothing would be left when it is left out. "
+            "Leave groups out, or give at least two."
+        )
+    return np.asarray(numbers, dtype=np.intp)
 
 
 def sample_weights(
