@@ -300,6 +300,15 @@ def validated(estimator: BaseEstimator, X: Any, *y: Any, **how: Any) -> Any:
             return validate_data(estimator, X, *y, **how)
     except ValueError as error:
         raise _with_place(error, X, estimator, names) from None
+    except TypeError:  # NumPy's, where dates stand beside numbers
+        timed = getattr(X, "select_dtypes", lambda **_: X)(include=["datetime", "datetimetz", "timedelta"])
+        if timed is X or not len(timed.columns):
+            raise
+        of = [str(c) for c in timed.columns]
+        raise ValueError(
+            f"X has columns of dates or times: {', '.join(map(repr, of[:5]))}{' …' if of[5:] else ''}. "
+            f"Make them numbers (days since a date), or leave them out, X.drop(columns={of[:5]!r})."
+        ) from None
 
 
 def _with_place(error: ValueError, X: Any, estimator: Any, names: Sequence[Any] = ()) -> ValueError:
