@@ -37,10 +37,11 @@ from foldless.problem import Iteration, Outcome
 from foldless.selection import select
 from foldless.solvers.solve import Stopping, Watch
 from foldless.tuning.class_means import can_blend
+from foldless.tuning.costs import Budget
 from foldless.tuning.fit import Choices
-from foldless.tuning.models.sparse import PLAIN, SparseFits
+from foldless.tuning.models.sparse import SparseFits
 from foldless.tuning.path import Result
-from foldless.tuning.plan import Budget, Plan
+from foldless.tuning.planned import PLAIN, Plan
 from foldless.tuning.portfolio import Average
 from foldless.tuning.record import SELECT_NOTHING, Record, Recorder
 from foldless.tuning.table import Layout, Table
