@@ -139,3 +139,11 @@ def test_classes_are_named_as_they_are_written():
         foldless.SparseClassifier().fit(X, np.where(Y, "ill", "well"), sample_weight=1 - Y)
     with pytest.raises(ValueError, match="only one group, 7: nothing"):
         foldless.SparseClassifier().fit(X, Y, groups=np.full(40, 7))
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_of_two_samples_one_may_be_left_out_of_a_blend():
+    two = RNG.standard_normal((2, 80))
+    with np.errstate(over="raise", divide="raise", invalid="raise"):
+        found = foldless.SparseClassifier(generative_weight=0.5).fit(two, [0, 1], sample_weight=[4.55503516, 0.08308887])
+    assert np.all(np.isfinite(found.loo_proba_))
