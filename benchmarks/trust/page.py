@@ -193,9 +193,15 @@ def _threads(pieces: Pieces) -> tuple[str, str]:
     )
     if "processors" not in pieces:
         return text, "partly: one machine" if not other else "missed"
-    kinds, off = pieces["processors"]["processors"], pieces["processors"]["worst"]
-    text += f"; kernels of {', '.join(kinds)} differ by at most "
-    text += ", ".join(f"{worst:.1e} ({name})" for name, worst in off.items())
+    found = pieces["processors"]
+    off, single = found["worst"], found["single"]
+    text += f"; kernels of {', '.join(found['processors'])} differ by at most "
+    text += ", ".join(
+        f"{worst:.1e} ({name}{', which is solved in single precision' if name in single else ''}; "
+        f"{found['largest'][name]:.1e} before division)"
+        for name, worst in off.items()
+    )
+    text += f"; other features selected or classes predicted: {', '.join(found['decided otherwise']) or 'none'}"
     return text, _verdict(not other and max(off.values()) <= 1e-8)
 
 
