@@ -201,7 +201,9 @@ def _threads(pieces: Pieces) -> tuple[str, str]:
         f"{found['largest'][name]:.1e} before division)"
         for name, worst in off.items()
     )
-    text += f"; other features selected or classes predicted: {', '.join(found['decided otherwise']) or 'none'}"
+    text += (
+        f"; other selected features or predicted classes: {', '.join(found['decided otherwise']) or 'none'}"
+    )
     return text, _verdict(not other and max(off.values()) <= 1e-8)
 
 
@@ -371,7 +373,8 @@ DEFECTS = [
     ("`OneBitCS` predicted infinity where weights of very small columns are beyond single precision",
      "tests/estimators/test_extremes.py: weights_of_very_small_columns"),
     ("Overflow and division by zero were warned of where nothing is left of a class, or of two samples one",
-     "tests/solvers/test_informed_ridges.py: no_samples_left; tests/estimators/test_extremes.py: two_samples"),
+     "tests/solvers/test_informed_ridges.py: no_samples_left; "
+     "tests/estimators/test_extremes.py: of_two_samples"),
     ("Messages showed a class as `np.str_('ill')`",
      "tests/estimators/test_extremes.py: classes_are_named_as_they_are_written"),
     ("ONNX of random features needed a cosine that onnxruntime has had in double precision for a short time "

@@ -146,7 +146,9 @@ def test_classes_are_named_as_they_are_written():
 def test_of_two_samples_one_may_be_left_out_of_a_blend():
     two = RNG.standard_normal((2, 80))
     with np.errstate(over="raise", divide="raise", invalid="raise"):
-        found = foldless.SparseClassifier(generative_weight=0.5).fit(two, [0, 1], sample_weight=[4.55503516, 0.08308887])
+        found = foldless.SparseClassifier(generative_weight=0.5).fit(
+            two, [0, 1], sample_weight=[4.55503516, 0.08308887]
+        )
     assert np.all(np.isfinite(found.loo_proba_))
 
 
