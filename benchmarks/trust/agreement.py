@@ -10,7 +10,9 @@
 - *threads*: bytes of coefficients and probabilities of fits that are repeated, in processes of their own with
   other numbers of threads for BLAS and compiled loops, and with other `n_jobs`.
 - *processors*: coefficients and probabilities of the same fits with the kernels that OpenBLAS has for other
-  processors, which sum in other orders; as numbers, since bytes differ there.
+  processors, which sum in other orders; as numbers, since bytes differ there. And what is decided by them:
+  features that are selected, classes that are predicted. Where products with X are most of a fit its plan has
+  them in single precision, which is then what processors differ by.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ OURS = ("SparseClassifier", "GAMPClassifier", "SMLRClassifier", "PanelClassifier
 TOLERANCE = 1e-6
 # Threads of BLAS and compiled loops, by the environment and by a parameter.
 WIDTHS, JOBS = ("1", "2"), (None, 1, 2)
-PROCESSORS = ("Haswell", "SkylakeX", "Zen", "Sandybridge", "Prescott")
+PROCESSORS = ("Haswell", "SkylakeX", "Zen", "Sandybridge", "Nehalem")
+DECIDED, SINGLE = ": decided", ": in single precision"
 # Of a mean in units of the slab, an inclusion probability and the log evidence. Few weights are as far from
 # Gaussian as a posterior gets: these are the bounds of tests/solvers/test_ep.py, for at most five.
 AT_MOST = (0.2, 0.17, 0.42)
@@ -239,13 +242,17 @@ def kept_answers(path: Path) -> None:
             model = SparseClassifier().fit(X, y)
         parts = (model.coef_, model.inclusion_probability_, model.predict_proba(X))
         found[name] = np.concatenate([np.ravel(part) for part in parts])
+        found[f"{name}{DECIDED}"] = np.concatenate([model.get_support(), model.predict(X)])
+        found[f"{name}{SINGLE}"] = np.array(model.plan_.sparse.single)
     np.savez(path, **found)
 
 
 def processors() -> dict[str, Any]:
     """Largest differences from the first kind of kernels; relative, or to 0.001 where numbers are smaller."""
     worst: dict[str, float] = {}
+    largest: dict[str, float] = {}
     first: dict[str, np.ndarray] = {}
+    decided_otherwise: set[str] = set()
     for kind in PROCESSORS:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "found.npz"
@@ -256,10 +263,20 @@ def processors() -> dict[str, Any]:
             with np.load(path) as stored:
                 found = dict(stored)
         first = first or found
-        for name, values in found.items():
-            off = np.max(np.abs(values - first[name]) / np.maximum(np.abs(first[name]), 1e-3))
-            worst[name] = max(worst.get(name, 0.0), float(off))
-    return {"processors": PROCESSORS, "worst": {name: float(f"{off:.2g}") for name, off in worst.items()}}
+        for name in _tables():
+            off = np.abs(found[name] - first[name])
+            largest[name] = max(largest.get(name, 0.0), float(np.max(off)))
+            off /= np.maximum(np.abs(first[name]), 1e-3)
+            worst[name] = max(worst.get(name, 0.0), float(np.max(off)))
+            if not np.array_equal(found[f"{name}{DECIDED}"], first[f"{name}{DECIDED}"]):
+                decided_otherwise.add(name)
+    return {
+        "processors": PROCESSORS,
+        "worst": {name: float(f"{off:.2g}") for name, off in worst.items()},
+        "largest": {name: float(f"{off:.2g}") for name, off in largest.items()},
+        "single": [name for name in _tables() if first[f"{name}{SINGLE}"]],
+        "decided otherwise": sorted(decided_otherwise),
+    }
 
 
 if __name__ == "__main__":

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import sparse
 from sklearn.base import clone
 
 import foldless
-from foldless.estimators.baselines import SBMLRClassifier
+from foldless.estimators.baselines import OneBitCS, SBMLRClassifier
 from foldless.solvers.smlr.newton_loo import scored
 
 RNG = np.random.default_rng(0)
@@ -139,3 +140,21 @@ def test_classes_are_named_as_they_are_written():
         foldless.SparseClassifier().fit(X, np.where(Y, "ill", "well"), sample_weight=1 - Y)
     with pytest.raises(ValueError, match="only one group, 7: nothing"):
         foldless.SparseClassifier().fit(X, Y, groups=np.full(40, 7))
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_of_two_samples_one_may_be_left_out_of_a_blend():
+    two = RNG.standard_normal((2, 80))
+    with np.errstate(over="raise", divide="raise", invalid="raise"):
+        found = foldless.SparseClassifier(generative_weight=0.5).fit(
+            two, [0, 1], sample_weight=[4.55503516, 0.08308887]
+        )
+    assert np.all(np.isfinite(found.loo_proba_))
+
+
+@pytest.mark.parametrize("storage", [np.asarray, sparse.csr_array])
+def test_weights_of_very_small_columns_are_beyond_single_precision(storage):
+    small = storage((X * np.geomspace(1e-44, 1e30, 12)).astype(np.float32))
+    scores = OneBitCS().fit(small, Y).decision_function(small)
+    assert np.all(np.isfinite(scores))
+    assert np.mean((scores > 0) == Y) > 0.6

@@ -168,7 +168,12 @@ class OneBitCS(_Binary):
         """Measurements of the estimate."""
         check_is_fitted(self)
         X = validated(self, X, reset=False, dtype=FLOATS, **self._storage)
-        return operator_from(X).scores(self.coef_[0]) + self.intercept_[0]
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = operator_from(X).scores(self.coef_[0])
+        if not np.all(np.isfinite(found)):
+            # Weights of very small columns are beyond single precision.
+            found = operator_from(X.astype(np.float64)).scores(self.coef_[0])
+        return found + self.intercept_[0]
 
 
 def one_bit_weights(correlation: Array, sparsity: float) -> Array:

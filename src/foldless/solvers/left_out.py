@@ -26,6 +26,7 @@ from foldless.priors import Blocks, Prior, Ridged
 from foldless.problem import Problem, Solution
 from foldless.solvers.gamp import MIN_CURVATURE, GAMPState
 
+EPS = float(np.finfo(np.float64).eps)
 ITERATIONS = 4
 # Rounding moves scores by far less than iterations that are left out would, and so many pairs of columns and
 # samples at a time stay in a processor's cache.
@@ -152,7 +153,7 @@ class _Without:
         deviation = labels - weight @ labels / total
         lost = weight * total / left
         information = float(weight @ deviation**2) / 4
-        own_information = np.maximum(information - lost * deviation**2 / 4, np.finfo(float).tiny)
+        own_information = np.maximum(information - lost * deviation**2 / 4, EPS * information)
         contrast = x.T @ (weight * deviation) / 2
         own_contrast = contrast[:, np.newaxis] - x.T * (lost * deviation / 2)
         variance = np.maximum(1.0 - contrast**2 / (information * total), 1.0 / total)[:, np.newaxis]
