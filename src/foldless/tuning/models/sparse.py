@@ -138,7 +138,7 @@ def fit_sparse(
     if sparse.fallback is None or _ended_well(chosen):
         return chosen
     begun = len(recorder.runs)
-    other = fit_sparse(table, sparse.fallback, choices, recorder, purpose="fallback")
+    other = fit_sparse(table, sparse.fallback, choices, recorder, purpose="fallback", ridge=ridge)
     better = _ended_well(other)
     recorder.reject(slice(first, begun) if better else slice(begun, None))
     return other if better else chosen
