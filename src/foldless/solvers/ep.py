@@ -93,10 +93,9 @@ from foldless.solvers.sites import (
 
 # Below this change cavities that are improper no longer become proper by themselves.
 SETTLING = 1e-3
-# Within a tenth of where they are going, sites leap: earlier they have not learnt enough and go astray. Those
-# of several scores go astray from further off. It takes this many proposals to learn from, besides the
-# present one.
-NEAR, NEAR_OF_SEVERAL = 0.1, 0.02
+# Within a tenth of where they are going, sites leap: earlier they have not learnt enough and go astray. It
+# takes this many proposals to learn from, besides the present one.
+NEAR = 0.1
 FIRST_SECANTS = 2
 # The longest step of labels of several scores: what a label says of the difference of two scores, sites of
 # both would explain in full.
@@ -291,8 +290,7 @@ class EP(MessagePassing[EPState]):
             weights = self._free_answer(problem, state, opened, sites)
             return reached(weights.sites, weights.gaussian(), step, proposed=point, secants=secants)
 
-        near = NEAR_OF_SEVERAL if several else NEAR
-        if len(secants) > FIRST_SECANTS and state.change < near:
+        if len(secants) > FIRST_SECANTS and state.change < NEAR:
             try:
                 leap = moved(secants.next_point(steps(step), scale), None, secants)
                 if np.all(leap.gaussian.scores.var <= LARGEST_GROWTH**2 * score_var):
