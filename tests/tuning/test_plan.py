@@ -24,6 +24,7 @@ from foldless.tuning.plan import (
     IN_SETS,
     INFORMED,
     NARROW_BACKGROUND,
+    NARROW_BACKGROUND_OF_MANY,
     NEIGHBOURS,
     ONE_BY_ONE,
     PATIENCE,
@@ -209,6 +210,13 @@ CASES: dict[str, tuple[Facts, tuple[Any, ...], tuple[Any, ...] | None, tuple[str
         ("diagonal-covariances",),
         ("correlated", "mostly-zeros", "too-large", "along-own-scores"),
     ),
+    "four classes, correlated, a few more samples than features": (
+        facts(600, 500, 4, **CORRELATED),
+        ("exact", "EP", PLAIN, False, False),
+        ("Newton", SEARCHED_RIDGES, False, ONE_BY_ONE),
+        (),
+        ("correlated", "from-ridge"),
+    ),
     "pixels": (
         facts(3500, 784, **CORRELATED),
         ("exact", "EP", PLAIN, False, False),
@@ -319,9 +327,9 @@ def test_what_follows_from_the_path(name: str) -> None:
     elif (
         found.path == "exact"
         and given.n_free > 2 * EXPECTED_ACTIVE
-        and not (many or sparse.candidates or found.because("mostly-zeros"))
+        and not (sparse.candidates or found.because("mostly-zeros"))
     ):
-        background = NARROW_BACKGROUND
+        background = NARROW_BACKGROUND_OF_MANY if many else NARROW_BACKGROUND
     assert sparse.background == background
     of_few = many and sparse.candidates > 0
     assert sparse.groups == (found.path == "exact" and not of_words and not of_few)
@@ -365,6 +373,16 @@ def test_where_exact_covariances_of_several_classes_do_not_settle_message_passin
     assert plan(given, groups=True).sparse.fallback is None
 
 
+@pytest.mark.parametrize("groups", [False, True])
+def test_with_more_samples_than_features_a_wide_background_is_behind_a_narrow_one_of_several_classes(
+    groups: bool,
+) -> None:
+    sparse = plan(facts(600, 500, 4, **CORRELATED), groups=groups).sparse
+    assert (sparse.background, sparse.em_iterations) == (NARROW_BACKGROUND_OF_MANY, 0)
+    assert sparse.fallback is not None and sparse.fallback.fallback is None
+    assert (sparse.fallback.solver, sparse.fallback.background) == ("EP", BACKGROUND_SCORE_VARIANCE)
+
+
 # What each budget decides, and what it costs there.
 BUDGETS = [
     ("exact", facts(2000, 60, **CORRELATED), exact_cost(2000, 60), lambda p: p.path == "exact"),
@@ -379,8 +397,8 @@ BUDGETS = [
     ("integrate", facts(60, 2000), exact_cost(60, 2000), lambda p: p.sparse.integrate),
     (
         "tune_many",
-        facts(2000, 60, 4, **CORRELATED),
-        exact_cost(2000, 60, 4),
+        facts(2000, 20, 4, **CORRELATED),
+        exact_cost(2000, 20, 4),
         lambda p: p.sparse.em_iterations == EM_ITERATIONS_OF_MANY,
     ),
     (
@@ -422,7 +440,7 @@ def test_a_budget_is_spent_to_the_last_operation_and_not_beyond(
 
 
 def test_parameters_that_cost_too_much_to_tune_are_not_tuned_at_all() -> None:
-    assert plan(facts(2000, 60, 4, **CORRELATED), Budget(tune_many=0.0)).sparse.em_iterations == 0
+    assert plan(facts(2000, 20, 4, **CORRELATED), Budget(tune_many=0.0)).sparse.em_iterations == 0
 
 
 def test_labels_are_permuted_where_that_costs_little() -> None:

@@ -93,9 +93,10 @@ from foldless.solvers.sites import (
 
 # Below this change cavities that are improper no longer become proper by themselves.
 SETTLING = 1e-3
-# Within a tenth of where they are going, sites leap: earlier they have not learnt enough and go astray. It
-# takes this many proposals to learn from, besides the present one.
-NEAR = 0.1
+# Within a tenth of where they are going, sites leap: earlier they have not learnt enough and go astray. Those
+# of several scores go astray from further off, unless a background steadies them. It takes this many proposals
+# to learn from, besides the present one.
+NEAR, NEAR_OF_SEVERAL = 0.1, 0.02
 FIRST_SECANTS = 2
 # The longest step of labels of several scores: what a label says of the difference of two scores, sites of
 # both would explain in full.
@@ -171,6 +172,8 @@ class EP(MessagePassing[EPState]):
     # tolerance, in half of the time and memory. Matrices of samples by samples are in double precision; those
     # of features by features, for more samples, only of one score.
     single: bool = False
+    # Whether the prior has a background, over which sites of several scores leap as early as those of one.
+    steady: bool = False
 
     def init(self, problem: Problem) -> EPState:
         n_samples, n_weights = problem.operator.shape
@@ -290,7 +293,8 @@ class EP(MessagePassing[EPState]):
             weights = self._free_answer(problem, state, opened, sites)
             return reached(weights.sites, weights.gaussian(), step, proposed=point, secants=secants)
 
-        if len(secants) > FIRST_SECANTS and state.change < NEAR:
+        near = NEAR_OF_SEVERAL if several and not self.steady else NEAR
+        if len(secants) > FIRST_SECANTS and state.change < near:
             try:
                 leap = moved(secants.next_point(steps(step), scale), None, secants)
                 if np.all(leap.gaussian.scores.var <= LARGEST_GROWTH**2 * score_var):

@@ -192,7 +192,8 @@ def _from_plain_parameters(
     exact = sparse.solver != "GAMP"
     solver: Solver[Any]
     if exact:
-        solver = EP(single=sparse.single) if sparse.solver == "EP" else BackgroundEP(exact_looks=True)
+        of_all = EP(single=sparse.single, steady=sparse.background > 0)
+        solver = of_all if sparse.solver == "EP" else BackgroundEP(exact_looks=True)
     else:
         solver = GAMP(variances=sparse.variances)  # type: ignore[arg-type]
     problem = assembled(table, choices.channel, plain_prior(table, choices, sparse.background))
