@@ -239,4 +239,5 @@ def test_several_classes_are_compared_at_other_backgrounds(monkeypatch):
     X, y, matters, n = several_classes.drawn("ten factors", 0)
     assert X.shape[0] - n == several_classes.N_NEW and matters.size < n < y.size
     # Another background is another model, with other probabilities and another log loss.
-    assert table[0, several_classes.COLUMNS.index("log loss")] != table[1, several_classes.COLUMNS.index("log loss")]
+    narrow, wide = table[:, several_classes.COLUMNS.index("log loss")]
+    assert narrow != wide

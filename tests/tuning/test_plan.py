@@ -24,7 +24,6 @@ from foldless.tuning.plan import (
     IN_SETS,
     INFORMED,
     NARROW_BACKGROUND,
-    NARROW_BACKGROUND_OF_MANY,
     NEIGHBOURS,
     ONE_BY_ONE,
     PATIENCE,
@@ -329,7 +328,7 @@ def test_what_follows_from_the_path(name: str) -> None:
         and given.n_free > 2 * EXPECTED_ACTIVE
         and not (sparse.candidates or found.because("mostly-zeros"))
     ):
-        background = NARROW_BACKGROUND_OF_MANY if many else NARROW_BACKGROUND
+        background = NARROW_BACKGROUND
     assert sparse.background == background
     of_few = many and sparse.candidates > 0
     assert sparse.groups == (found.path == "exact" and not of_words and not of_few)
@@ -378,7 +377,7 @@ def test_with_more_samples_than_features_a_wide_background_is_behind_a_narrow_on
     groups: bool,
 ) -> None:
     sparse = plan(facts(600, 500, 4, **CORRELATED), groups=groups).sparse
-    assert (sparse.background, sparse.em_iterations) == (NARROW_BACKGROUND_OF_MANY, 0)
+    assert (sparse.background, sparse.em_iterations) == (NARROW_BACKGROUND, 0)
     assert sparse.fallback is not None and sparse.fallback.fallback is None
     assert (sparse.fallback.solver, sparse.fallback.background) == ("EP", BACKGROUND_SCORE_VARIANCE)
 

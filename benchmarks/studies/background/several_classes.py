@@ -4,9 +4,9 @@ python -m benchmarks.studies.background.several_classes [--trials 9] [--backgrou
 
 Tables of 3 to 8 classes whose samples outnumber their 80 to 180 features by 2 to 90 %, of four designs; a
 third of them has a dense effect of all features beside the 3 to 8 that matter. All are fitted by default, with
-other score variances of the background in the place of the plan's. Prints a table: CPU seconds, iterations, fits that
-fell back, errors and log losses on 1500 new samples, what was selected at a rate of 0.1, and how many of the
-features that were given 0.9 or more are true.
+other score variances of the background in the place of the plan's. Prints a table: CPU seconds, iterations,
+the share of fits that fell back, errors and log losses on 1500 new samples, true and false features among
+those selected at a rate of 0.1, and how many have a probability of 0.9 or more, and how many of these are true.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> NDArray[np.float64]:
     table = np.empty((len(args.backgrounds), len(COLUMNS)))
     print(("{:>14s}" * (1 + len(COLUMNS))).format("background", *COLUMNS))
     for n, background in enumerate(args.backgrounds):
-        with patch.object(plan, "NARROW_BACKGROUND_OF_MANY", background), threadpool_limits(1):
+        with patch.object(plan, "NARROW_BACKGROUND", background), threadpool_limits(1):
             rows = np.array([measured(*name) for name in names])
         table[n] = np.concatenate([rows[:, :5].mean(axis=0), rows[:, 5:].sum(axis=0)])
         print(f"{background:14g}" + "".join(f"{value:14.4g}" for value in table[n]), flush=True)

@@ -47,8 +47,6 @@ BACKGROUND_SCORE_VARIANCE = 20.0
 # With at least as many samples as features these tell small effects from none: a background is only to keep
 # columns that can stand in for each other from changing places for ever, as they do without one.
 NARROW_BACKGROUND = 1.0
-# Of each score of several classes: rows of weights change places more easily, and one in three still did.
-NARROW_BACKGROUND_OF_MANY = 3.0
 # Columns that the sparse model is solved over where samples outnumber features and all would cost too much,
 # and of two classes those that resemble each most. Rows of weights of hundreds of such columns do not settle.
 CANDIDATES, NEIGHBOURS, CANDIDATES_OF_MANY = 20, 16, 40
@@ -615,9 +613,10 @@ class _Planning:
         few = self.facts.n_free > 2 * EXPECTED_ACTIVE
         from_ridge = INFORMED_VARIANCE if self.many else 0.0
         if few and not self.words:
-            background = NARROW_BACKGROUND_OF_MANY if self.many else NARROW_BACKGROUND
-            narrow = replace(self._over_background(background), from_ridge=from_ridge)
-            return replace(narrow, fallback=self._over_background() if self._may_fall_back else None)
+            fallback = self._over_background() if self._may_fall_back else None
+            return replace(
+                self._over_background(NARROW_BACKGROUND), from_ridge=from_ridge, fallback=fallback
+            )
         em = EM_ITERATIONS
         if self.many:
             em = EM_ITERATIONS_OF_MANY if self.cost <= self.budget.tune_many else 0
