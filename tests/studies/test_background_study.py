@@ -235,9 +235,11 @@ def test_several_classes_are_compared_at_other_backgrounds(monkeypatch):
 
     monkeypatch.setattr(several_classes, "DESIGNS", ("ten factors",))
     table = several_classes.main(["--trials", "1", "--backgrounds", "3", "20"])
-    assert table.shape == (2, len(several_classes.COLUMNS)) and np.isfinite(table).all()
+    assert table.shape == (2, len(several_classes.COLUMNS))
+    assert np.isfinite(table).all()
     X, y, matters, n = several_classes.drawn("ten factors", 0)
-    assert X.shape[0] - n == several_classes.N_NEW and matters.size < n < y.size
+    assert X.shape == (n + several_classes.N_NEW, matters.size)
+    assert matters.size < n < y.size
     # Another background is another model, with other probabilities and another log loss.
     narrow, wide = table[:, several_classes.COLUMNS.index("log loss")]
     assert narrow != wide
