@@ -4,9 +4,9 @@ python -m benchmarks.studies.background.several_classes [--trials 9] [--backgrou
 
 Tables of 3 to 8 classes whose samples outnumber their 80 to 180 features by 2 to 90 %, of four designs; a
 third of them has a dense effect of all features beside the 3 to 8 that matter. All are fitted by default,
-with other score variances of the background in the place of the plan's. Prints a table: CPU seconds, iterations,
-the share of fits that fell back, errors and log losses on 1500 new samples, true and false features among
-those selected at a rate of 0.1, how many have a probability of 0.9 or more, and how many of these are true.
+with other score variances of the background in the place of the plan's. Prints a table: CPU seconds,
+iterations, the share of fits that fell back, errors and log losses on 1500 new samples, true and false
+features among those selected at a rate of 0.1, how many are given 0.9 or more, and how many of these are true.
 """
 
 from __future__ import annotations
