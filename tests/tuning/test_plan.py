@@ -524,6 +524,9 @@ def test_labels_of_four_classes_may_be_wrong_where_samples_far_outnumber_feature
         # A response to each of many classes would be most of the time; few columns have exact covariances.
         ((2000, 30, 12), "exact", False),
         ((2000, 300, 12), "independent", False),
+        # Classes of a sample or two are not doubted.
+        ((26, 12, 13), "independent", True),
+        ((26, 12, 14), "exact", False),
     ):
         found = plan(facts(*shape))
         assert (found.path, found.sparse.flips) == (path, flips)

@@ -102,7 +102,9 @@ def _by_which(subject: Subject) -> Answer:
     if not subject.summary.told_apart:
         return Answer(question, "None", [none])
     differing = _differing(subject)
-    return Answer(question, "Many together" if differing else "None alone", [*differing, none])
+    n = subject.differing.size
+    by_themselves = "1 differs by itself" if n == 1 else f"{counted(n)} differ by themselves"
+    return Answer(question, by_themselves if n else "None alone", [*differing, none])
 
 
 def _differing(subject: Subject) -> list[str]:
@@ -139,9 +141,9 @@ def _best_set(subject: Subject) -> str:
     if not sets:
         return ""
     if len(sets) > 1:
-        return f"but {counted(len(sets))} groups each have one that does"
+        return f"but {counted(len(sets))} groups each have at least one that does"
     size, sure = sets[0].columns.size, probability(float(sets[0].probability))
-    return f"but one of a group of {counted(int(size))} does, with probability {sure}"
+    return f"but at least one of a group of {counted(int(size))} does, with probability {sure}"
 
 
 # ------------------------------------------------------------------------------------- how sure?

@@ -76,9 +76,10 @@ def _features(subject: Subject) -> Iterator[Sentence]:
     groups = [group for group in subject.summary.groups or () if group.columns.size > 1]
     if groups:
         yield Sentence(
-            f"Besides, {plural(len(groups), 'group')} of features that the data cannot tell apart were found "
-            "in the joint posterior, at the same rate: at least one feature of each has an effect of its own "
-            "with the stated probability (Spector and Janson 2022).",
+            f"{plural(len(groups), 'group')} of features that the data cannot tell apart "
+            f"{'was' if len(groups) == 1 else 'were'} found in the joint posterior, at the same rate: at "
+            "least one feature of each has an effect of its own with the stated probability (Spector and "
+            "Janson 2022).",
             (("groups", len(groups)),),
         )
 

@@ -130,6 +130,12 @@ class Subject:
         """Features that differ between classes by themselves, at the same rate, the clearest first."""
         return self.summary.differing(self.fdr)
 
+    @property
+    def tested_by_groups(self) -> bool:
+        """Whether tests of single features count groups, or weighted samples, as one each."""
+        sums = self.summary.class_sums
+        return sums is not None and sums.of_groups is not None
+
     @cached_property
     def judged(self) -> NDArray[np.bool_] | None:
         """Samples with leave-one-out probabilities; an approximation may break down for some."""

@@ -56,7 +56,8 @@ CLUSTERED = 3.0
 # are; most genotypes, and counts of what is common, are not.
 RARE = 0.1
 # Samples far outnumber features from so many per feature on. Then columns can be chosen by what they explain
-# (which takes more than a sample or two for each), and wrong labels of several classes can be told.
+# (which takes more than a sample or two for each), and wrong labels of several classes can be told, if there
+# are as many samples of a class: of a class of one sample any label may as well be wrong.
 FAR_MORE_SAMPLES = 2.0
 
 # ---------------------------------------------------------------------- the sparse model
@@ -240,7 +241,8 @@ class _Planning:
         # Labels of several classes may be wrong only at the price of a response to each class: so many scores
         # for each class of a sample.
         n_responses = facts.n_samples * facts.n_classes**2
-        self.doubtful = self.many and self.far_more and n_responses <= budget.flips
+        filled = facts.total_weight >= FAR_MORE_SAMPLES * facts.n_classes
+        self.doubtful = self.many and self.far_more and filled and n_responses <= budget.flips
         beyond = facts.spectral_excess > TOLERATED_EXCESS
         self.wrong_labels = (
             beyond

@@ -68,6 +68,8 @@ def ridges(
 
     If some are `known` from a fit of other rows, only these are fitted, from where they ended there.
     """
+    if not table.n_free:
+        return [], {}
     counted = table.in_units(unit)
     two = table.n_classes == 2
     plain: Channel = channel_of(Recipe(1.0)) if two else Multinomial(table.n_classes)
