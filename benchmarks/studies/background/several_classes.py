@@ -6,7 +6,8 @@ Tables of 3 to 8 classes whose samples outnumber their 80 to 180 features by 2 t
 third of them has a dense effect of all features beside the 3 to 8 that matter. All are fitted by default,
 with other score variances of the background in the place of the plan's. Prints a table: CPU seconds,
 iterations, the share of fits that fell back, errors and log losses on 1500 new samples, true and false
-features among those selected at a rate of 0.1, how many are given 0.9 or more, and how many of these are true.
+features among those selected at a rate of 0.1, how many are given 0.9 or more,
+and how many of these are true.
 """
 
 from __future__ import annotations
