@@ -366,3 +366,17 @@ def test_there_is_no_gaussian_where_a_score_has_no_variance(bad):
         module.Gaussian.of_moments(mean, var, var, mean, scores, 0.0)
     fine = scores._replace(var=np.array([1.0, 0.0, 2.0]))
     assert module.Gaussian.of_moments(mean, var, var, mean, fine, 0.0).scores is fine
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("size", [0, 1, module.AT_ONCE, module.AT_ONCE + 1, 4 * module.AT_ONCE + 3])
+def test_triangles_are_inverted_by_halves(size, dtype):
+    rng = np.random.default_rng(0)
+    lower = np.asfortranarray(np.tril(rng.standard_normal((size, size)) / 10) + np.eye(size), dtype=dtype)
+    before = lower.copy()
+    inverse = module._inverse(lower)
+    assert inverse.dtype == dtype
+    assert_allclose(inverse @ before, np.eye(size), atol=200 * np.finfo(dtype).eps)
+    assert_allclose(inverse, np.tril(inverse))
+    assert_allclose(lower, before)
+    assert_allclose(module._inverse(lower, overwrite=True), inverse)

@@ -228,3 +228,18 @@ def test_averages_over_parameters_weigh_them_by_evidence():
     # From other starts: to the tolerance of fits.
     assert best == pytest.approx(expected.max(), abs=0.01)
     assert abs(fits[0][0].max() - expected.max()) > 0.02
+
+
+def test_several_classes_are_compared_at_other_backgrounds(monkeypatch):
+    from benchmarks.studies.background import several_classes
+
+    monkeypatch.setattr(several_classes, "DESIGNS", ("ten factors",))
+    table = several_classes.main(["--trials", "1", "--backgrounds", "3", "20"])
+    assert table.shape == (2, len(several_classes.COLUMNS))
+    assert np.isfinite(table).all()
+    X, y, matters, n = several_classes.drawn("ten factors", 0)
+    assert X.shape == (n + several_classes.N_NEW, matters.size)
+    assert matters.size < n < y.size
+    # Another background is another model, with other probabilities and another log loss.
+    narrow, wide = table[:, several_classes.COLUMNS.index("log loss")]
+    assert narrow != wide

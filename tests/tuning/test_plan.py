@@ -210,6 +210,13 @@ CASES: dict[str, tuple[Facts, tuple[Any, ...], tuple[Any, ...] | None, tuple[str
         ("diagonal-covariances",),
         ("correlated", "mostly-zeros", "too-large", "along-own-scores"),
     ),
+    "four classes, correlated, a few more samples than features": (
+        facts(600, 500, 4, **CORRELATED),
+        ("exact", "EP", PLAIN, False, False),
+        ("Newton", SEARCHED_RIDGES, False, ONE_BY_ONE),
+        (),
+        ("correlated", "from-ridge"),
+    ),
     "pixels": (
         facts(3500, 784, **CORRELATED),
         ("exact", "EP", PLAIN, False, False),
@@ -320,7 +327,7 @@ def test_what_follows_from_the_path(name: str) -> None:
     elif (
         found.path == "exact"
         and given.n_free > 2 * EXPECTED_ACTIVE
-        and not (many or sparse.candidates or found.because("mostly-zeros"))
+        and not (sparse.candidates or found.because("mostly-zeros"))
     ):
         background = NARROW_BACKGROUND
     assert sparse.background == background
@@ -366,6 +373,17 @@ def test_where_exact_covariances_of_several_classes_do_not_settle_message_passin
     assert plan(given, groups=True).sparse.fallback is None
 
 
+@pytest.mark.parametrize("groups", [False, True])
+def test_with_more_samples_than_features_a_wide_background_is_behind_a_narrow_one_of_several_classes(
+    groups: bool,
+) -> None:
+    sparse = plan(facts(600, 500, 4, **CORRELATED), groups=groups).sparse
+    assert (sparse.background, sparse.em_iterations) == (NARROW_BACKGROUND, 0)
+    assert sparse.fallback is not None
+    assert sparse.fallback.fallback is None
+    assert (sparse.fallback.solver, sparse.fallback.background) == ("EP", BACKGROUND_SCORE_VARIANCE)
+
+
 # What each budget decides, and what it costs there.
 BUDGETS = [
     ("exact", facts(2000, 60, **CORRELATED), exact_cost(2000, 60), lambda p: p.path == "exact"),
@@ -380,8 +398,8 @@ BUDGETS = [
     ("integrate", facts(60, 2000), exact_cost(60, 2000), lambda p: p.sparse.integrate),
     (
         "tune_many",
-        facts(2000, 60, 4, **CORRELATED),
-        exact_cost(2000, 60, 4),
+        facts(2000, 20, 4, **CORRELATED),
+        exact_cost(2000, 20, 4),
         lambda p: p.sparse.em_iterations == EM_ITERATIONS_OF_MANY,
     ),
     (
@@ -423,7 +441,7 @@ def test_a_budget_is_spent_to_the_last_operation_and_not_beyond(
 
 
 def test_parameters_that_cost_too_much_to_tune_are_not_tuned_at_all() -> None:
-    assert plan(facts(2000, 60, 4, **CORRELATED), Budget(tune_many=0.0)).sparse.em_iterations == 0
+    assert plan(facts(2000, 20, 4, **CORRELATED), Budget(tune_many=0.0)).sparse.em_iterations == 0
 
 
 def test_labels_are_permuted_where_that_costs_little() -> None:
@@ -527,7 +545,7 @@ def test_some_rows_are_searched_if_they_are_a_small_share(n_samples: int, rows: 
         if given.spectral_excess > TOLERATED_EXCESS:
             assert plan(given, Budget(exact=np.inf)).sparse.search_rows == 0
     # That rows are searched where exact covariances do not settle is no reason for what is planned.
-    found = plan(facts(n_samples, 300, 4, **CORRELATED), Budget(exact=np.inf, all_columns=np.inf))
+    found = plan(facts(n_samples, 20, 4, **CORRELATED), Budget(exact=np.inf, all_columns=np.inf))
     assert found.sparse.fallback is not None
     assert (found.path, found.sparse.fallback.search_rows) == ("exact", rows)
     assert found.because("many-rows") is None

@@ -96,8 +96,8 @@ from foldless.solvers.sites import (
 
 # Once scores change by less than this, an improper cavity will not become proper by itself.
 SETTLING = 1e-3
-# Sites leap once scores change by less than this: earlier leaps go astray, of several scores for longer. It
-# takes so many earlier proposals to learn from.
+# Sites leap once scores change by less than this: earlier leaps go astray, of several scores for longer,
+# unless the prior has a background. It takes so many earlier proposals to learn from.
 NEAR, NEAR_OF_SEVERAL = 0.1, 0.02
 FIRST_SECANTS = 2
 # The longest step of label sites of several scores. A label informs about differences of scores; in a whole
@@ -175,6 +175,8 @@ class EP(MessagePassing[EPState]):
     # scores by far less than the tolerance. Matrices of samples by samples stay in double precision; so do
     # those of features by features (of more samples than features), if there is one score.
     single: bool = False
+    # Whether the prior has a background, over which sites of several scores leap as early as those of one.
+    steady: bool = False
 
     def init(self, problem: Problem) -> EPState:
         n_samples, n_weights = problem.operator.shape
@@ -295,7 +297,7 @@ class EP(MessagePassing[EPState]):
             weights = self._free_answer(problem, state, opened, sites)
             return reached(weights.sites, weights.gaussian(), step, proposed=point, secants=secants)
 
-        near = NEAR_OF_SEVERAL if several else NEAR
+        near = NEAR_OF_SEVERAL if several and not self.steady else NEAR
         if len(secants) > FIRST_SECANTS and state.change < near:
             try:
                 leap = moved(secants.next_point(steps(step), scale), None, secants)

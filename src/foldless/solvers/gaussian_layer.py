@@ -61,8 +61,8 @@ FACTOR_DTYPE = np.dtype(np.float32)
 # The precision that labels add to a weight is computed as a difference, unless its prior site is so many
 # times as precise.
 FAR_SURER, FAR_SURER_IN_SINGLE = 1e6, 1e3
-# Rows of a triangle that are copied to the other at a time.
-BLOCK_ROWS = 256
+# Rows of a triangle that are copied to the other at a time, and rows of one that LAPACK inverts.
+BLOCK_ROWS, AT_ONCE = 256, 64
 # 1 - b is the share of its score's precision that is a label's own. Below about this share it is not computed
 # as a difference.
 WEAK_LABEL = 1e-4
@@ -758,7 +758,21 @@ def _back(lower: Array, vector: Array) -> Array:
 
 def _inverse(lower: Array, *, overwrite: bool = False) -> Array:
     """L⁻¹."""
-    if lower.size == 0:
-        return lower
-    invert = lapack.strtri if lower.dtype == np.float32 else lapack.dtrtri
-    return invert(lower, lower=1, overwrite_c=overwrite)[0]
+    inverse = lower if overwrite and lower.flags.f_contiguous else lower.copy(order="F")
+    _invert(inverse)
+    return inverse
+
+
+def _invert(lower: Array) -> None:
+    """L⁻¹ in the place of L, by halves: LAPACK's own way takes up to twice as long as these products."""
+    size, single = lower.shape[0], lower.dtype == np.float32
+    if size <= AT_ONCE:
+        if size:
+            lower[:] = (lapack.strtri if single else lapack.dtrtri)(lower, lower=1)[0]
+        return
+    half = size // 2
+    first, last, below = lower[:half, :half], lower[half:, half:], lower[half:, :half]
+    _invert(first)
+    _invert(last)
+    multiply = blas.strmm if single else blas.dtrmm
+    below[:] = multiply(1.0, first, multiply(-1.0, last, below, lower=1), side=1, lower=1)

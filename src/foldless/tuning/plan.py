@@ -429,7 +429,7 @@ class _Planning:
         polish = not self.many and self.cost <= self.budget.polish
         words_of_many = self.many and self.words
         flips = self.doubtful and not self.words
-        fallback = self._over_background() if self._may_fall_back else None
+        fallback = self._over_background() if self._may_fall_back and not self.many else None
         if flips and self.cost <= self.budget.all_columns:
             # A class of one sample looks like a wrong label, and parameters may run away.
             fallback = self._by_ep
@@ -455,8 +455,8 @@ class _Planning:
 
     @property
     def _may_fall_back(self) -> bool:
-        """Whether a sparse model of two classes that does not settle can be had over a background."""
-        return not self.many and self.affordable and not self.generative_weight and self.facts.n_free > 0
+        """Whether a sparse model that does not settle can be had over a background."""
+        return self.affordable and not self.generative_weight and self.facts.n_free > 0
 
     def _over_background(self, background: float = BACKGROUND_SCORE_VARIANCE) -> SparsePlan:
         """Sparse effects over a dense background, at plain parameters: EM would follow a few cavities."""
@@ -491,12 +491,13 @@ class _Planning:
             return replace(self._over_background(), fallback=self._behind_ep)
         # Effects are few among many where less than half of the weights is expected to be in.
         few = self.facts.n_free > 2 * EXPECTED_ACTIVE
-        if few and not (self.many or self.words):
-            return replace(self._over_background(NARROW_BACKGROUND), fallback=self._behind_ep)
+        from_ridge = INFORMED_VARIANCE if self.many else 0.0
+        if few and not self.words:
+            fallback = self._over_background() if self._may_fall_back else None
+            return replace(self._over_background(NARROW_BACKGROUND), from_ridge=from_ridge, fallback=fallback)
         em = EM_ITERATIONS
         if self.many:
             em = EM_ITERATIONS_OF_MANY if self.cost <= self.budget.tune_many else 0
-        from_ridge = INFORMED_VARIANCE if self.many else 0.0
         return replace(self._by_ep, from_ridge=from_ridge, em_iterations=em, fallback=self._behind_ep)
 
     @property

@@ -197,11 +197,13 @@ def newton_ridges(
     if not end_of or not models:
         return models, None
     basis, scale = scaled(end_of)
-    mode = multinomial_ridge(
-        basis[rows], table.indicator[rows], weight, start / scale[:, np.newaxis], ROUGH_TOLERANCE
-    )
+    known = [ridge.mean for recipe, ridge in found if recipe.score_variance == end_of]
+    weights = (known[0] if known else start) / scale[:, np.newaxis]
+    if not known:
+        inside = basis[rows], table.indicator[rows], weight
+        weights = multinomial_ridge(*inside, weights, ROUGH_TOLERANCE).weights
     own = np.ones(table.n_free) if unit is None else unit[table.free] ** 2
-    return models, RidgeEnd(size / (end_of * own), basis @ mode.weights)
+    return models, RidgeEnd(size / (end_of * own), basis @ weights)
 
 
 @dataclass(frozen=True, eq=False)

@@ -139,7 +139,7 @@ def fit_sparse(
     if sparse.fallback is None or _ended_well(chosen):
         return chosen
     begun = len(recorder.runs)
-    other = fit_sparse(table, sparse.fallback, choices, recorder, purpose="fallback")
+    other = fit_sparse(table, sparse.fallback, choices, recorder, purpose="fallback", ridge=ridge)
     better = _ended_well(other)
     recorder.reject(slice(first, begun) if better else slice(begun, None))
     return other if better else chosen
@@ -193,7 +193,8 @@ def _from_plain_parameters(
     exact = sparse.solver != "GAMP"
     solver: Solver[Any]
     if exact:
-        solver = EP(single=sparse.single) if sparse.solver == "EP" else BackgroundEP(exact_looks=True)
+        of_all = EP(single=sparse.single, steady=sparse.background > 0)
+        solver = of_all if sparse.solver == "EP" else BackgroundEP(exact_looks=True)
     else:
         solver = GAMP(variances=sparse.variances)  # type: ignore[arg-type]
     problem = assembled(table, choices.channel, plain_prior(table, choices, sparse.background))
