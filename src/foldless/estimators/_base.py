@@ -37,10 +37,11 @@ from foldless.problem import Iteration, Outcome
 from foldless.selection import select
 from foldless.solvers.solve import Stopping, Watch
 from foldless.tuning.class_means import can_blend
+from foldless.tuning.costs import Budget
 from foldless.tuning.fit import Choices
-from foldless.tuning.models.sparse import PLAIN, SparseFits
+from foldless.tuning.models.sparse import SparseFits
 from foldless.tuning.path import Result
-from foldless.tuning.plan import Budget, Plan
+from foldless.tuning.planned import PLAIN, Plan
 from foldless.tuning.portfolio import Average
 from foldless.tuning.record import SELECT_NOTHING, Record, Recorder
 from foldless.tuning.table import Layout, Table
@@ -93,7 +94,7 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
         The solvers behind the sparse model, in the order they ran: 'GAMP' (message passing with diagonal
         covariances), 'EP' (with exact ones), or 'GAMP + EP'.
     loo_worth_ : Worth
-        What these are worth: ``error_interval`` (exact, 95 %), ``auc`` and ``auc_interval``,
+        What these are worth: ``error_interval`` (95 %), ``auc`` and ``auc_interval``,
         ``calibration_slope``, and the same of class frequencies, ``guessing_error``, ``guessing_log_loss``.
     p_value_ : float
         Of class means as far apart as these if labels had nothing to do with the features, by permutation; of
@@ -448,7 +449,7 @@ def checked_groups(groups: ArrayLike, y: NDArray[Any]) -> NDArray[np.intp]:
     names, numbers = np.unique(given, return_inverse=True)
     if names.size < 2:
         raise ValueError(
-            f"groups has only one group, {names[0]!r}: nothing would be left when it is left out. "
+            f"groups has only one group, {names.tolist()[0]!r}: nothing would be left when it is left out. "
             "Leave groups out, or give at least two."
         )
     return np.asarray(numbers, dtype=np.intp)

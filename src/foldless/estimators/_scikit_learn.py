@@ -112,7 +112,7 @@ class Classifier(Documented, Saved, Summarised, ClassifierMixin, BaseEstimator):
         if classes.size == 1:
             raise ValueError(
                 f"{type(self).__name__} needs samples of two classes or more, but y contains only one class, "
-                f"{classes[0]!r}. Check that the label column is the right one."
+                f"{classes.tolist()[0]!r}. Check that the label column is the right one."
             )
         return classes, code
 
@@ -434,10 +434,10 @@ def sample_weights(
     weight = None if sample_weight is None else np.asarray(sample_weight)
     given = np.asarray(_check_sample_weight(weight, y, dtype=np.float64, ensure_non_negative=True))
     _check_magnitude(given, "sample_weight")
-    for label in classes:
+    for label, shown in zip(classes, classes.tolist(), strict=True):
         if not np.any(given[y == label] > 0):
             raise ValueError(
-                f"After removing samples of weight zero, class {label!r} has no samples left, and one "
+                f"After removing samples of weight zero, class {shown!r} has no samples left, and one "
                 "class cannot be told from nothing. Give a sample of each class a positive weight."
             )
     if class_weight is None:

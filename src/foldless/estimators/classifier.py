@@ -40,7 +40,8 @@ from foldless.solvers import GAMP
 from foldless.solvers.ep import EPState, unknown_over_background
 from foldless.tuning.fit import Choices, Fit
 from foldless.tuning.path import Result, fit_table, with_groups_left_out
-from foldless.tuning.plan import CHANCE, SETS_OF_GROUPS, Plan, plan
+from foldless.tuning.plan import CHANCE, plan
+from foldless.tuning.planned import SETS_OF_GROUPS, Plan
 from foldless.tuning.portfolio import Weights, as_columns, weights_of
 from foldless.tuning.record import FLAGS, Flag, Recorder
 from foldless.tuning.table import Facts, Layout, LeftOut, Table, survey

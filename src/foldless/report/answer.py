@@ -185,7 +185,8 @@ def _what_next(subject: Subject) -> Answer | None:
     if known:
         sentences.append(curve.sentence(curve.seen.n_samples))
     elif worth is not None and subject.loo_error is not None and subject.summary.told_apart:
-        lower, upper = exact_interval(2 * worth.error * worth.n_samples, 2 * worth.n_samples)
+        once, twice = (np.ptp(exact_interval(n * worth.error, n)) for n in np.array([1, 2]) * worth.n_samples)
+        width = 100 * np.ptp(worth.error_interval)
         fewer = (
             "; whether errors would be fewer, foldless fit --learning-curve tells"
             if subject.two and worth.error
@@ -193,7 +194,7 @@ def _what_next(subject: Subject) -> Answer | None:
         )
         sentences.append(
             f"Twice as many samples would bring the interval of the error from "
-            f"{_width(*worth.error_interval)} to about {_width(lower, upper)} points{fewer}."
+            f"{width:.0f} to about {width * twice / once:.0f} points{fewer}."
         )
     elif worth is not None and subject.guessing_error is not None:
         n, guessing = round(worth.n_samples), subject.guessing_error
@@ -230,10 +231,6 @@ def _clear_error(n_samples: int, guessing: float) -> str:
     """The largest error of so many samples whose 95 % interval ends below that of guessing."""
     n_clear = bisect_left(range(n_samples + 1), guessing, key=lambda k: exact_interval(k, n_samples)[1])
     return f"an error of {percent((n_clear - 1) / n_samples)}" if n_clear else "no error"
-
-
-def _width(lower: float, upper: float) -> str:
-    return f"{100 * (upper - lower):.0f}"
 
 
 def figures(subject: Subject) -> list[tuple[str, str, str]]:

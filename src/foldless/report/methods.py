@@ -89,7 +89,9 @@ def _error(subject: Subject) -> Iterator[Sentence]:
     how, around, worth = subject.loo.how, subject.error_in_words, subject.worth
     said = f"The error was estimated by {how.text}: {percent(subject.loo_error)}"
     source = "Korn and Graubard 1998" if subject.by_groups else "Clopper and Pearson 1934"
-    said += "." if around is None else f" ({around}; {source})."
+    said += (
+        "." if around is None else f" ({around}; {source}, allowing for samples that learn from each other)."
+    )
     yield Sentence(said, (*how.claims, ("error", subject.loo_error)))
     if np.isfinite(subject.loo.log_loss):
         yield Sentence(
@@ -101,7 +103,8 @@ def _error(subject: Subject) -> Iterator[Sentence]:
     if worth.auc is not None and worth.auc_interval is not None:
         lower, upper = worth.auc_interval
         yield Sentence(
-            f"The AUC of left-out samples is {worth.auc:.3f} (95 % interval {lower:.3f} to {upper:.3f}; "
+            f"The AUC of left-out samples, at the class frequencies of all, is {worth.auc:.3f} "
+            f"(95 % interval {lower:.3f} to {upper:.3f}; "
             f"{'Obuchowski 1997' if subject.by_groups else 'DeLong et al. 1988'}).",
             (("AUC", worth.auc),),
         )

@@ -13,7 +13,7 @@ from foldless.estimators._summary import summary_of
 from foldless.evaluation import Worth
 from foldless.plots.readings import class_codes, ranking, shown_features, standard_values, weights_of
 from foldless.report.wording import PERCENT, named, percent, sentence
-from foldless.tuning.plan import SETS_OF_GROUPS
+from foldless.tuning.planned import SETS_OF_GROUPS
 
 # Features whose values are shown.
 MOST_SHOWN = 20
