@@ -390,8 +390,8 @@ class HeldKernel(Opened):
 
     def _hear_shifts(self) -> None:
         before, root = self.held_scores + self._field(self.label_shift), self.label_root
-        solved = _back(self.lower, _forth(self.lower, root * before))
-        self.residual = self.label_shift - root * solved
+        half = _half(self.lower, (root * before)[:, np.newaxis])[:, 0]
+        self.residual = self.label_shift - root * _back(self.lower, half)
         self.shift = self.residual @ self.free_columns
 
     def shifted(self, sites: Sites, sample_weight: Array) -> HeldKernel:
@@ -747,12 +747,6 @@ def _half(lower: Array, columns: Array) -> Array:
     # In C's order columns are the transpose of what BLAS wants, so the system is solved from the right.
     solve = blas.strsm if lower.dtype == np.float32 or columns.dtype == np.float32 else blas.dtrsm
     return solve(1.0, lower, columns.T, side=1, lower=1, trans_a=1).T
-
-
-def _forth(lower: Array, vector: Array) -> Array:
-    """L⁻¹ vector."""
-    solve = blas.strsv if lower.dtype == np.float32 else blas.dtrsv
-    return solve(lower, vector, lower=1)
 
 
 def _back(lower: Array, vector: Array) -> Array:
