@@ -389,7 +389,8 @@ class HeldKernel(Opened):
         # P_F, in Fortran's order as LAPACK leaves it.
         self.free_half = _half(self.lower, root[:, np.newaxis] * self.free_columns)
         self.precision = self.free_half.T @ self.free_half
-        self.__dict__.pop("_inverse", None)
+        for kept in ("_inverse", "_retained"):
+            self.__dict__.pop(kept, None)
         self._set_shifts()
 
     def _set_shifts(self) -> None:
@@ -457,15 +458,20 @@ class HeldKernel(Opened):
     def _inverse(self) -> Array:
         return _inverse(self.lower)
 
+    @cached_property
+    def _retained(self) -> Array:
+        """b, what scores of held weights alone keep of a label's certainty."""
+        return _squares(self._inverse)
+
     @property
     def known(self) -> KnownLabels:
-        return KnownLabels(self.kernel, self.label_precision, _squares(self._inverse).astype(np.float64))
+        return KnownLabels(self.kernel, self.label_precision, self._retained.astype(np.float64))
 
     def _score_variances(self, block: Block) -> tuple[Array, Array]:
         """Variances of scores, and their precisions without their own labels."""
         kernel, inverse = self.kernel, self._inverse
         explained = _squares(self._explained_by(block).astype(inverse.dtype) @ inverse)
-        retained = np.asarray(_squares(inverse) - explained, dtype=np.float64)
+        retained = np.asarray(self._retained - explained, dtype=np.float64)
         diagonal, label_precision = kernel.diagonal(), self.label_precision
         weak = label_precision * diagonal < WEAK_LABEL
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -594,7 +600,7 @@ class Factor(NamedTuple):
         root, log_determinant = _cholesky(np.diag(1.0 / spread) - (scaled.T @ image).astype(np.float64))
         half = _half(root.astype(single), image.T)
         inverse = half.T @ half
-        inverse += self.inverse
+        inverse += self.inverse.T  # which is symmetric, and of LAPACK's order
         log_determinant += self.log_determinant + float(np.sum(np.log(spread)))
         return Factor(kernel, self.label_precision, inverse, inverse * inverse, log_determinant)
 
