@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from foldless.channels import FlippedLabels, Logistic
+from foldless.channels import FlippedLabels, Logistic, Multinomial
 from foldless.solvers import EP, GAMP, Stopping
 from foldless.solvers.left_out import answered
 from foldless.tuning.fit import Choices, fit_tuned
@@ -61,6 +61,40 @@ def test_scores_are_those_of_refits(effect, generative_weight, weighted):
     # Most columns have next to no weight, and may be left to first order.
     some = answered(fit.solution, 50 * N_SAMPLES)
     assert off_by(some.posterior.loo_mean, refits) < 0.3 * cavities
+
+
+@pytest.mark.parametrize("weighted", [False, True], ids=["equal", "weighted"])
+@pytest.mark.parametrize(("n_classes", "generative_weight"), [(10, 1.0), (10, 0.5), (4, 1.0)])
+def test_scores_of_several_classes_are_those_of_refits(n_classes, generative_weight, weighted):
+    """Measured: .13 to .29 of the error of cavities, which leave the ridge of a class as it is."""
+    rng = np.random.default_rng(3)
+    codes = np.arange(N_SAMPLES) % n_classes
+    X = rng.standard_normal((N_SAMPLES, N_FEATURES))
+    X[:, :10] += 1.5 * rng.standard_normal((n_classes, 10))[codes]
+    weight = rng.uniform(0.3, 2.0, N_SAMPLES) if weighted else np.ones(N_SAMPLES)
+    table = table_of(X, codes + 1, weight)
+    choices = replace(
+        CHOICES,
+        prior="row-sparse",
+        channel=Multinomial(n_classes),
+        generative_weight=generative_weight,
+        stopping=Stopping(tol=1e-3),
+    )
+    fit = fit_tuned(table, choices, Recorder())
+    same = replace(choices, prior=fit.prior, channel=fit.channel, tune=frozenset())
+    refits = np.empty((N_SAMPLES, n_classes))
+    for m in range(N_SAMPLES):
+        others = np.arange(N_SAMPLES) != m
+        part = table_of(X[others], codes[others] + 1, weight[others])
+        refit = fit_tuned(part, same, Recorder()).solution.posterior.mean
+        refits[m] = ((X[m] - part.standardized.center) / part.standardized.scale) @ refit[:-1] + refit[-1]
+
+    def off(scores):
+        """The same number added to the scores of all classes changes nothing."""
+        apart = scores - refits
+        return off_by(apart, apart.mean(axis=1, keepdims=True))
+
+    assert off(answered(fit.solution, 10**6).posterior.loo_mean) < 0.4 * off(fit.solution.posterior.loo_mean)
 
 
 def test_other_models_and_rows_without_weight_keep_their_cavities():

@@ -9,6 +9,10 @@ other samples. Parameters stay. Scores then are those of refits within a few hun
 off by tenths (tests/solvers/test_settled_without_each.py).
 
 Columns that hardly contribute to the variance of scores have their first order, if all would be too many.
+
+Of several classes the ridge of a class's weights is a multiple of its number of samples, while cavities leave
+out only what the sample pulled: of a class of four, weights stay at three quarters of what a fit to the other
+three would find. There the weights answer once, under the ridge that the others make; samples stay.
 """
 
 from __future__ import annotations
@@ -22,9 +26,11 @@ from numpy.typing import NDArray
 from foldless.beliefs import Array
 from foldless.channels import Blended
 from foldless.channels.base import innermost
+from foldless.channels.multinomial import BlendedMultinomial
 from foldless.priors import Blocks, Prior, Ridged
 from foldless.problem import Problem, Solution
 from foldless.solvers.gamp import MIN_CURVATURE, GAMPState
+from foldless.solvers.message_passing import along_scores
 
 EPS = float(np.finfo(np.float64).eps)
 ITERATIONS = 4
@@ -34,24 +40,29 @@ PRECISION, AT_ONCE = np.dtype(np.float32), 1 << 15
 
 
 def answered(solution: Solution, most_edges: int) -> Solution:
-    """The solution of a blend of two classes, by GAMP, with such leave-one-out scores.
+    """The solution of a blend, by GAMP, with such leave-one-out scores.
 
-    `most_edges` is how many pairs of samples and columns may answer. Nothing else is changed: without class
+    `most_edges` is how many weights may answer, each for every sample. Nothing else is changed: without class
     means a fixed point may be far from that without a sample, and a few iterations do not get there.
     """
-    blend = innermost(solution.problem.channel)
-    if not (most_edges and isinstance(solution.state, GAMPState) and isinstance(blend, Blended)):
+    problem, state = solution.problem, solution.state
+    if not (most_edges and isinstance(state, GAMPState)):
         return solution
-    mean, var = _Without(solution.problem, solution.state, most_edges).scores()
-    known = np.isfinite(mean) & np.isfinite(var) & (var > 0) & (solution.problem.label_weight > 0)
+    if isinstance(innermost(problem.channel), Blended):
+        mean, var = _Without(problem, state, most_edges).scores()
+    elif isinstance(problem.channel, BlendedMultinomial):
+        mean, var = _WithoutOfSeveral(problem, state, most_edges).scores()
+    else:
+        return solution
+    known = np.isfinite(mean) & np.isfinite(var) & (var > 0) & (along_scores(problem.label_weight, mean) > 0)
     posterior = solution.posterior
     loo_mean, loo_var = np.where(known, mean, posterior.loo_mean), np.where(known, var, posterior.loo_var)
     return replace(solution, posterior=replace(posterior, loo_mean=loo_mean, loo_var=loo_var))
 
 
 @dataclass(frozen=True, eq=False)
-class _Without:
-    """A fixed point, and the problems without each sample in turn: (columns or samples, left-out samples)."""
+class _Answering:
+    """A fixed point, and which of its weights are found again without each sample."""
 
     problem: Problem
     state: GAMPState
@@ -60,7 +71,8 @@ class _Without:
     @cached_property
     def which(self) -> NDArray[np.intp]:
         """The columns whose weights answer: those that are kept, and of the others the least certain."""
-        share = self.state.weight_var * self.state.norms.column
+        var = self.state.weight_var
+        share = (var if var.ndim == 1 else var.sum(axis=1)) * self.state.norms.column
         if self.problem.kept is not None:
             share[self.problem.kept.positions] = np.inf
         most = max(self.most_edges // self.state.slopes.size, 1)
@@ -69,6 +81,10 @@ class _Without:
     @cached_property
     def columns(self) -> Array:
         return np.asarray(self.problem.operator.columns(self.which), dtype=PRECISION)
+
+
+class _Without(_Answering):
+    """Two classes: the problems without each sample in turn, (columns or samples, left-out samples)."""
 
     def scores(self) -> tuple[Array, Array]:
         """Mean and variance of every sample's score from all others."""
@@ -164,3 +180,61 @@ class _Without:
         prior = replace(prior, base=replace(prior.base, precision=ridge))
         tilt = 0.5 * blend.generative_weight * blend.base.scale * weight * deviation / left
         return prior, tilt
+
+
+class _WithoutOfSeveral(_Answering):
+    """Several classes: weights without each sample in turn, (columns, left-out samples, classes)."""
+
+    def scores(self) -> tuple[Array, Array]:
+        """Means and variances of every sample's scores from all others."""
+        problem, state, norms, which = self.problem, self.state, self.state.norms, self.which
+        weight, row = problem.sample_weight[:, np.newaxis], norms.row[:, np.newaxis]
+        lost_slopes, lost_curvatures = weight * state.slopes, weight * state.curvatures * row / norms.total
+        prior, share = problem.prior.of_columns(which, state.weights.shape[0]), self._share_of_ridge()
+        change, moved = np.zeros_like(state.slopes), np.zeros_like(state.slopes)
+        for part in np.array_split(np.arange(which.size), -(-which.size * state.slopes.size // AT_ONCE)):
+            x = self.columns.T[part, :, np.newaxis]
+            column = norms.column[which[part], np.newaxis, np.newaxis]
+            of_columns = state.weights, state.weight_var, state.cavity_mean, state.cavity_var
+            before, var_before, mean, var = (values[which[part], np.newaxis] for values in of_columns)
+            lost, lost_precision = x * lost_slopes, column * lost_curvatures
+            self._put_kept(which[part], lost, lost_precision)
+            precision = np.maximum(1.0 / var - lost_precision, MIN_CURVATURE * np.maximum(column, 1.0))
+            mean = before + ((mean - before) / var - lost) / precision
+            own = _with_ridge(prior.of_columns(part, which.size), share)
+            found, found_var, _ = own.tilted(mean, 1.0 / precision)
+            change += np.einsum("nm,nmk->mk", x[:, :, 0], found - before)
+            moved += np.einsum("n,nmk->mk", column[:, 0, 0], found_var - var_before)
+        scores = state.score_cavity_mean + state.score_cavity_var * state.slopes
+        of_these = norms.column[which] @ state.weight_var[which] / norms.total
+        of_rest = np.maximum(state.score_cavity_var - row * of_these, 0.0)
+        return scores + change - of_rest * lost_slopes, of_rest + row * (of_these + moved / norms.total)
+
+    def _share_of_ridge(self) -> Array:
+        """What is left of the ridges of all classes without each sample: of its own, what the others weigh.
+
+        Variances within classes stay, of which a sample is a far smaller part.
+        """
+        channel, weight = self.problem.channel, self.problem.sample_weight
+        assert isinstance(channel, BlendedMultinomial)
+        own = np.eye(channel.base.n_classes)[channel.base.codes(self.problem.labels)]
+        of_class = weight @ own
+        return 1.0 - own * weight[:, np.newaxis] / np.maximum(of_class, np.finfo(float).tiny)
+
+    def _put_kept(self, which: NDArray[np.intp], lost: Array, lost_precision: Array) -> None:
+        """For columns that are kept, if any are among these: what they lose is of the labels alone."""
+        kept, told = self.problem.kept, self.state.kept
+        if kept is None or told is None:
+            return
+        _, here, own = np.intersect1d(which, kept.positions, return_indices=True)
+        weight = self.problem.sample_weight[:, np.newaxis]
+        lost[here] = kept.values.T[own, :, np.newaxis] * (weight * told.slopes)
+        lost_precision[here] = kept.squares.T[own, :, np.newaxis] * (weight * told.curvatures)
+
+
+def _with_ridge(prior: Prior, share: Array) -> Prior:
+    """A prior of some columns with shares of their ridge, one of each class for every left-out sample."""
+    assert isinstance(prior, Blocks)
+    assert isinstance(prior.base, Ridged)
+    ridge = np.asarray(prior.base.precision)[:, np.newaxis] * share
+    return replace(prior, base=replace(prior.base, precision=ridge))

@@ -385,10 +385,12 @@ class _Planning:
                 "flips", "Each label may be wrong, and is then any of the others; samples tell how many."
             )
         if sparse.left_out_edges:
+            how = "is settled again without each sample"
+            if self.many:
+                how = "has weights that answer, without each sample, to what is left of its class"
             self._because(
                 "left-out-answers",
-                "A blend with class means is settled again without each sample, with parameters as they are: "
-                "that is its leave-one-out.",
+                f"A blend with class means {how}, with parameters as they are: that is its leave-one-out.",
             )
         if sparse.relearnt_parts:
             self._because(
@@ -421,7 +423,7 @@ class _Planning:
         """None where samples are so many that they hardly move when one of them goes."""
         most = self.budget.left_out_edges
         few = self.facts.n_samples**2 <= most
-        return 0 if self.many or self.groups or not few or self.screened else most
+        return 0 if self.groups or not few or self.screened else most
 
     # ------------------------------------------------------------------ the sparse model
 
