@@ -117,11 +117,13 @@ NEAR_BEST = 0.01
 
 
 def learnt_rates(*data: str) -> list[Row]:
-    """The learnt L1 rate of max-sum beside the best of eight fixed ones, which is known from test errors only."""
+    """The learnt L1 rate of max-sum beside the best of eight fixed ones, known from test errors only."""
     found = l1_rate.beyond_best(l1_rate.results_of(STUDIES / "l1_rate"))
     rows: list[Row] = []
     for one in found[found.data.isin(data)].itertuples():
-        place = one.data if one.data == l1_rate.TEXT else f"{one.data}, N = {one.n_features}, K = {one.n_active}"
+        place = (
+            one.data if one.data == l1_rate.TEXT else f"{one.data}, N = {one.n_features}, K = {one.n_active}"
+        )
         shown = f"{one.learnt:.3f}, {one.beyond:+.3f} (at most {one.most_beyond:+.3f}, trials: {one.trials})"
         what = f"L1 rate of max-sum, learnt, {place}: error, and beyond the best fixed rate"
         reached = _verdict(one.beyond <= NEAR_BEST, no=f"missed by {one.beyond - NEAR_BEST:.3f}")

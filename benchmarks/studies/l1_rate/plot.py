@@ -25,7 +25,7 @@ def results_of(folder: Path) -> pd.DataFrame:
 
 
 def beyond_best(results: pd.DataFrame) -> pd.DataFrame:
-    """Errors of the learnt rate, of the best fixed one of each trial, and of the fixed one that is best on average.
+    """Errors of the learnt rate, of the best fixed one of each trial, and of the one that is best on average.
 
     The first is no rule anyone could have: it is chosen by the test error of each trial by itself.
     """
@@ -39,8 +39,10 @@ def beyond_best(results: pd.DataFrame) -> pd.DataFrame:
         best = fixed.min(axis=1)
         beyond = learnt - best
         rows.append(
-            [*place, len(learnt), learnt.mean(), best.mean(), fixed.mean().min(), fixed.mean().idxmin()]
-            + [beyond.mean(), beyond.max()]
+            [
+                *(*place, len(learnt), learnt.mean(), best.mean(), fixed.mean().min()),
+                *(fixed.mean().idxmin(), beyond.mean(), beyond.max()),
+            ]
         )
     names = ["trials", LEARNT, "best_of_each", "best_on_average", "its_times", "beyond", "most_beyond"]
     return pd.DataFrame(rows, columns=[*PLACE, *names])
@@ -51,9 +53,11 @@ def report(folder: Path) -> str:
     header = ["data", "N", "K", "trials", "learnt", "best fixed of each trial", "best fixed on average"]
     header += ["as multiple of the learnt", "learnt − best of each", "at most"]
     rows = [
-        [one.data, one.n_features, one.n_active or "", one.trials, f"{one.learnt:.3f}"]
-        + [f"{one.best_of_each:.3f}", f"{one.best_on_average:.3f}", one.its_times]
-        + [f"{one.beyond:+.3f}", f"{one.most_beyond:+.3f}"]
+        [
+            *(one.data, one.n_features, one.n_active or "", one.trials, f"{one.learnt:.3f}"),
+            *(f"{one.best_of_each:.3f}", f"{one.best_on_average:.3f}", one.its_times),
+            *(f"{one.beyond:+.3f}", f"{one.most_beyond:+.3f}"),
+        ]
         for one in found.itertuples()
     ]
     text = common.markdown(header, rows)

@@ -387,7 +387,7 @@ def _frozen_step(problem: Problem, state: GAMPState, frozen: Frozen) -> GAMPStat
 
 
 def _with_own_variances(solver: GAMP, problem: Problem, state: GAMPState) -> GAMPState:
-    """A maximum that was found without variances, with those that belong to it: GAMP's own, at means that stay.
+    """A maximum that was found without variances, with its own: those of GAMP at means that stay.
 
     What GAMP has left is of where it ran away: probabilities would average over that, and cavities without a
     sample's own label would be anywhere. They begin at none, so the answer does not depend on the way. Of
