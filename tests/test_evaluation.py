@@ -15,6 +15,7 @@ from foldless.evaluation import (
     N_ORDERS,
     auc,
     calibration_slope,
+    counted_in_pairs,
     exact_interval,
     independent_samples,
     p_value_of,
@@ -85,12 +86,12 @@ def test_intervals_of_samples_in_groups_cover():
         code = rng.permutation(np.arange(18) % 2)[group]
         log_proba = two_columns((2 * code - 1) * 0.5 + np.sqrt(0.8) * common + np.sqrt(0.2) * own)
         found = worth_of(log_proba, code, np.ones(90), group=group)
-        naive = worth_of(log_proba, code, np.ones(90))
-        assert (found.error, found.auc) == (naive.error, naive.auc)
+        naive, around = auc(np.diff(log_proba)[:, 0], code == 1)
+        assert found.auc == naive
         of_error, of_auc = 0.3085, 0.7602  # Φ(-1/2), Φ(1 / √2)
         for column, (lower, upper) in enumerate([found.error_interval, found.auc_interval]):
             covered[seed, column] = lower <= (of_error, of_auc)[column] <= upper
-        for column, (lower, upper) in enumerate([naive.error_interval, naive.auc_interval]):
+        for column, (lower, upper) in enumerate([exact_interval(90 * found.error, 90), around]):
             covered[seed, column + 2] = lower <= (of_error, of_auc)[column] <= upper
     assert np.all(covered[:, :2].mean(axis=0) > 0.91)
     assert np.all(covered[:, 2:].mean(axis=0) < 0.80)
@@ -102,8 +103,54 @@ def test_groups_of_one_sample_are_samples():
     log_proba = two_columns(2.0 * (2 * code - 1) + rng.standard_normal(200) * 2)
     whole = worth_of(log_proba, code, np.ones(200))
     each = worth_of(log_proba, code, np.ones(200), group=np.arange(200)[::-1])
-    assert_allclose(each.error_interval, whole.error_interval, rtol=0.02)
+    # Groups are at the class frequencies of all already, by which errors may be fewer.
+    assert_allclose(each.error_interval.upper, whole.error_interval.upper, rtol=0.02)
+    assert whole.error_interval.lower <= each.error_interval.lower
     assert_allclose(each.auc_interval, whole.auc_interval, rtol=0.01)
+
+
+def left_out_of_a_ridge(rng, n_effects, n=60, p=400, n_new=1000, noise=10.0):
+    """Log probabilities of left-out labels, the labels, and the error and AUC of new samples."""
+    X, new = rng.standard_normal((n, p)), rng.standard_normal((n_new, p))
+    y, of_new = (rng.random(len(rows)) < expit(rows[:, :n_effects].sum(axis=1)) for rows in (X, new))
+    inverse = np.linalg.inv(X @ X.T / p + 1.0 + noise * np.eye(n))
+    signs = 2.0 * y - 1.0
+    dual = inverse @ signs
+    score = (new @ X.T / p + 1.0) @ dual
+    truth = np.mean((score > 0) != of_new), roc_auc_score(of_new, score)
+    return two_columns(2.0 * (signs - dual / np.diag(inverse))), y.astype(int), truth
+
+
+@pytest.mark.parametrize("n_effects", [0, 8])
+def test_intervals_of_samples_that_learn_from_each_other_cover(n_effects):
+    n_runs, covered = 150, np.zeros((150, 4), dtype=bool)
+    for seed in range(n_runs):
+        log_proba, code, truth = left_out_of_a_ridge(np.random.default_rng(seed), n_effects)
+        found = worth_of(log_proba, code, np.ones(60))
+        independent = exact_interval(60 * found.error, 60), auc(np.diff(log_proba)[:, 0], code == 1)[1]
+        limits = found.error_interval, found.auc_interval, *independent
+        covered[seed] = [low <= true <= high for (low, high), true in zip(limits, 2 * truth, strict=True)]
+    assert np.all(covered[:, :2].mean(axis=0) > 0.91)
+    assert np.all(covered[:, 2:].mean(axis=0) < 0.88)
+
+
+def test_left_out_predictions_that_are_sure_are_independent():
+    density = np.full(40, 1.0 - 1e-9)
+    assert counted_in_pairs(density, np.full(40, 0.5), np.ones(40)) == pytest.approx(1.0)
+    guess = np.full(40, 0.475)
+    assert counted_in_pairs(guess, guess, np.ones(40)) == 2.0
+    # Worse than guessing is no more than twice.
+    assert counted_in_pairs(guess / 2, guess, np.ones(40)) == 2.0
+
+
+def test_of_equal_classes_about_which_nothing_is_known_errors_may_be_half():
+    """Each is missed when left out, since its class is then the rarer one."""
+    code = np.repeat([0, 1], 20)
+    scores = np.where(code == 1, -1.0, 1.0) * np.log(20 / 19) / 2
+    worth = worth_of(two_columns(scores), code, np.ones(40))
+    assert worth.error == 1.0
+    assert worth.error_interval.lower < 0.5
+    assert worth.auc > 0.5
 
 
 def test_class_frequencies_are_left_out_too():

@@ -36,7 +36,7 @@ from foldless.operators import operator_from
 from foldless.priors import Gaussian, OverBackground, SpikeAndSlab
 from foldless.problem import Problem
 from foldless.solvers import EP
-from foldless.tuning.plan import exact_cost
+from foldless.tuning.costs import exact_cost
 
 PAGE = Path(__file__).parents[2] / "docs" / "scaling.md"
 # Of a block on a Dask cluster in both phases of a sweep; benchmarks/scale/dask.md has the measured one.

@@ -7,6 +7,10 @@ without an error it is 0 to 5.7 %, where a standard error would be zero. Samples
 the number of equal ones of the same precision, (Σ w)² / Σ w² [Kish 1965]. So do samples of groups, which
 are right or wrong together: errors of groups, and not of samples, scatter independently, and that scatter
 tells how many independent samples they are worth [Korn and Graubard 1998]; likewise of AUC [Obuchowski 1997].
+Left-out predictions are not independent either: samples learn from each other, and that doubles the variance
+of a mean where nothing is learnt (`counted_in_pairs`). There, too, a score hangs on which class is rarer
+without the sample: of equal classes all are missed, and AUC is nought. So the lower limit of the error, and
+AUC, are of scores at the class frequencies of all samples [Parker et al. 2007].
 
 **Is there anything to learn?** Leave-one-out of noise scatters about guessing, by more than its errors would
 if samples were independent: they share one fit. So the answer is a test of its own, by permutation. If labels
@@ -100,21 +104,30 @@ def worth_of(
     count = np.bincount(code, weight, minlength=n_classes)
     left = count[np.newaxis] - weight[:, np.newaxis] * np.eye(n_classes)[code] + 1.0
     own = np.arange(code.size), code
+    guess = (left / left.sum(axis=1, keepdims=True))[own]
+    at_all = log_proba.copy()  # as left-out groups are
+    at_all[own] += np.log((count[code] + 1.0) / left[own]) if group is None else 0.0
+    fewest = float(share @ (at_all.argmax(axis=1) != code))
+    times = counted_in_pairs(np.exp(log_proba[own]), guess, share)
+    independent = effective / times
     found, around = None, None
     if n_classes == 2 and np.all(count > 0):
-        found, around = auc(np.diff(log_proba)[:, 0], code == 1, group)
+        found, around = auc(np.diff(at_all)[:, 0], code == 1, group, times)
     slope, spread = calibration_slope(log_proba, code, share * equal)
     return Worth(
         effective,
         error,
-        exact_interval(error * effective, effective),
+        Interval(
+            exact_interval(fewest * independent, independent).lower,
+            exact_interval(error * independent, independent).upper,
+        ),
         -float(share @ log_proba[own]),
         found,
         around,
         slope,
-        spread * float(np.sqrt(equal / effective)),
+        spread * float(np.sqrt(equal / independent)),
         1.0 - float(count.max() / count.sum()),
-        -float(share @ np.log(left / left.sum(axis=1, keepdims=True))[own]),
+        -float(share @ np.log(guess)),
         p_value,
     )
 
@@ -160,14 +173,27 @@ def independent_samples(wrong: NDArray[np.bool_], share: Array, group: NDArray[n
     return float(np.clip(found * (quantiles[0] / quantiles[1]) ** 2, 1.0, most))
 
 
+def counted_in_pairs(density: Array, guess: Array, weight: Array) -> float:
+    """How many times the variance of as many independent losses a mean of left-out ones has: 1 to 2.
+
+    What a label adds to the left-out score of another, that label adds to its own. Where nothing can be
+    learnt the loss of a fit is a sum of such numbers, one of each pair of samples, and each counted twice:
+    that has twice the variance of its terms. Where labels are foreseen there are none. In between, a left-out
+    label has a slope 1 - p in what is added to its score, p of the `guess` if by class frequencies; both ends
+    of a pair have one, so that what is counted twice is the square of their mean share.
+    """
+    slopes = weight @ (1.0 - density), weight @ (1.0 - guess)
+    return 1.0 + min(float(slopes[0] / max(slopes[1], LEAST_VARIANCE)), 1.0) ** 2
+
+
 def auc(
-    scores: Array, positive: NDArray[np.bool_], group: NDArray[np.intp] | None = None
+    scores: Array, positive: NDArray[np.bool_], group: NDArray[np.intp] | None = None, times: float = 1.0
 ) -> tuple[float, Interval]:
     """The share of pairs of samples in the right order, and its interval [DeLong et al. 1988] in log-odds.
 
     Where all pairs, or none, are in order that interval has no width. Of min(n₁, n₀) pairs without a sample
     in common all are in order with probability AUC^min: that bounds it. Samples of a group, from 0, scatter
-    together [Obuchowski 1997].
+    together [Obuchowski 1997]. Variances are so many `times` those of independent scores.
     """
     first, second = scores[positive], scores[~positive]
     n_first, n_second = first.size, second.size
@@ -179,7 +205,7 @@ def auc(
     if group is not None:
         n_pairs = min(np.unique(group[each]).size for each in (positive, ~positive))
     if found in (0.0, 1.0):
-        bound = TAIL ** (1.0 / n_pairs)
+        bound = TAIL ** (times / n_pairs)
         return found, Interval(bound, 1.0) if found else Interval(0.0, 1.0 - bound)
     if group is None:
         spread = sum(float(part.var(ddof=1)) / part.size for part in (of_first, of_second) if part.size > 1)
@@ -190,7 +216,7 @@ def auc(
             (of_second - found) / n_second,
         )
         spread = float(np.sum(np.bincount(group, of_sample) ** 2)) * n_pairs / max(n_pairs - 1, 1)
-    reach = NORMAL_95 * np.sqrt(spread) / (found * (1.0 - found))
+    reach = NORMAL_95 * np.sqrt(times * spread) / (found * (1.0 - found))
     return found, Interval(float(expit(logit(found) - reach)), float(expit(logit(found) + reach)))
 
 
@@ -335,12 +361,9 @@ def jackknifed(
     are found again without each.
 
     What is lost is more than the sample's own density: it was among the others when each of them was left
-    out, and to predict m from k is to predict k from m. Where nothing is learnt, with slopes 1 - p of log
-    densities like those of class frequencies, the `guess`, that is as much again. Both ends of a pair have
-    such a slope, so that it is the square of their mean share otherwise.
+    out, and to predict m from k is to predict k from m (`counted_in_pairs`).
     """
-    slopes = weight @ (1.0 - weights @ np.exp(log_density)), weight @ (1.0 - guess)
-    times = 1.0 + min(float(slopes[0] / max(slopes[1], LEAST_VARIANCE)), 1.0) ** 2
+    times = counted_in_pairs(weights @ np.exp(log_density), guess, weight)
     if group is not None:
         every = np.arange(int(group.max()) + 1)[:, np.newaxis]
         without = [stacking_weights(log_density[:, rest], weight[rest], prior) for rest in group != every]

@@ -215,3 +215,15 @@ def test_what_is_not_a_number_stays_in_its_row(monkeypatch, least):
     assert np.isnan(found.slope[1:3]).all(axis=1).all()
     for got, true in zip(found, expected, strict=True):
         assert_allclose(got[[0, 3]], true[[0, 3]], rtol=1e-12)
+
+
+@pytest.mark.parametrize("var", [0.0, 1.0, 100.0, 1e8])
+def test_classes_beyond_the_least_double_have_log_probabilities(var):
+    """No more than beside the likeliest alone, and in the order of the scores."""
+    mean = np.array([[0.0, -1e4, -1e6, -1e9]]) * (1.0 + np.sqrt(var))
+    found = multinomial.Multinomial(4).log_proba(mean, np.full(mean.shape, var))
+    assert np.all(np.isfinite(found))
+    assert np.all(np.diff(found) < 0)
+    assert found[0, 3] < -745
+    if var <= 1.0:  # two exponentials
+        assert_allclose(found[0, 1:], mean[0, 1:] + var, rtol=1e-9)

@@ -61,6 +61,14 @@ def test_words_and_gaps_are_told_with_what_to_do():
         SparseClassifier().fit(with_value(np.nan), y)
 
 
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_dates_are_told_with_what_to_do(zone):
+    frame = pd.DataFrame(X, columns=[f"x{j}" for j in range(X.shape[1])])
+    frame["taken"] = pd.date_range("2020-01-01", periods=len(X), tz=zone)
+    with pytest.raises(ValueError, match=r"columns of dates or times: 'taken'.*drop"):
+        SparseClassifier().fit(frame, y)
+
+
 def test_three_classes_are_for_the_classifiers_that_take_them():
     three = np.arange(20) % 3
     with pytest.raises(ValueError, match=r"Only binary classification.*Use SparseClassifier"):

@@ -16,8 +16,8 @@ from sklearn.model_selection import GridSearchCV
 
 from foldless import SparseClassifier
 from foldless.operators import Dense
+from foldless.tuning.costs import Budget
 from foldless.tuning.path import sets_of_groups
-from foldless.tuning.plan import Budget
 from foldless.tuning.portfolio import class_frequencies
 from foldless.tuning.record import FLAGS
 from foldless.tuning.table import Layout, Table

@@ -105,3 +105,37 @@ def test_predictions_agree_with_probabilities_where_nothing_is_learnt(model):
     fitted = clone(model).fit(mirrored, np.repeat([0, 1], 40))
     most_probable = fitted.predict_proba(X).argmax(axis=1)
     np.testing.assert_array_equal(fitted.predict(X), most_probable)
+
+
+@pytest.mark.parametrize(
+    ("counts", "labels", "more"),
+    [
+        # Without the first part one group is left, and then none.
+        ([1, 0, 1, 0, 0], [1, 0, 1, 0, 0], {"groups": [0, 0, 1, 1, 2]}),
+        # Without a part the only column is constant.
+        ([1] + 12 * [0], 6 * [0, 1] + [0], {"sample_weight": [0, 0, 0, 1, 1, 2, 2, 1, 2, 1, 2, 0, 2]}),
+    ],
+    ids=["no group", "no column"],
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_parts_of_small_tables_may_leave_nothing(counts, labels, more):
+    column, labels = np.array(counts, dtype=float)[:, np.newaxis], np.array(labels)
+    table = np.hstack([100 + column, *(np.full_like(column, 100) for _ in range(2))])
+    for given in (table, column):
+        found = foldless.PanelClassifier(class_weight="balanced", n_parts=2).fit(given, labels, **more)
+        assert np.all(np.isfinite(found.predict_proba(given)))
+
+
+def test_a_kernel_that_overflows_is_refused():
+    large = (1e25 * X).astype(np.float32)
+    with pytest.raises(ValueError, match=r"kernel='rbf' of these samples is not finite.*StandardScaler"):
+        foldless.SMLRClassifier(kernel="rbf").fit(large, Y)
+
+
+def test_classes_are_named_as_they_are_written():
+    with pytest.raises(ValueError, match="only one class, 'ill'. Check"):
+        foldless.SparseClassifier().fit(X, np.full(40, "ill"))
+    with pytest.raises(ValueError, match="class 'ill' has no samples left"):
+        foldless.SparseClassifier().fit(X, np.where(Y, "ill", "well"), sample_weight=1 - Y)
+    with pytest.raises(ValueError, match="only one group, 7: nothing"):
+        foldless.SparseClassifier().fit(X, Y, groups=np.full(40, 7))

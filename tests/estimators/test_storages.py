@@ -15,7 +15,8 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from foldless import SparseClassifier, open_rows
-from foldless.tuning.plan import Budget, Plan
+from foldless.tuning.costs import Budget
+from foldless.tuning.planned import Plan
 from reference.dask_matrices import IN_TURN, dask_operator
 
 

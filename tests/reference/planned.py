@@ -9,9 +9,10 @@ import numpy as np
 
 from foldless import SparseClassifier
 from foldless.operators import Standardized, operator_from
+from foldless.tuning.costs import Budget
 from foldless.tuning.fit import Choices
 from foldless.tuning.path import Result, fit_table
-from foldless.tuning.plan import Budget, plan
+from foldless.tuning.plan import plan
 from foldless.tuning.record import Recorder
 from foldless.tuning.table import Layout, LeftOut, Table, survey
 

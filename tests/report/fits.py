@@ -17,7 +17,7 @@ from foldless import (
 )
 from foldless.channels import FlippedLabels, Probit
 from foldless.estimators.baselines import OneBitCS, RVMClassifier, SBMLRClassifier
-from foldless.tuning.plan import Budget
+from foldless.tuning.costs import Budget
 
 
 @dataclass(frozen=True)

@@ -346,7 +346,8 @@ def test_covariates_are_no_discoveries(monkeypatch, without_ink):
     assert rows[0] == ["kept in the model whatever the data say"]
     assert rows[1][:2] == ["gene 0", "kept"]
     assert "besides 1 covariate" in words(page)
-    assert "one of a group of 2 does, with probability" in words(page)
+    assert "at least one of a group of 2 does, with probability" in words(page)
+    assert f"{model._summary().differing().size} differ by themselves" in words(page)
     assert [weight.shape for weight in drawn] == [(1, 39)]
 
 

@@ -341,6 +341,13 @@ def test_files_that_are_no_models(tmp_path):
         assert "m.safetensors: this is no" in done.stderr
 
 
+def test_a_model_and_a_table_in_the_wrong_order(tmp_path):
+    (tmp_path / "t.csv").write_text(text_of(small()), encoding="utf-8")
+    done = run("predict", tmp_path / "t.csv", tmp_path / "model.safetensors")
+    assert done.exit_code == 2
+    assert "it comes first, then the table" in " ".join(done.stderr.replace("│", " ").split())
+
+
 def test_a_report_needs_the_table_of_the_fit(fitted, tmp_path):
     out = fitted
     shorter = tmp_path / "shorter.csv"
@@ -619,3 +626,20 @@ def test_who_forgets_the_sample_sheet_is_led_to_it(tmp_path):
     assert "no column 'batch', named as a covariate of the fit (of a sample sheet: --sample-sheet)" in said
     done = run("predict", tmp_path / "out", tmp_path / "genes.tsv", *asked[:2], *into)
     assert done.exit_code == 0, done.output + done.stderr
+
+
+def test_the_page_says_that_groups_count_once(tmp_path):
+    rng = np.random.default_rng(0)
+    patient = np.repeat(np.arange(16), 3)
+    lines = ["patient,class," + ",".join(f"g{j}" for j in range(40))]
+    for p in patient:
+        values = rng.standard_normal(40) + np.r_[3.0 * (p % 2), np.zeros(39)]
+        lines.append(f"p{p},{'ab'[p % 2]}," + ",".join(f"{x:.3f}" for x in values))
+    (tmp_path / "t.csv").write_text("\n".join(lines), encoding="utf-8")
+    told = "Samples come in groups or have weights"
+    for more, expected in ([["--groups", "patient"], True], [["--ignore", "patient"], False]):
+        done = run(
+            "fit", tmp_path / "t.csv", "--target", "class", *more, "--out", tmp_path / "out", "--force"
+        )
+        assert done.exit_code == 0, done.stderr
+        assert (told in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")) is expected

@@ -175,7 +175,7 @@ NONSENSE = {
     header_twice: "line 32, column 'gene 0': 'gene 0' is not a number",
     covariate_is_the_class: "The covariate 'batch' goes with the class",
     group_is_the_class: "are in one group",
-    repeated_features: "1 features repeat another to the last digit",
+    repeated_features: "1 feature repeats another to the last digit",
 }  # fmt: skip
 MORE = {covariate_is_the_class: ["--covariates", "batch"], group_is_the_class: ["--groups", "clinic"]}
 

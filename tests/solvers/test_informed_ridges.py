@@ -105,6 +105,31 @@ def test_a_class_without_samples_left_says_nothing():
     assert np.all(np.isfinite(left.middle))
 
 
+def test_no_samples_left_say_nothing():
+    X, y = factor_data(n_samples=6, n_features=4)
+    with np.errstate(all="raise"):
+        nothing = one_by_one(y, group=np.zeros(6, dtype=int)).without(0).of(X)
+    assert_allclose(nothing.relevance, 0.0)
+    assert np.all(np.isfinite(nothing.middle))
+
+
+def test_wide_ridges_have_kernels_in_double_precision():
+    """Of spectra whose classes differ where columns hardly vary, of single precision nothing is left."""
+    rng, at, y = np.random.default_rng(0), np.linspace(0, 1, 400), np.where(np.arange(60) % 2, 1.0, -1.0)
+    bands = np.exp(-((at - np.linspace(0, 1, 12)[:, np.newaxis]) ** 2) / 0.02)
+    X = 10 * rng.standard_normal((60, 12)) @ bands + 0.02 * rng.standard_normal((60, 400))
+    X += 0.05 * np.multiply.outer(y, np.exp(-((at - 0.4) ** 2) / 0.0005))
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    widest = Ridge(1e6, 0, Logistic())
+    alone = fit_informed(
+        Penalised(Tiles(Dense(X)), np.ones(400, dtype=bool)), base_of(y), one_by_one(y), (widest,)
+    )
+    beside = fit_informed(columns_of(X), base_of(y), one_by_one(y), (widest, Ridge(1.0, 1, Logistic())))
+    # Variances are differences of what is ten million times as large.
+    assert_allclose(alone.loo_mean[0], beside.loo_mean[0], rtol=1e-3)
+    assert_allclose(alone.loo_var[0], beside.loo_var[0], rtol=1e-3)
+
+
 @pytest.mark.parametrize("channel", [Logistic(), FlippedLabels(Logistic(), 0.1)])
 def test_ep_in_kernels_is_ep_with_a_gaussian_prior(channel):
     X, y = factor_data()

@@ -51,6 +51,20 @@ def test_left_out_is_that_of_refits():
         assert error < 0.1 * np.sqrt(found.left_out_var[m])
 
 
+def test_wide_ridges_of_near_twins_settle():
+    """In single precision they go on for ever, since rounding moves what little tells twins apart."""
+    rng, labels = np.random.default_rng(0), np.where(np.arange(400) % 2, 1.0, -1.0)
+    twins = rng.standard_normal((400, 5))[:, np.arange(30) % 5] + 1e-3 * rng.standard_normal((400, 30))
+    twins[:, 0] += 2e-3 * labels
+    basis, ones = np.sqrt(1e5 / 30) * twins / twins.std(axis=0), np.ones(400)
+    found = ridge_ep(basis, labels, ones, ones, Logistic())
+    assert found.converged
+    others = np.arange(400) != 7
+    refit = ridge_ep(basis[others], labels[others], ones[others], ones[others], Logistic())
+    error = abs(basis[7] @ refit.weights - found.left_out_mean[7])
+    assert error < 0.1 * np.sqrt(found.left_out_var[7])
+
+
 @pytest.mark.parametrize("weights", [[1.0], [0.5, 1.0, 4.0]])
 def test_sites_of_a_neighbour_are_a_start(weights):
     basis, labels = labelled()

@@ -12,8 +12,8 @@ from foldless.datasets import make_logistic
 from foldless.operators import Standardized, operator_from
 from foldless.priors import Gaussian, HyperPrior, SpikeAndSlab
 from foldless.solvers import EP, Stopping, solve
+from foldless.tuning.costs import Budget
 from foldless.tuning.integration import _log_hyper
-from foldless.tuning.plan import Budget
 from foldless.tuning.record import FLAGS
 from foldless.tuning.table import Layout, LeftOut, Table, assembled
 

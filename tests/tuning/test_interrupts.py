@@ -9,7 +9,7 @@ import pytest
 
 from foldless import EPBayesPointClassifier, SparseClassifier
 from foldless.tuning import record
-from foldless.tuning.plan import Budget
+from foldless.tuning.costs import Budget
 
 
 def table() -> tuple[Any, Any]:

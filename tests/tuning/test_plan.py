@@ -12,8 +12,8 @@ import pytest
 from foldless import GAMPClassifier, SparseClassifier
 from foldless.datasets import make_class_means
 from foldless.solvers.multinomial_ridge import leave_one_out_cost, sets_cost
+from foldless.tuning.costs import Budget, exact_cost, kernel_cost
 from foldless.tuning.plan import (
-    ALONG_OWN,
     BACKGROUND_OF_WORDS,
     BACKGROUND_SCORE_VARIANCE,
     CANDIDATES,
@@ -21,11 +21,9 @@ from foldless.tuning.plan import (
     EM_ITERATIONS,
     EM_ITERATIONS_OF_MANY,
     EXPECTED_ACTIVE,
-    IN_SETS,
     INFORMED,
     NARROW_BACKGROUND,
     NEIGHBOURS,
-    ONE_BY_ONE,
     PATIENCE,
     RARE,
     RIDGES,
@@ -35,17 +33,20 @@ from foldless.tuning.plan import (
     TOLERANCE_OF_MANY,
     TOLERATED_EXCESS,
     WORD_TOLERANCE,
-    Budget,
+    flags_of,
+    learnt_by,
+    plan,
+    requested,
+)
+from foldless.tuning.planned import (
+    ALONG_OWN,
+    IN_SETS,
+    ONE_BY_ONE,
     DensePlan,
     Plan,
     Reason,
     Recipe,
     SparsePlan,
-    exact_cost,
-    kernel_cost,
-    learnt_by,
-    plan,
-    requested,
 )
 from foldless.tuning.record import FLAGS
 from foldless.tuning.table import Facts
@@ -505,6 +506,9 @@ def test_labels_of_four_classes_may_be_wrong_where_samples_far_outnumber_feature
         # A response to each of many classes would be most of the time; few columns have exact covariances.
         ((2000, 30, 12), "exact", False),
         ((2000, 300, 12), "independent", False),
+        # Classes of a sample or two are not doubted.
+        ((26, 12, 13), "independent", True),
+        ((26, 12, 14), "exact", False),
     ):
         found = plan(facts(*shape))
         assert (found.path, found.sparse.flips) == (path, flips)
@@ -522,6 +526,11 @@ def test_some_rows_are_searched_if_they_are_a_small_share(n_samples: int, rows: 
         # Exact covariances are affordable for few columns, whatever the rows: nothing is searched there.
         if given.spectral_excess > TOLERATED_EXCESS:
             assert plan(given, Budget(exact=np.inf)).sparse.search_rows == 0
+    # That rows are searched where exact covariances do not settle is no reason for what is planned.
+    found = plan(facts(n_samples, 300, 4, **CORRELATED), Budget(exact=np.inf, all_columns=np.inf))
+    assert found.sparse.fallback is not None
+    assert (found.path, found.sparse.fallback.search_rows) == ("exact", rows)
+    assert found.because("many-rows") is None
     assert requested("laplace", "GAMP", (n_samples, 10), searched=True).sparse.search_rows == rows
     assert requested("laplace", "GAMP", (n_samples, 10), searched=False).sparse.search_rows == 0
 
@@ -536,6 +545,19 @@ def test_groups_are_left_out_where_exact_covariances_can_be_afforded(n_classes: 
     assert (found.path, found.left_out, found.flags) == ("independent", "sets of groups", ())
     assert found.because("groups-in-sets")
     assert found.because("groups") is None
+
+
+def test_groups_of_large_tables_are_left_out_of_few_looks() -> None:
+    found = plan(facts(300, 30_000), groups=True)
+    assert (found.path, found.sparse.solver) == ("exact", "BackgroundEP")
+    assert found.because("few-looks")
+
+
+def test_weights_plan_as_repeated_rows_do() -> None:
+    repeated = facts(60, 50, 3)
+    weighted = replace(repeated, n_samples=30, total_weight=60.0, heavy=True)
+    assert plan(weighted).path == plan(repeated).path == "exact"
+    assert plan(replace(repeated, total_weight=49.0)).path == "independent"
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -639,7 +661,7 @@ ENDS: list[tuple[Plan, dict[str, Any], tuple[str, ...]]] = [
 def test_flags_are_those_of_the_plan_and_of_how_it_ended(
     planned: Plan, ended: dict[str, Any], flags: tuple[str, ...]
 ) -> None:
-    assert planned.flags_of(**(WELL | ended)) == flags
+    assert flags_of(planned, **(WELL | ended)) == flags
     assert set(flags) <= FLAGS.keys()
 
 

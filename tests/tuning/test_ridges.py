@@ -17,7 +17,8 @@ from foldless import SparseClassifier
 from foldless.problem import Outcome
 from foldless.tuning.models import sparse as sparse_model
 from foldless.tuning.models.ridges import newton_ridges, ridges, searched
-from foldless.tuning.plan import SEARCHED_RIDGES, DensePlan
+from foldless.tuning.plan import SEARCHED_RIDGES
+from foldless.tuning.planned import DensePlan
 from foldless.tuning.record import FLAGS, Recorder
 from foldless.tuning.table import survey
 from reference.planned import INDEPENDENT, NEVER_EXACT, Planned, table_of

@@ -13,9 +13,10 @@ from sklearn.base import clone
 from foldless import GAMPClassifier, SparseClassifier
 from foldless.operators import Standardized
 from foldless.problem import Outcome
+from foldless.tuning.costs import Budget
 from foldless.tuning.fit import fit_tuned
 from foldless.tuning.models.sparse import loo_holds
-from foldless.tuning.plan import Budget, requested
+from foldless.tuning.plan import requested
 from foldless.tuning.record import Recorder
 from reference.planned import table_of
 

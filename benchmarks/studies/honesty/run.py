@@ -12,11 +12,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
+from sklearn.metrics import roc_auc_score
 
 from benchmarks.studies import _common as common
 from benchmarks.studies._resumable import Key, complete
 from benchmarks.studies.honesty.designs import BLIND, DESIGNS, Drawn, drawn
 from foldless import SparseClassifier
+from foldless.evaluation import Worth
 
 STUDY = Path(__file__).parent
 KEY = ("design", "run")
@@ -36,6 +39,7 @@ COLUMNS = [
     "test_log_loss_here",
     "guessing_log_loss",
     "error_covered",  # whether the 95 % interval of the error has the truth in it
+    "auc_covered",  # likewise, of two classes
     "calibration_slope",
     "p_value",
     "n_likely",
@@ -125,9 +129,19 @@ def measured(design: str, run: int, sizes: Sizes) -> dict[str, Any]:
         "test_log_loss_here": float(here @ loss),
         "guessing_log_loss": worth.guessing_log_loss,
         "error_covered": int(worth.error_interval.lower <= test_error <= worth.error_interval.upper),
+        "auc_covered": auc_covered(worth, log_proba, code, share),
         "calibration_slope": worth.calibration_slope,
         "p_value": model.p_value_,
     } | intervals(model, of)
+
+
+def auc_covered(
+    worth: Worth, log_proba: NDArray[np.float64], code: NDArray[np.intp], share: NDArray[np.float64]
+) -> int | None:
+    if worth.auc_interval is None:
+        return None
+    true = roc_auc_score(code, np.diff(log_proba)[:, 0], sample_weight=share)
+    return int(worth.auc_interval.lower <= true <= worth.auc_interval.upper)
 
 
 def intervals(model: SparseClassifier, of: Drawn) -> dict[str, Any]:
@@ -153,8 +167,8 @@ errors. *Bias* is leave-one-out less the test sample: negative is too good to be
 test sample at the class frequencies of the sample that was learnt from: of 100 samples at random from two
 equal classes, one has 54 on average, so that always answering with it errs in 46 of them and in half of all
 others. Subjects with one label each are few, and chance is larger. Covers: how often the 95 % interval of
-the error rate has the error of the test sample in it. *p < .05*: runs in which the permutation test finds
-something to learn. Likely features have a probability above one half; shown is how
+the error rate has the error of the test sample in it, and that of AUC its AUC. *p < .05*: runs in which the
+permutation test finds something to learn. Likely features have a probability above one half; shown is how
 many of their weights lie in their 90 % intervals, and the median of |weight| over the true one. This page
 is made by the script. Leave-one-out was mended after a look at these designs, but for those that were made
 last and run once: {blind}.
@@ -209,6 +223,7 @@ def report(folder: Path) -> str:
                 common.mean_and_error(own.loss_bias),
                 common.mean_and_error(own.loss_here),
                 f"{own.error_covered.mean():.2f}",
+                common.mean_only(own.auc_covered, 2),
                 f"{int((own.p_value < SIGNIFICANT).sum())} of {len(own)}",
                 f"{n_covered / n_likely:.2f} of {int(n_likely)}" if n_likely else "",
                 common.mean_only(own.weight_ratio, 2),
@@ -224,6 +239,7 @@ def report(folder: Path) -> str:
         "bias",
         "here",
         "covers",
+        "AUC",
         "p < .05",
         "intervals",
         "ratio",

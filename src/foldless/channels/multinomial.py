@@ -39,6 +39,7 @@ from scipy.special import gammaln, log_softmax, logsumexp, ndtri, softmax, wrigh
 
 from foldless.beliefs import Array, Response
 from foldless.channels.base import SMALLEST_VAR, Channel, Tempered, cast, score_dtype
+from foldless.channels.logistic import Logistic
 from foldless.channels.softmax_estimators import (
     gaussian_response,
     grid_response,
@@ -131,7 +132,11 @@ def gumbel_log_proba(mean: Array, var: Array) -> Array:
     e^(z_k - u) exp(-e^(z_k - u)) is minus the derivative of exp(-e^(z_k - u)) in z_k, so that class k has the
     probability  ∫ (-f_k) Π F du,  f = ∂ log F, and all of them the same factors. Together they integrate a
     derivative from 0 to 1.
+
+    A class beyond the least double has the probability that it would have beside the likeliest alone, which is
+    no less, and has a logarithm.
     """
+    given = mean, var
     if var.max(initial=0.0) > WIDEST:
         unit = np.sqrt(np.maximum(var.max(axis=1, keepdims=True) / WIDEST, 1.0))
         mean, var = mean / unit, np.minimum(var / unit**2, WIDEST)
@@ -140,6 +145,12 @@ def gumbel_log_proba(mean: Array, var: Array) -> Array:
     table = as_arguments()
     tasks = [(mean[rows], var[rows], table, out[rows]) for rows in pieces(mean.shape)]
     in_threads(_loops_for(mean.size).log_proba_rows, tasks)
+    if (lost := np.isneginf(out)).any():
+        mean, var = given
+        best = mean.argmax(axis=1)[:, np.newaxis]
+        gap, total = (np.take_along_axis(each, best, axis=1) for each in given)
+        gap, total = (mean - gap)[lost], (var + total)[lost]
+        out[lost] = Logistic().log_proba(gap[:, np.newaxis], total[:, np.newaxis])[:, 1]
     return out
 
 

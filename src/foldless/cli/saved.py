@@ -36,6 +36,10 @@ def predict(
             from foldless.runs.output_paths import default_name, free_file
             from foldless.runs.predict import predict_table, read_for
             from foldless.runs.printing import print_prediction
+        if table.suffix.lower() == ".safetensors":
+            raise typer.BadParameter(
+                f"{options.shown(table)} is a model: it comes first, then the table of new samples."
+            )
         path = free_file(out or Path(f"{default_name(table)}-predictions.tsv"), force=force)
         with terminal.status("Reading"):
             loaded = foldless.load(model)

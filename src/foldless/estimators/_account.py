@@ -11,8 +11,8 @@ from foldless.estimators._summary import Parameter, Sentence, said
 from foldless.priors import Prior
 from foldless.solvers.multinomial_ridge import SETS
 from foldless.tuning.em import without_base
-from foldless.tuning.models.sparse import CLASS_MEANS, PLAIN
-from foldless.tuning.plan import ALONG_OWN, GROUP_SETS, IN_SETS, ONE_BY_ONE, SETS_OF_GROUPS, Plan
+from foldless.tuning.plan import GROUP_SETS
+from foldless.tuning.planned import ALONG_OWN, CLASS_MEANS, IN_SETS, ONE_BY_ONE, PLAIN, SETS_OF_GROUPS, Plan
 from foldless.tuning.portfolio import ModelShare
 from foldless.tuning.record import Record, Run
 

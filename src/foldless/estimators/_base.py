@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils import check_consistent_length, check_scalar, column_or_1d
+from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_is_fitted
 
 from foldless.beliefs import Array
@@ -24,6 +24,7 @@ from foldless.estimators._scikit_learn import (
     SampleWeights,
     SelectingClassifier,
     all_finite,
+    checked_groups,
     new_data,
     sample_weights,
     training_data,
@@ -37,10 +38,11 @@ from foldless.problem import Iteration, Outcome
 from foldless.selection import select
 from foldless.solvers.solve import Stopping, Watch
 from foldless.tuning.class_means import can_blend
+from foldless.tuning.costs import Budget
 from foldless.tuning.fit import Choices
-from foldless.tuning.models.sparse import PLAIN, SparseFits
+from foldless.tuning.models.sparse import SparseFits
 from foldless.tuning.path import Result
-from foldless.tuning.plan import Budget, Plan
+from foldless.tuning.planned import PLAIN, Plan
 from foldless.tuning.portfolio import Average
 from foldless.tuning.record import SELECT_NOTHING, Record, Recorder
 from foldless.tuning.table import Layout, Table
@@ -93,7 +95,7 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
         The solvers behind the sparse model, in the order they ran: 'GAMP' (message passing with diagonal
         covariances), 'EP' (with exact ones), or 'GAMP + EP'.
     loo_worth_ : Worth
-        What these are worth: ``error_interval`` (exact, 95 %), ``auc`` and ``auc_interval``,
+        What these are worth: ``error_interval`` (95 %), ``auc`` and ``auc_interval``,
         ``calibration_slope``, and the same of class frequencies, ``guessing_error``, ``guessing_log_loss``.
     p_value_ : float
         Of class means as far apart as these if labels had nothing to do with the features, by permutation; of
@@ -244,13 +246,17 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
         return mask
 
     def feature_table(
-        self, X: Any = None, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+        self,
+        X: Any = None,
+        y: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
     ) -> pd.DataFrame:
         """What the fit found about every feature, as a data frame with one row each.
 
         Parameters
         ----------
-        X, y, sample_weight : optional
+        X, y, sample_weight, groups : optional
             The table that was fitted. With it come tests of single features where the fit has kept none
             (`SparseClassifier` does), and ``auc``, for which all values are needed.
 
@@ -259,18 +265,19 @@ class MessagePassingClassifier(CommonParameters, SelectingClassifier):
         pandas.DataFrame
             ``change``: between class means, in the units of X (a log fold change where X are logarithms; of
             several classes the largest); ``difference``: the same in standard deviations within classes;
-            ``p``: of that, by the t test (F test of several classes); ``q``: the false discovery rate at
-            which the feature would be reported [Benjamini and Hochberg 1995]; ``auc``: the probability that
-            a value of the second class is the larger one (of several classes, that of the class which is
-            told best from all others). These are of the feature by itself, and all but ``auc`` at equal
-            values of the `always_keep` columns, which have none. ``inclusion``:
+            ``p``: of that, by the t test (F test of several classes); where samples come in groups or have
+            weights, every group, or sample, is one piece of evidence [Bell and McCaffrey 2002]; ``q``: the
+            false discovery rate at which the feature would be reported [Benjamini and Hochberg 1995];
+            ``auc``: the probability that a value of the second class is the larger one (of several classes,
+            that of the class which is told best from all others). These are of the feature by itself, and
+            all but ``auc`` at equal values of the `always_keep` columns, which have none. ``inclusion``:
             the probability that it has an effect of its own beside all others; ``selected``: at the false
             discovery rate `fdr`; ``effect``, ``effect_lower``, ``effect_upper``: log-odds per standard
             deviation in the same model, with an interval of 95 %, of several classes for each;
             ``panel``: whether it is in the panel, where one was made.
         """
         check_is_fitted(self)
-        return feature_table(self, X, y, sample_weight, panel=vars(self).get("fallback_features_"))
+        return feature_table(self, X, y, sample_weight, groups, panel=vars(self).get("fallback_features_"))
 
     # ------------------------------------------------------------------ from data to the engine
 
@@ -439,19 +446,6 @@ def kept_positions(estimator: Any, n_features: int) -> tuple[int, ...]:
                 f"{n_features - 1}."
             )
     return tuple(sorted(set(positions)))
-
-
-def checked_groups(groups: ArrayLike, y: NDArray[Any]) -> NDArray[np.intp]:
-    """Groups of samples as numbers from 0."""
-    given = column_or_1d(groups, warn=False)
-    check_consistent_length(given, y)
-    names, numbers = np.unique(given, return_inverse=True)
-    if names.size < 2:
-        raise ValueError(
-            f"groups has only one group, {names[0]!r}: nothing would be left when it is left out. "
-            "Leave groups out, or give at least two."
-        )
-    return np.asarray(numbers, dtype=np.intp)
 
 
 def checked_stopping(tol: float, max_iter: int) -> Stopping:

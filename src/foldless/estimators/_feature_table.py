@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from foldless.beliefs import Array
-from foldless.estimators._scikit_learn import sample_weights, training_data
-from foldless.operators import Standardized
+from foldless.estimators._scikit_learn import checked_groups, sample_weights, training_data
+from foldless.operators import Standardized, stays_elsewhere
 from foldless.selection.marginal import ClassSums, areas, class_sums, q_values
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ def feature_table(
     X: Any = None,
     y: ArrayLike | None = None,
     sample_weight: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
     *,
     panel: NDArray[np.intp] | None = None,
 ) -> pd.DataFrame:
@@ -37,7 +38,7 @@ def feature_table(
     columns: dict[str, Any] = {}
     sums, area = vars(model).get("_class_sums"), None
     if X is not None:
-        sums, area = _looked_at(model, X, y, sample_weight)
+        sums, area = _looked_at(model, X, y, sample_weight, groups)
     if sums is not None:
         # Covariates are what others are tested beside, and no candidates.
         tested = np.ones(model.n_features_in_)
@@ -65,7 +66,7 @@ def feature_table(
 
 
 def _looked_at(
-    model: Any, X: Any, y: ArrayLike | None, sample_weight: ArrayLike | None
+    model: Any, X: Any, y: ArrayLike | None, sample_weight: ArrayLike | None, groups: ArrayLike | None
 ) -> tuple[ClassSums, Array]:
     """The tests of single columns, from the table itself."""
     if y is None:
@@ -79,7 +80,9 @@ def _looked_at(
     classes, code = model._encoded(targets)
     if not np.array_equal(classes, model.classes_):
         raise ValueError(f"y has the classes {list(classes)}; the model knows {list(model.classes_)}.")
-    weight = sample_weights(targets, sample_weight, None, classes).counted
-    standardized = Standardized.fit(operator, weight)
-    found = class_sums(standardized, code, weight, classes.size, model._always_kept)
-    return found, areas(operator, code, classes.size, weight)
+    group = None if groups is None else checked_groups(groups, targets)
+    compared = None if stays_elsewhere(X) or group is not None else operator
+    weights = sample_weights(targets, sample_weight, model.class_weight, classes, compared)
+    standardized = Standardized.fit(operator, weights.counted)
+    found = class_sums(standardized, code, weights.counted, classes.size, model._always_kept, group)
+    return found, areas(operator, code, classes.size, weights.given)

@@ -92,5 +92,12 @@ def _common_scale(eigenvalues: Array, n_samples: int) -> float:
 def kernel_matrix(samples: Any, others: Any, kernel: Kernel, **options: Any) -> Array:
     """The kernel of every sample with every other, dense; options that a kernel does not have are ignored."""
     options = {} if callable(kernel) else {"filter_params": True, **options}
-    found = pairwise_kernels(samples, others, metric=kernel, **options)
-    return np.asarray(found.toarray() if issparse(found) else found, dtype=np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = pairwise_kernels(samples, others, metric=kernel, **options)
+    found = np.asarray(found.toarray() if issparse(found) else found, dtype=np.float64)
+    if not np.all(np.isfinite(found)):
+        raise ValueError(
+            f"kernel={kernel!r} of these samples is not finite. If columns are too large for it, rescale them "
+            "before, for example with StandardScaler."
+        )
+    return found

@@ -21,7 +21,8 @@ from foldless.selection.panel import Order, Target, ordered, projected
 from foldless.solvers.gaussian_layer import KEPT_BYTES
 from foldless.tuning.fit import SPARSE
 from foldless.tuning.path import fit_part
-from foldless.tuning.plan import CHANCE, MOST_WEIGHT, UNNOTICED, Plan
+from foldless.tuning.plan import CHANCE, MOST_WEIGHT, UNNOTICED
+from foldless.tuning.planned import Plan
 from foldless.tuning.table import Layout, LeftOut, Table
 
 # Of sums over columns, digits beyond these are rounding.

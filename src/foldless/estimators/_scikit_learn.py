@@ -22,7 +22,13 @@ from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_selection import SelectorMixin
-from sklearn.utils import _safe_indexing, check_array, column_or_1d, compute_sample_weight
+from sklearn.utils import (
+    _safe_indexing,
+    check_array,
+    check_consistent_length,
+    column_or_1d,
+    compute_sample_weight,
+)
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
@@ -112,7 +118,7 @@ class Classifier(Documented, Saved, Summarised, ClassifierMixin, BaseEstimator):
         if classes.size == 1:
             raise ValueError(
                 f"{type(self).__name__} needs samples of two classes or more, but y contains only one class, "
-                f"{classes[0]!r}. Check that the label column is the right one."
+                f"{classes.tolist()[0]!r}. Check that the label column is the right one."
             )
         return classes, code
 
@@ -294,6 +300,15 @@ def validated(estimator: BaseEstimator, X: Any, *y: Any, **how: Any) -> Any:
             return validate_data(estimator, X, *y, **how)
     except ValueError as error:
         raise _with_place(error, X, estimator, names) from None
+    except TypeError:  # NumPy's, where dates stand beside numbers
+        timed = getattr(X, "select_dtypes", lambda **_: X)(include=["datetime", "datetimetz", "timedelta"])
+        if timed is X or not len(timed.columns):
+            raise
+        of = [str(c) for c in timed.columns]
+        raise ValueError(
+            f"X has columns of dates or times: {', '.join(map(repr, of[:5]))}{' …' if of[5:] else ''}. "
+            f"Make them numbers (days since a date), or leave them out, X.drop(columns={of[:5]!r})."
+        ) from None
 
 
 def _with_place(error: ValueError, X: Any, estimator: Any, names: Sequence[Any] = ()) -> ValueError:
@@ -419,6 +434,19 @@ class SampleWeights(NamedTuple):
         return of_samples if self.first is None else of_samples[self.first]
 
 
+def checked_groups(groups: ArrayLike, y: NDArray[Any]) -> NDArray[np.intp]:
+    """Groups of samples as numbers from 0."""
+    given = column_or_1d(groups, warn=False)
+    check_consistent_length(given, y)
+    names, numbers = np.unique(given, return_inverse=True)
+    if names.size < 2:
+        raise ValueError(
+            f"groups has only one group, {names.tolist()[0]!r}: nothing would be left when it is left out. "
+            "Leave groups out, or give at least two."
+        )
+    return np.asarray(numbers, dtype=np.intp)
+
+
 def sample_weights(
     y: NDArray[Any],
     sample_weight: ArrayLike | None,
@@ -434,10 +462,10 @@ def sample_weights(
     weight = None if sample_weight is None else np.asarray(sample_weight)
     given = np.asarray(_check_sample_weight(weight, y, dtype=np.float64, ensure_non_negative=True))
     _check_magnitude(given, "sample_weight")
-    for label in classes:
+    for label, shown in zip(classes, classes.tolist(), strict=True):
         if not np.any(given[y == label] > 0):
             raise ValueError(
-                f"After removing samples of weight zero, class {label!r} has no samples left, and one "
+                f"After removing samples of weight zero, class {shown!r} has no samples left, and one "
                 "class cannot be told from nothing. Give a sample of each class a positive weight."
             )
     if class_weight is None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from foldless.problem import History, Outcome
     from foldless.selection import Group
     from foldless.selection.marginal import ClassSums
-    from foldless.tuning.plan import Plan
+    from foldless.tuning.planned import Plan
     from foldless.tuning.portfolio import ModelShare
     from foldless.tuning.record import Flag, Record
 

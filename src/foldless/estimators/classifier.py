@@ -40,7 +40,8 @@ from foldless.solvers import GAMP
 from foldless.solvers.ep import EPState, unknown_over_background
 from foldless.tuning.fit import Choices, Fit
 from foldless.tuning.path import Result, fit_table, with_groups_left_out
-from foldless.tuning.plan import CHANCE, SETS_OF_GROUPS, Plan, plan
+from foldless.tuning.plan import CHANCE, plan
+from foldless.tuning.planned import SETS_OF_GROUPS, Plan
 from foldless.tuning.portfolio import Weights, as_columns, weights_of
 from foldless.tuning.record import FLAGS, Flag, Recorder
 from foldless.tuning.table import Facts, Layout, LeftOut, Table, survey
@@ -227,11 +228,12 @@ class SparseClassifier(MessagePassingClassifier):
         return plan(facts, self._budget, groups=groups, generative_weight=choices.generative_weight)
 
     def _fit_table(self, table: Table, choices: Choices, recorder: Recorder) -> Result:
-        self._class_sums = ClassSums(table.class_means, table.class_weight)
-        if kept := table.layout.always_kept:
-            columns, counted = table.standardized, table.sample_weight
-            self._class_sums = class_sums(columns, table.codes, counted, table.n_classes, kept)
-        group = table.left_out.group
+        group, kept, counted = table.left_out.group, table.layout.always_kept, table.sample_weight
+        if kept or group is not None or np.any((counted != 0.0) & (counted != 1.0)):
+            columns = table.standardized
+            self._class_sums = class_sums(columns, table.codes, counted, table.n_classes, kept, group)
+        else:
+            self._class_sums = ClassSums(table.class_means, table.class_weight)
         planned = self._planned(survey(table), choices, group is not None)
         in_sets = planned.left_out == SETS_OF_GROUPS
         if in_sets:

@@ -67,7 +67,7 @@ class EPBayesPointClassifier(BayesPointBase):
     loo_proba_, loo_error_, loo_log_loss_ : array of shape (n_samples, n_classes), float, float
         Leave-one-out, read off the cavities.
     loo_worth_ : Worth
-        What these are worth: ``error_interval`` (exact, 95 %), ``auc`` and ``auc_interval``,
+        What these are worth: ``error_interval`` (95 %), ``auc`` and ``auc_interval``,
         ``calibration_slope``, and the same of class frequencies, ``guessing_error``, ``guessing_log_loss``.
 
     See Also

@@ -14,12 +14,13 @@ from sklearn.utils import check_array, check_scalar
 from sklearn.utils.validation import check_is_fitted
 
 from foldless.beliefs import Array
-from foldless.estimators._base import MessagePassingClassifier, checked_groups, kept_positions
+from foldless.estimators._base import MessagePassingClassifier, kept_positions
 from foldless.estimators._feature_table import feature_table
 from foldless.estimators._panel_search import Judged, Search, fitted
 from foldless.estimators._scikit_learn import (
     TILED_STORAGE,
     SelectingClassifier,
+    checked_groups,
     new_data,
     sample_weights,
     training_data,
@@ -371,7 +372,11 @@ class PanelClassifier(SelectingClassifier):
         return mask
 
     def feature_table(
-        self, X: Any = None, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+        self,
+        X: Any = None,
+        y: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
     ) -> pd.DataFrame:
         """What is known of every feature, from the full model, and whether it is in the panel.
 
@@ -379,7 +384,7 @@ class PanelClassifier(SelectingClassifier):
 
         Parameters
         ----------
-        X, y, sample_weight : optional
+        X, y, sample_weight, groups : optional
             The table that was fitted, for tests of single features that the fit has not kept.
 
         Returns
@@ -394,7 +399,7 @@ class PanelClassifier(SelectingClassifier):
                 "feature_table needs a full model by message passing, as fit leaves it in reference_ by "
                 "default; a model that was loaded has only its panel."
             )
-        return feature_table(full, X, y, sample_weight, panel=self.features_)
+        return feature_table(full, X, y, sample_weight, groups, panel=self.features_)
 
     # ------------------------------------------------------------------ in words
 

@@ -124,7 +124,7 @@ class SMLRClassifier(SelectingClassifier):
         Class probabilities of each training sample from all others (approximately; for 'l1' checked by refits
         where it matters), their error and mean log loss. NaN where the approximation breaks down.
     loo_worth_ : Worth
-        What these are worth: ``error_interval`` (exact, 95 %), ``auc`` and ``auc_interval``,
+        What these are worth: ``error_interval`` (95 %), ``auc`` and ``auc_interval``,
         ``calibration_slope``, and the same of class frequencies, ``guessing_error``, ``guessing_log_loss``.
     outcome_, n_iter_ : Outcome, int
         How the iteration ended, with ``outcome_.advice``, and after how many steps in all.

@@ -102,7 +102,9 @@ def _by_which(subject: Subject) -> Answer:
     if not subject.summary.told_apart:
         return Answer(question, "None", [none])
     differing = _differing(subject)
-    return Answer(question, "Many together" if differing else "None alone", [*differing, none])
+    n = subject.differing.size
+    by_themselves = "1 differs by itself" if n == 1 else f"{counted(n)} differ by themselves"
+    return Answer(question, by_themselves if n else "None alone", [*differing, none])
 
 
 def _differing(subject: Subject) -> list[str]:
@@ -139,9 +141,9 @@ def _best_set(subject: Subject) -> str:
     if not sets:
         return ""
     if len(sets) > 1:
-        return f"but {counted(len(sets))} groups each have one that does"
+        return f"but {counted(len(sets))} groups each have at least one that does"
     size, sure = sets[0].columns.size, probability(float(sets[0].probability))
-    return f"but one of a group of {counted(int(size))} does, with probability {sure}"
+    return f"but at least one of a group of {counted(int(size))} does, with probability {sure}"
 
 
 # ------------------------------------------------------------------------------------- how sure?
@@ -185,7 +187,8 @@ def _what_next(subject: Subject) -> Answer | None:
     if known:
         sentences.append(curve.sentence(curve.seen.n_samples))
     elif worth is not None and subject.loo_error is not None and subject.summary.told_apart:
-        lower, upper = exact_interval(2 * worth.error * worth.n_samples, 2 * worth.n_samples)
+        once, twice = (np.ptp(exact_interval(n * worth.error, n)) for n in np.array([1, 2]) * worth.n_samples)
+        width = 100 * np.ptp(worth.error_interval)
         fewer = (
             "; whether errors would be fewer, foldless fit --learning-curve tells"
             if subject.two and worth.error
@@ -193,7 +196,7 @@ def _what_next(subject: Subject) -> Answer | None:
         )
         sentences.append(
             f"Twice as many samples would bring the interval of the error from "
-            f"{_width(*worth.error_interval)} to about {_width(lower, upper)} points{fewer}."
+            f"{width:.0f} to about {width * twice / once:.0f} points{fewer}."
         )
     elif worth is not None and subject.guessing_error is not None:
         n, guessing = round(worth.n_samples), subject.guessing_error
@@ -230,10 +233,6 @@ def _clear_error(n_samples: int, guessing: float) -> str:
     """The largest error of so many samples whose 95 % interval ends below that of guessing."""
     n_clear = bisect_left(range(n_samples + 1), guessing, key=lambda k: exact_interval(k, n_samples)[1])
     return f"an error of {percent((n_clear - 1) / n_samples)}" if n_clear else "no error"
-
-
-def _width(lower: float, upper: float) -> str:
-    return f"{100 * (upper - lower):.0f}"
 
 
 def figures(subject: Subject) -> list[tuple[str, str, str]]:

@@ -76,9 +76,10 @@ def _features(subject: Subject) -> Iterator[Sentence]:
     groups = [group for group in subject.summary.groups or () if group.columns.size > 1]
     if groups:
         yield Sentence(
-            f"Besides, {plural(len(groups), 'group')} of features that the data cannot tell apart were found "
-            "in the joint posterior, at the same rate: at least one feature of each has an effect of its own "
-            "with the stated probability (Spector and Janson 2022).",
+            f"{plural(len(groups), 'group')} of features that the data cannot tell apart "
+            f"{'was' if len(groups) == 1 else 'were'} found in the joint posterior, at the same rate: at "
+            "least one feature of each has an effect of its own with the stated probability (Spector and "
+            "Janson 2022).",
             (("groups", len(groups)),),
         )
 
@@ -89,7 +90,9 @@ def _error(subject: Subject) -> Iterator[Sentence]:
     how, around, worth = subject.loo.how, subject.error_in_words, subject.worth
     said = f"The error was estimated by {how.text}: {percent(subject.loo_error)}"
     source = "Korn and Graubard 1998" if subject.by_groups else "Clopper and Pearson 1934"
-    said += "." if around is None else f" ({around}; {source})."
+    said += (
+        "." if around is None else f" ({around}; {source}, allowing for samples that learn from each other)."
+    )
     yield Sentence(said, (*how.claims, ("error", subject.loo_error)))
     if np.isfinite(subject.loo.log_loss):
         yield Sentence(
@@ -101,7 +104,8 @@ def _error(subject: Subject) -> Iterator[Sentence]:
     if worth.auc is not None and worth.auc_interval is not None:
         lower, upper = worth.auc_interval
         yield Sentence(
-            f"The AUC of left-out samples is {worth.auc:.3f} (95 % interval {lower:.3f} to {upper:.3f}; "
+            f"The AUC of left-out samples, at the class frequencies of all, is {worth.auc:.3f} "
+            f"(95 % interval {lower:.3f} to {upper:.3f}; "
             f"{'Obuchowski 1997' if subject.by_groups else 'DeLong et al. 1988'}).",
             (("AUC", worth.auc),),
         )

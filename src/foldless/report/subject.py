@@ -13,7 +13,7 @@ from foldless.estimators._summary import summary_of
 from foldless.evaluation import Worth
 from foldless.plots.readings import class_codes, ranking, shown_features, standard_values, weights_of
 from foldless.report.wording import PERCENT, named, percent, sentence
-from foldless.tuning.plan import SETS_OF_GROUPS
+from foldless.tuning.planned import SETS_OF_GROUPS
 
 # Features whose values are shown.
 MOST_SHOWN = 20
@@ -129,6 +129,12 @@ class Subject:
     def differing(self) -> NDArray[np.intp]:
         """Features that differ between classes by themselves, at the same rate, the clearest first."""
         return self.summary.differing(self.fdr)
+
+    @property
+    def tested_by_groups(self) -> bool:
+        """Whether tests of single features count groups, or weighted samples, as one each."""
+        sums = self.summary.class_sums
+        return sums is not None and sums.of_groups is not None
 
     @cached_property
     def judged(self) -> NDArray[np.bool_] | None:

@@ -19,7 +19,7 @@ from foldless.io.spreadsheet import SPREADSHEETS
 from foldless.io.table import BadTable, OverBudget, Reading, Roles, Table, check_finite
 from foldless.operators import RowBlocks, stays_elsewhere
 from foldless.runs.guards import cautions
-from foldless.tuning.plan import Budget, exact_cost
+from foldless.tuning.costs import Budget, exact_cost
 
 # Peaks of fits beyond the table itself, measured from 62 x 2 000 to 500 x 30 000 and put into units of what
 # they consist of: tiles of a fixed size; vectors of features, of each model that is averaged; covariances.

@@ -315,8 +315,9 @@ def _copies(look: _Look) -> Iterator[str]:
     ]
     if twins:
         first, second = twins[0]
+        repeat = "feature repeats" if len(twins) == 1 else "features repeat"
         yield (
-            f"{len(twins)} features repeat another to the last digit, such as "
+            f"{len(twins)} {repeat} another to the last digit, such as "
             f"{printable(look.names[second])!r} and {printable(look.names[first])!r}: what is found is "
             "shared among them."
         )
@@ -325,7 +326,8 @@ def _copies(look: _Look) -> Iterator[str]:
 def _constants(look: _Look) -> Iterator[str]:
     constant = _constant(look.X)
     if constant.size:
-        yield f"{constant.size} features never vary and will not be used: {look.called(constant)}."
+        never = "feature never varies" if constant.size == 1 else "features never vary"
+        yield f"{constant.size} {never} and will not be used: {look.called(constant)}."
 
 
 def _constant(X: Any) -> NDArray[np.intp]:

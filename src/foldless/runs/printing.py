@@ -74,7 +74,8 @@ def print_fit(console: Console, run: Run, folder: Path, written: Sequence[str]) 
     if differing.size and not len(summary.selected()):
         # No name by itself: those that differ together are worth more than a list of small probabilities.
         console.print(
-            f"{_plural(differing.size, 'feature')} differ between the classes (q < {summary.fdr:g}):"
+            f"{_plural(differing.size, 'feature')} {'differs' if differing.size == 1 else 'differ'} between "
+            f"the classes (q < {summary.fdr:g}):"
         )
         console.print(_differing(summary, differing[:N_SHOWN], table.feature_names))
     else:

@@ -209,9 +209,9 @@ def feature_table_of(run: Run) -> pd.DataFrame | None:
         return None
     X = run.table.X
     ranked = not stays_elsewhere(X) and np.prod(run.table.shape) <= MOST_RANKED
-    data = (X, run.table.labels()) if ranked else ()
+    data = {"X": X, "y": run.table.labels(), "groups": run.table.groups} if ranked else {}
     panel = None if run.panel is None else run.panel.features_
-    return feature_table(run.model, *data, panel=panel)
+    return feature_table(run.model, **data, panel=panel)
 
 
 def feature_columns(

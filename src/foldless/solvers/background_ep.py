@@ -1,9 +1,9 @@
 """EP of a few effects over a Gaussian background, in matrices of samples by samples.
 
-A weight is a sparse effect beside a part of a dense background, w_j = b_j + g_j with g_j ~ N(0, s_j)
+A weight is a sparse effect beside its part of a dense background, w_j = b_j + g_j with g_j ~ N(0, s_j)
 (`priors.OverBackground`). Where b_j is improbable it is left out, and the site of w_j is that of the
-background, which never moves. So only *active* features have sites that are learnt. All others are held and
-make of scores a Gaussian field with the fixed covariance
+background, which never moves. So only *active* features have sites that are learnt. All others are *held*:
+together they make scores a Gaussian field of the fixed covariance
 
     K = Σ_held s_j x_j x_jᵀ,
 
@@ -11,21 +11,21 @@ one product over X, or over its non-zeros. An iteration is one of `EP` with the 
 O(M³ + M² q) for q of them, whatever the number of features, and in O(M² q) while labels are near those of the
 last factor (`gaussian_layer.NearKernel`). Columns that are always kept are active.
 
-**Which are active?** With ρ the slopes of the labels' sites at the scores and W the precision of labels and
-field together, what labels say of a held weight is a cavity of precision e / (1 - s e), e = x_jᵀ W x_j, about
-x_jᵀ ρ / e. All x_jᵀ ρ are one sweep, and so is e with the diagonal of W in its place, which is too large as
-far as a column goes with the field: by a quarter for half of the words of a document, by a factor of two for
-few. Where half of that e would make an effect worth a glance, the feature becomes active and has its exact
+**Which are active?** Let ρ be the slopes of the label sites at the scores, and W the precision of labels and
+field together. Then the cavity of a held weight has the precision e / (1 - s e), with e = x_jᵀ W x_j, and is
+about x_jᵀ ρ / e. All x_jᵀ ρ are one sweep, and so are all e if W is replaced by its diagonal. That makes e
+too large for columns that go with the field: by a quarter for half of the words of a document, by a factor of
+two for few. A feature whose effect would be probable at half of that e becomes active, and has its exact
 cavity from then on. A fit is complete when a look over all features finds no more of them. It is that of EP
-over all features in a model in which only the active ones can have effects; those of very many others, each
-improbable, would make scores a little vaguer, and left-out labels are predicted better without.
+over all features in a model in which only the active ones can have effects. Very many improbable effects of
+the others would make scores a little vaguer, and left-out labels are predicted better without these.
 
-**Exactly.** Thousands of effects, each of which is hardly probable, make more of scores together than the
-background does where samples are few. With `exact_looks` e is what it is, a product of W with all columns,
-and the priors of held weights answer at their cavities, as in `EP`: the field changes, in another product.
-Such a look is as much work as all else, and most of what it moves is in few columns: these are *watched*, at
-every third iteration, and all others are looked at again when those have settled. The fixed point is that of
-EP over all features.
+**Exact looks.** Where samples are few, thousands of effects, each of them hardly probable, can make up more
+of the scores than the background does. With `exact_looks` e is computed as it is, in a product of W with all
+columns; the sites of held weights are updated at their cavities, as in `EP`; and so the field changes, in
+another product. Such a look takes as long as the rest of an iteration, and most of the change is in few
+columns. These are *watched*: only they are looked at, in every third iteration, until they have settled, and
+then all are looked at again. The fixed point is that of EP over all features.
 
 Without effects the same solver fits the background alone, a ridge regression.
 """
@@ -33,14 +33,14 @@ Without effects the same solver fits the background alone, a ridge regression.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from foldless.beliefs import Array, Posterior
-from foldless.operators.base import Gram, Operator
+from foldless.operators.base import Operator
 from foldless.priors import Prior
 from foldless.priors.wrappers import background_of
 from foldless.problem import Problem
@@ -49,22 +49,17 @@ from foldless.solvers.double_loop import Marginals
 from foldless.solvers.ep import EP, LABEL_STEP, EPState, held_kernel, state_of
 from foldless.solvers.gaussian_layer import (
     FACTOR_DTYPE,
-    FAR,
-    NEAR,
     Block,
-    Factor,
     Gaussian,
     HeldKernel,
-    KnownLabels,
-    NearKernel,
     NotPositiveDefinite,
     Opened,
     Positions,
     Scores,
     Sites,
     Tiles,
-    share_moved,
 )
+from foldless.solvers.held_background import FewColumns, HeldBackground
 from foldless.solvers.message_passing import (
     VAGUEST_START,
     AdaptiveDamping,
@@ -76,139 +71,46 @@ from foldless.solvers.message_passing import (
 )
 from foldless.solvers.sites import LARGEST_GROWTH, Cavities, FreeWeights, opened_layers, score_cavities
 
-# Labels have spoken before effects are looked for.
+# Effects are looked for from this iteration on: before, label sites are still far from where they settle.
 FIRST_LOOK = 3
-# An effect of at least this probability is worth a site of its own, at a cavity with this share of the
-# precision that the diagonal of W gives it.
+# A feature becomes active if its effect has at least this probability. Sweeps judge it by a cavity with this
+# share of the precision that the diagonal of W gives it.
 LEAST_INCLUSION, SHARE_OF_DIAGONAL = 0.05, 0.5
-# Exact looks are at every so manieth iteration: held weights that moved only when all others have settled
-# would overshoot, and these with them. They end once held weights together move by less than this share of
-# their variance in a look at all of them.
+# Exact looks are in every third iteration. If held weights moved only after all others have settled, they
+# would go too far, and all others with them. Looks end once one at all held weights moves their variances by
+# less than this share of the sum of these.
 LOOK_EVERY = 3
 MOVED_LITTLE = 0.001
-# An exact look that finds an effect worth a site takes those along that may be soon.
+# If an exact look finds a feature to become active, those of this probability become active with it: they may
+# have to soon.
 ALONG_INCLUSION = 0.01
-# Held weights whose moves are small, together this share of the variance of all, or that share of what all
-# move, stay as they are. What stays may be twins of one active feature, whose probability is then off: with
-# five times as much by up to .002.
+# Held weights whose variances move least stay as they are: as many as make up together the first share of all
+# variances, or the second of all moves, whichever is more. Among them may be twins of one active feature,
+# whose probability is then wrong: with five times these shares by up to 0.002.
 LEFT_ALONE, LEFT_OF_MOVES = 0.0001, 0.02
-# Watched are the columns of the largest moves, but for this share of what all move, and no more than that
-# share of all columns; until they move by less than this share of what all moved when they were chosen.
+# Watched are the columns of the largest moves: all but the first share of the moves, and at most the second
+# share of all columns; until they move by less than the third share of what all moved when they were chosen.
 NOT_WATCHED, MOST_WATCHED, SETTLED_WATCHED = 0.2, 0.05, 0.1
-# Columns at hand are visited so many at a time.
-AT_ONCE = 512
 TINY = float(np.finfo(np.float64).tiny)
 # A variance that leaves a weight at zero, and has an inverse.
 NO_BACKGROUND = 1e-15
-# So many at a time: two hundred wide effects at once would leave labels nothing to say. Sweeps look in every
-# iteration, and of rare words that go together few at a time find their places sooner.
+# So many features become active at once at most. (After two hundred wide effects at once, scores would be so
+# vague that labels hardly inform about weights.) Sweeps look in every iteration, and rare words that go
+# together settle sooner if few become active at a time.
 MOST_ADDED, MOST_ADDED_BY_SWEEP = 64, 16
-# Between two factors shifts of labels move so often at the most, as long as each time scores move by less
-# than this share of the last, and by more than that share of their size.
+# Between two factors the shifts of label sites move so often at most; and only as long as scores move by less
+# than this share of the move before, and by more than that share of their own size.
 MOST_SHIFTS, STILL_SHRINKS, SETTLED_MEANS = 4, 0.7, 0.01
-# With active features still to come, an iteration is not nearer to its end than this.
+# The change of an iteration after which more features become active: too large for it to be the last.
 INCOMPLETE = 1.0
-# What labels say takes at most this share of a held weight's precision: beyond, the diagonal misleads.
+# s e, the share by which labels make a held weight surer, is at most this: beyond it the diagonal misleads.
 LARGEST_SHARE = 0.99
-# And of a column that never varies nothing, which must have an inverse.
+# The e of a column that never varies is 0; this takes its place, as it must have an inverse.
 LEAST_PRECISION = 1e-12
 
 
-class HeldBackground(Tiles):
-    """The active columns, and what all others make of scores.
-
-    Unless all columns are to be looked at exactly, labels may be `nearby`: close to those of a factor.
-    """
-
-    def __init__(
-        self,
-        kernel: Array,
-        columns: Array,
-        held_scores: Array | None = None,
-        nearby: bool = False,
-        factor: Factor | KnownLabels | None = None,
-        freed: tuple[Array, Array] | None = None,
-    ) -> None:
-        self.operator = None  # type: ignore[assignment]
-        self.kernel, self.active_columns, self.shape = kernel, columns, columns.shape
-        self.held_scores = np.zeros(self.shape[0]) if held_scores is None else held_scores
-        # The last factor, or the labels of one that was of no use for others; and columns that are no part of
-        # its kernel any more, with their variances.
-        self.nearby, self._factor, self._freed = nearby, factor, freed
-        self._last: HeldKernel | NearKernel | None = None
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return HeldBackground, (self.kernel, self.active_columns, self.held_scores, self.nearby)
-
-    def opened(self, sites: Sites, sample_weight: Array, free: Positions) -> Opened:
-        last, precision = self._last, sample_weight * sites.label_precision
-        if last is not None and np.array_equal(last.label_precision, precision):
-            return last.shifted(sites, sample_weight)
-        columns, factor = self.active_columns, self._factor
-        moved = np.inf if factor is None else share_moved(factor, precision)
-        if not self.nearby or moved > FAR:
-            at = np.arange(self.shape[1])
-            self._last = HeldKernel(self.kernel, self.held_scores, at, columns, sites, sample_weight)
-            if self.nearby:
-                self._factor, self._freed = self._last.known, None
-            return self._last
-        if not isinstance(factor, Factor) or moved >= NEAR:
-            factor = Factor.of(self.kernel, precision)
-        elif self._freed is not None:
-            factor = factor.without(self.kernel, *self._freed)
-        self._factor, self._freed = factor, None
-        if isinstance(last, NearKernel) and last.factor is factor:
-            self._last = last.moved(sites, sample_weight)
-        else:
-            self._last = NearKernel(factor, self.held_scores, columns, sites, sample_weight)
-        return self._last
-
-    def freed(self, columns: Array, spread: Array, shift: Array) -> HeldBackground:
-        """More active columns, whose weights are no longer held."""
-        scaled = (columns * np.sqrt(spread)).astype(self.kernel.dtype)
-        before = (np.zeros((self.shape[0], 0)), np.zeros(0)) if self._freed is None else self._freed
-        kernel = scaled @ scaled.T
-        return HeldBackground(
-            np.subtract(self.kernel, kernel, out=kernel),
-            np.hstack([self.active_columns, columns]),
-            self.held_scores - columns @ (spread * shift),
-            self.nearby,
-            self._factor,
-            (np.hstack([before[0], columns]), np.append(before[1], spread)),
-        )
-
-    def changed(
-        self, tiles: Tiles, spread: Array, mean: Array, chosen: Positions
-    ) -> tuple[HeldBackground, Array]:
-        """After weights have changed by so much, in variance and in mean; and some chosen columns."""
-        difference, held_scores = Gram(self.shape[0], self.kernel.dtype), self.held_scores.copy()
-        columns, root = np.empty((self.shape[0], chosen.size), dtype=tiles.dtype), np.sqrt(np.abs(spread))
-        for where, tile in tiles:
-            held_scores += tile @ mean[where].astype(tile.dtype)
-            begin, end = np.searchsorted(chosen, (where.start, where.stop))
-            columns[:, begin:end] = tile[:, chosen[begin:end] - where.start]
-            for sign in (1.0, -1.0):
-                moving = np.flatnonzero(sign * spread[where] > 0)
-                for start in range(0, moving.size, AT_ONCE):
-                    some = moving[start : start + AT_ONCE]
-                    difference.add(tile[:, some] * root[where][some].astype(tile.dtype), sign)
-        return HeldBackground(self.kernel + difference.whole(), self.active_columns, held_scores), columns
-
-
-class FewColumns(Tiles):
-    """Columns that are at hand, some at a time."""
-
-    def __init__(self, columns: Array) -> None:
-        self.few, self.shape, self.dtype = columns, columns.shape, columns.dtype
-
-    def __iter__(self) -> Iterator[tuple[slice, Array]]:
-        for start in range(0, self.shape[1], AT_ONCE):
-            some = slice(start, min(start + AT_ONCE, self.shape[1]))
-            yield some, self.few[:, some]
-
-
 class AllOverHeld(Tiles):
-    """All columns, of which those that are held have made their field already."""
+    """All columns: those that are free, beside the field of those that are held."""
 
     def __init__(self, operator: Operator, state: BackgroundState) -> None:
         super().__init__(operator, FACTOR_DTYPE, keeps=False)
@@ -218,7 +120,7 @@ class AllOverHeld(Tiles):
         return AllOverHeld, (self.operator, self.state)
 
     def opened(self, sites: Sites, sample_weight: Array, free: Positions) -> Opened:
-        """Active weights are free as well."""
+        """Active weights are free, whether they are asked for or not."""
         state, freed = self.state, np.setdiff1d(free, self.state.active)
         assert isinstance(state.tiles, HeldBackground)
         tiles = state.tiles.freed(self.operator.columns(freed), state.spread[freed], state.shift[freed])
@@ -233,30 +135,30 @@ class Watched(NamedTuple):
 
     positions: Positions
     columns: Array
-    moved: float  # by which share all held weights moved when these were chosen
+    moved: float  # the share by which the variances of all held weights moved when these were chosen
 
 
 @dataclass(frozen=True, eq=False)
 class BackgroundState(EPState):
-    """Sites and moments are those of the active features, in this order."""
+    """Sites and moments of the active features, in the order of `active`, and the sites of all others."""
 
     active: Positions
-    # Of held weights: the variance that their sites stand for, and their shifts; of others, zero.
+    # The inverse precisions and the shifts of the sites of held weights; zero for active ones.
     spread: Array
     shift: Array
-    held_log_factor: Array  # what factors of held weights have more than their sites, in the log evidence
-    # The problem of the active features alone.
-    reduced: Problem
-    complete: bool  # all that should be active are
-    moved: float = INCOMPLETE  # by which share held weights moved last, if none became active
-    # What the last exact looks found labels to say of held weights, and what is watched (None: all of them).
+    # In the log evidence, the logs of the factors of held weights over those of their sites.
+    held_log_factor: Array
+    reduced: Problem  # the problem of the active features alone
+    complete: bool  # whether no more features are to become active
+    moved: float = INCOMPLETE  # the share by which the variances of held weights moved in the last look
+    # e of every weight, as exact looks last found it; and the columns that are watched (None: all of them).
     said: Array | None = None
     watched: Watched | None = None
-    # Marginals of active weights that the next iteration holds, once two loops are needed.
+    # The marginals of active weights that the next iteration holds, if it is one of two loops.
     marginals: Marginals | None = None
 
     def over_background(self, problem: Problem, background: Array, sites: Sites) -> Scores:
-        """By the factor that is at hand, if held weights have not moved: active ones are free beside it."""
+        """As in `EPState`; if held weights have not moved, by the field that is at hand."""
         held = self.spread > 0
         if not np.array_equal(self.spread[held], background[held]):
             return super().over_background(problem, background, sites)
@@ -288,10 +190,10 @@ class BackgroundEP(EP):
     """Expectation propagation for `OverBackground`, of one score; without effects, of its background."""
 
     effects: bool = True
-    # Whether looks over held features take W as it is, a product with all columns, and so are rare; or its
-    # diagonal, a sweep, which for rare words is nearly all of it.
+    # Whether looks at held features are by W, a product with all columns, and so are rare; or by its
+    # diagonal, a sweep, which for rare words differs little.
     exact_looks: bool = False
-    # Labels of a log-concave channel need no damping under a fixed field.
+    # Under a fixed field, label sites of a log-concave channel need no damping.
     damping: Damping = field(default_factory=lambda: AdaptiveDamping(smallest=0.2))
 
     def init(self, problem: Problem) -> BackgroundState:
@@ -301,7 +203,7 @@ class BackgroundEP(EP):
         reduced = _reduced(problem, active)
         mean, var = problem.prior.start(n_weights)
         kernel, columns = held_kernel(problem, background), problem.operator.columns(active)
-        # For the first labels only, scores are no vaguer than this.
+        # The first label sites are made as though scores were no vaguer than this.
         score_var = np.minimum(kernel.diagonal() + columns**2 @ var[active], VAGUEST_START)
         score_var = np.maximum(score_var, np.finfo(float).tiny)
         none = np.zeros(problem.operator.shape[0])
@@ -338,13 +240,14 @@ class BackgroundEP(EP):
         if self.effects and state.iteration >= FIRST_LOOK and self._is_time(state):
             state = self._looked(problem, state)
         if state.active.size == (0 if problem.kept is None else problem.kept.positions.size):
-            # Labels alone do not circle, and leaps would lead them astray.
+            # Without active effects label sites do not go round in circles, and leaps would lead them astray.
             state = replace(state, secants=Secants())
         state = _of(super().step(state.reduced, state))
         if state.marginals is not None:
             now = state.gaussian
             found = state.marginals.following(now.mean, now.var, state.sites.prior_precision)
-            # What leaps have learnt is of another iteration.
+            # With other marginals the iteration is another one: leaps must not be computed from earlier
+            # points.
             state = replace(state, marginals=found, secants=Secants())
         state = replace(
             state,
@@ -354,9 +257,10 @@ class BackgroundEP(EP):
         return state if self.effects else self._settled_means(problem, state)
 
     def otherwise(self, problem: Problem, state: EPState) -> BackgroundState | None:
-        """By two loops, in which near twins settle that go in circles otherwise (`double_loop`).
+        """By two loops, in which near twins settle that go round in circles otherwise (`double_loop`).
 
-        What circled is no start: each weight begins as sure as labels are of it alone, and about zero.
+        The sites that went round are no start. Each weight begins with a site about zero that is as precise
+        as what labels tell of this weight alone.
         """
         state = _of(state)
         if not (self.effects and self.exact_looks) or state.marginals is not None or not state.active.size:
@@ -385,10 +289,10 @@ class BackgroundEP(EP):
         return replace(weights, blocks=[beside.answered(problem.prior, block)])
 
     def _settled_means(self, problem: Problem, state: BackgroundState) -> BackgroundState:
-        """After labels have moved on with their precisions as they are, which takes no factor of a matrix.
+        """After shifts of label sites have moved on; as long as precisions stay, that takes no other factor.
 
-        Where there are effects it is these that take their time, and labels that hurry ahead of words that
-        go together lead hundreds of rare ones astray.
+        For a background alone. Effects settle more slowly than labels do; and if labels moved ahead of them,
+        hundreds of rare words that go together would be led astray.
         """
         weight, before = problem.label_weight, np.inf
         size = float(np.sqrt(weight @ state.gaussian.scores.mean**2))
@@ -416,12 +320,12 @@ class BackgroundEP(EP):
         return state
 
     def _is_time(self, state: BackgroundState) -> bool:
-        """Whether to look: always if it costs little, else now and then until nothing more moves."""
+        """Whether to look: always if looks are sweeps, otherwise now and then until held weights settle."""
         its_turn = (state.iteration - FIRST_LOOK) % LOOK_EVERY == 0
         return not self.exact_looks or (its_turn and not state.complete)
 
     def _looked(self, problem: Problem, state: BackgroundState) -> BackgroundState:
-        """With the features that should be active; complete if there were no more."""
+        """With all features active that should be; complete if none became so."""
         if self.exact_looks:
             return self._looked_exactly(problem, state)
         said, slope = said_by_diagonal(problem, state)
@@ -434,7 +338,7 @@ class BackgroundEP(EP):
         return replace(state, complete=added.size == 0)
 
     def _looked_exactly(self, problem: Problem, state: BackgroundState) -> BackgroundState:
-        """After held weights have answered, too; complete only if all were looked at and hardly moved."""
+        """With held weights updated as well; complete only if all were looked at and hardly moved."""
         watched, n_weights = state.watched, problem.operator.shape[1]
         if watched is None:
             at = np.arange(n_weights)
@@ -452,14 +356,14 @@ class BackgroundEP(EP):
         if added.size:
             state = self._with_active(problem, state, held, at[added], added)
         answers = held.answers(prior, state.spread[at], state.shift[at])
-        del held, said, slope, inclusion  # of the features' length, before another visit of columns
+        del held, said, slope, inclusion  # each as long as there are features; columns are visited again now
         state = self._answered(tiles, replace(state, said=known), answers, at)
         return replace(state, complete=False, moved=INCOMPLETE) if added.size else state
 
     def _with_active(
         self, problem: Problem, state: BackgroundState, held: Held, added: Positions, place: Positions
     ) -> BackgroundState:
-        """Features that begin to move begin where they were held, with this place among `held`."""
+        """With more active features, at the sites they were held with; `place` is theirs in `held`."""
         active, spread = np.append(state.active, added), state.spread[added]
         reduced, sites, now = _reduced(problem, active), state.sites, state.gaussian
         sites = sites._replace(
@@ -487,7 +391,7 @@ class BackgroundEP(EP):
             complete=False,
         )
         if state.marginals is not None:
-            # Marginals that are held would stay as narrow as a weight that is out: these begin wide, too.
+            # Held weights have narrow marginals, which two loops leave slowly: these weights begin wide, too.
             alone, cavity_mean = 1.0 / held.cavity_var[place], held.cavity_mean[place]
             at = np.arange(active.size - added.size, active.size)
             sites = sites.with_prior(at, alone, np.zeros(added.size))
@@ -497,10 +401,10 @@ class BackgroundEP(EP):
     def _answered(
         self, tiles: Tiles, state: BackgroundState, answers: tuple[Array, Array, Array], at: Positions
     ) -> BackgroundState:
-        """After the priors of these held weights have answered: thousands that are hardly in, together."""
+        """After the sites of the held weights `at` have moved to those that their priors want."""
         before, shift_before = state.spread[at], state.shift[at]
         spread, shift, factors = answers
-        # Held weights that hardly move stay, so that the field changes by the columns of the others only.
+        # Those that would hardly move stay, so that only columns of the others change the field.
         change, total = np.abs(spread - before), float(np.sum(state.spread))
         moved, order = float(np.sum(change)) / total, np.argsort(change)
         sums = np.cumsum(change[order])
@@ -520,7 +424,7 @@ class BackgroundEP(EP):
         )
         if watched is not None:
             done = moved < max(SETTLED_WATCHED * watched.moved, MOVED_LITTLE)
-            # What all others are to move is not known yet.
+            # Of columns that are not watched it is not known how far they are to move.
             moved = max(moved, NOT_WATCHED * watched.moved, MOVED_LITTLE)
             watched = None if done else watched
         elif not settled:
@@ -534,7 +438,7 @@ class BackgroundEP(EP):
             complete=settled,
             moved=moved,
             watched=watched,
-            # How far labels moved before shows nothing of how far they are to move now.
+            # After the field has changed, earlier moves of labels tell nothing of the next ones.
             pace=replace(state.pace, move=np.zeros_like(state.pace.move), square=0.0),
             proposed=None,
             secants=Secants(),
@@ -548,7 +452,7 @@ class BackgroundEP(EP):
         return replace(paced, watched=None)  # type: ignore[call-arg]
 
     def _said(self, problem: Problem, state: BackgroundState) -> tuple[Array, Array]:
-        """As the last look has it, where it has found that nothing more moves."""
+        """e and slope of every weight; e of the last exact look, if held weights had settled in it."""
         if not self.exact_looks:
             return said_by_diagonal(problem, state)
         if state.complete and state.said is not None:
@@ -556,7 +460,7 @@ class BackgroundEP(EP):
         return said_exactly(problem, state, Tiles(problem.operator, FACTOR_DTYPE, keeps=False))
 
     def posterior(self, problem: Problem, state: EPState) -> Posterior:
-        """Of all weights; cavities of those that are not active are those of a look."""
+        """Of all weights; those that are not active have the cavities of a look."""
         state = _of(state)
         held = Held.of(*self._said(problem, state), state.spread, state.shift)
         own, at = state.active, state.weight_cavities
@@ -576,7 +480,7 @@ class BackgroundEP(EP):
 
 
 def said_by_diagonal(problem: Problem, state: BackgroundState) -> tuple[Array, Array]:
-    """What labels say of a weight and the field: e, as the diagonal has it, and the slope."""
+    """e by the diagonal of W, and the slope x_jᵀ ρ, of every weight."""
     scores, slope = state.gaussian.scores, _slope(problem, state)
     diagonal = problem.sample_weight * state.sites.label_precision * _rest_precision(state) * scores.var
     n_weights = problem.operator.shape[1]
@@ -588,14 +492,14 @@ def said_by_diagonal(problem: Problem, state: BackgroundState) -> tuple[Array, A
 
 
 def _slope(problem: Problem, state: BackgroundState) -> Array:
-    """ρ, of labels at the scores."""
+    """ρ, the slopes of label sites at the scores."""
     return problem.sample_weight * (
         state.sites.label_shift - state.sites.label_precision * state.gaussian.scores.mean
     )
 
 
 def said_exactly(problem: Problem, state: BackgroundState, tiles: Tiles) -> tuple[Array, Array]:
-    """The same of some columns from W as it is, with what active features explain taken out."""
+    """e by W as it is, with what active features explain taken out, and the slope, of some columns."""
     all_of_them = np.arange(state.active.size)
     opened = state.tiles.opened(state.sites, problem.sample_weight, all_of_them)
     assert isinstance(opened, HeldKernel)
@@ -604,7 +508,7 @@ def said_exactly(problem: Problem, state: BackgroundState, tiles: Tiles) -> tupl
 
 
 class Held(NamedTuple):
-    """Held weights: marginals, cavities, and the slope of what labels say of them."""
+    """Marginals and cavities of held weights, and the slopes x_jᵀ ρ."""
 
     mean: Array
     var: Array
@@ -614,7 +518,7 @@ class Held(NamedTuple):
 
     @classmethod
     def of(cls, said: Array, slope: Array, spread: Array, shift: Array) -> Held:
-        """From what labels say of a weight and the field together, e:  alone it is  e / (1 - spread e)."""
+        """From e (`said`), slopes and sites; the precision of a cavity is e / (1 - spread e)."""
         with np.errstate(divide="ignore"):
             said = np.minimum(said, LARGEST_SHARE / spread)
         said = np.maximum(said, LEAST_PRECISION)
@@ -623,7 +527,7 @@ class Held(NamedTuple):
         return cls(mean, spread * retained, mean + slope * retained / said, retained / said, slope)
 
     def answers(self, prior: Prior, before: Array, shift_before: Array) -> tuple[Array, Array, Array]:
-        """Spread and shift that the prior wants instead of these, and the logs of what factors have more."""
+        """Spread and shift of the sites that priors want, and logs of factors over those of their sites."""
         is_held = before > 0
         mean, var, log_z = prior.tilted(self.cavity_mean, self.cavity_var)
         precision = np.where(is_held, 1.0 / np.maximum(var, TINY) - 1.0 / self.cavity_var, np.inf)
@@ -636,13 +540,13 @@ class Held(NamedTuple):
 
 
 def _inclusion(prior: Prior, held: Held, spread: Array) -> Array:
-    """Of effects of held weights; zero of all others."""
+    """The probability of an effect of each held weight; zero for active ones."""
     inclusion = prior.inclusion_probability(held.cavity_mean, held.cavity_var)  # type: ignore[attr-defined]
     return np.where(spread == 0, 0.0, inclusion)
 
 
 def _largest(values: Array, least: float, most: int) -> Positions:
-    """Where they are at least so large, but no more than these places."""
+    """The places of the largest values, at most `most` of them, that are at least `least`."""
     wanted = np.flatnonzero(values >= least)
     return np.sort(wanted[np.argsort(-values[wanted], kind="stable")[:most]])
 
@@ -653,16 +557,17 @@ def _of(state: EPState) -> BackgroundState:
 
 
 def _without_labels(problem: Problem, state: EPState, lost: Array | None = None) -> Cavities:
-    """Cavities of scores: none is vaguer than the field and active weights, a little vaguer, make it.
+    """Cavities of scores, none vaguer than the field and the active weights allow (`_rest_precision`).
 
-    A negative site of a word that one document has could leave its score less than nothing.
+    Otherwise the negative site of a word that is in one document only could leave its score without any
+    precision.
     """
     scores = state.gaussian.scores._replace(rest_precision=_rest_precision(state))
     return score_cavities(scores, state.sites, problem.sample_weight, lost)
 
 
 def _rest_precision(state: EPState) -> Array:
-    """Of scores without any of their labels."""
+    """Precisions of scores without their own labels: at least as if active weights were a little vaguer."""
     held = state.tiles
     assert isinstance(held, HeldBackground)
     vaguest = held.kernel.diagonal() + held.active_columns**2 @ (LARGEST_GROWTH * state.gaussian.var)
@@ -670,6 +575,6 @@ def _rest_precision(state: EPState) -> Array:
 
 
 def _reduced(problem: Problem, active: Positions) -> Problem:
-    """Of the active features alone."""
+    """The problem of the active features alone."""
     prior = problem.prior.of_columns(active, problem.operator.shape[1])
     return problem.but(operator=None, prior=prior, kept=None)

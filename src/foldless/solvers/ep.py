@@ -16,23 +16,26 @@ weights of one score are what correlated features need, and are kept exactly; th
 out, as in SHyGAMP. Scores meet where sites are made: the channel sees all scores of a sample, and a
 row-sparse prior all weights of a feature.
 
-**Order.** All sites in parallel, each part of the way, is what one would like, and what runs away: as scores
-become less certain labels say less, and a negative prior site that still answers to what they said before
-leaves a weight next to no precision, which makes scores less certain. An iteration therefore moves the label
-sites and those of held weights, and then lets the free weights, whose sites are weak or negative, answer to
-what labels say now. That is cheap, because it happens in the free weights' own small Gaussians
-(`sites`), and its fixed points are those of any other order. Weights that compete for what labels say can
-still go round in circles at any step; `Secants` finds what they go round. Of several scores held weights go
-as far as free ones, by factors of their precisions: slower than labels, they circle with them.
+**Order.** If all sites are updated at once, each part of the way, the iteration can run away. As scores
+become less certain, the precisions of label sites fall. A negative prior site that was made for the larger
+ones then leaves its weight next to no precision, which makes scores less certain still. So weights are of two
+kinds. *Free* weights have sites that are weak beside the labels, or negative; all others are *held*. An
+iteration first moves the sites of labels and of held weights, and then updates the sites of free weights at
+the new label sites. That is cheap, because it takes place in a small Gaussian of the free weights alone
+(`sites`), and its fixed points are those of any other order.
 
-**Leave-one-group-out** comes from one fit. Taking the site of one label out leaves a belief that all other
-sites still agree with, all but exactly. A whole group has had more of a say: with a sparse prior, weights are
-in or out on its strength. So after a group is taken out, free weights answer, the labels of the others answer
-to that, and free weights to them. This happens in the M x M matrices that held weights leave, O(M³) for a
-group. Of one score, and unless groups are many, two ordinary iterations follow, in which held weights answer
-too. Measured against refits without each group, mean log loss differs by less than 0.001 with dense priors
-(visual objects by runs, simulations); with sparse priors by 0.002 to 0.004, without the iterations by 0.004
-to 0.017, and bare cavities by 0.02.
+Weights that can stand in for each other may still go round in circles, whatever the length of the steps;
+`Secants` finds the point that they go round. With several scores, held weights move in the same proportion as
+free ones: if they were slower than the labels, both would go round in circles.
+
+**Leave-one-group-out** comes from one fit. Without the site of one label, all other sites hardly change.
+Without a whole group they do: under a sparse prior it may be this group by which weights are in or out. So
+after the sites of its labels are taken out, free weights are updated, then the labels of all other samples,
+and then free weights again. This takes place in the M x M matrices that held weights leave, O(M³) for a
+group. With one score, and unless groups are many, two ordinary iterations follow, in which held weights move,
+too. Beside refits without each group, mean log loss differs by less than 0.001 with dense priors (visual
+objects by runs, simulations); with sparse priors by 0.002 to 0.004, by 0.004 to 0.017 without these
+iterations, and by 0.02 if cavities are taken as they are.
 """
 
 from __future__ import annotations
@@ -91,20 +94,19 @@ from foldless.solvers.sites import (
     sites_at_cavities,
 )
 
-# Below this change cavities that are improper no longer become proper by themselves.
+# Once scores change by less than this, an improper cavity will not become proper by itself.
 SETTLING = 1e-3
-# Within a tenth of where they are going, sites leap: earlier they have not learnt enough and go astray. Those
-# of several scores go astray from further off. It takes this many proposals to learn from, besides the
-# present one.
+# Sites leap once scores change by less than this: earlier leaps go astray, of several scores for longer. It
+# takes so many earlier proposals to learn from.
 NEAR, NEAR_OF_SEVERAL = 0.1, 0.02
 FIRST_SECANTS = 2
-# The longest step of labels of several scores: what a label says of the difference of two scores, sites of
-# both would explain in full.
+# The longest step of label sites of several scores. A label informs about differences of scores; in a whole
+# step the sites of both scores would each account for all of it.
 LABEL_STEP = 0.5
-# How often the labels of other samples answer to a group that was left out. Those of several scores go half
-# of their way, as in an iteration, and so twice.
+# How often the sites of other labels are updated after a group has been left out. Those of several scores go
+# half of their way, as in an iteration, and so twice.
 GROUP_ANSWERS, GROUP_ANSWERS_OF_SEVERAL = 1, 2
-# Iterations after a group has been taken out, and for all groups together: those of a few fits.
+# The most iterations after a group has been taken out, and of all groups together: those of a few fits.
 GROUP_ITERATIONS, GROUP_ITERATIONS_IN_ALL = 2, 60
 
 
@@ -117,7 +119,8 @@ class EPState(PacedState):
     gaussian: Gaussian
     weight_cavities: Cavities
     score_cavities: Cavities
-    # The sites before free weights answered (None: as they are), and what earlier ones have taught.
+    # The sites as they were before those of free weights were updated (None: as they are now); and earlier
+    # ones, from which a leap can be computed.
     proposed: Array | None = field(default=None, kw_only=True)
     secants: Secants = field(default_factory=Secants, kw_only=True)
 
@@ -126,7 +129,7 @@ class EPState(PacedState):
         return problem
 
     def over_background(self, problem: Problem, background: Array, sites: Sites) -> Scores:
-        """The scores of weights with these variances, and of labels as these sites have them."""
+        """The scores of weights with these prior variances and no others, with the label sites of `sites`."""
         kernel, nothing = held_kernel(problem, background), np.zeros(sites.label_shift.size)
         none, columns = np.zeros(0, dtype=np.intp), np.zeros((nothing.size, 0))
         opened = HeldKernel(kernel, nothing, none, columns, sites, problem.sample_weight)
@@ -168,9 +171,9 @@ class EP(MessagePassing[EPState]):
     """
 
     damping: Damping = field(default_factory=lambda: AdaptiveDamping(first=0.85, smallest=0.3))
-    # Whether products with X are in single precision: their rounding moves scores by far less than the
-    # tolerance, in half of the time and memory. Matrices of samples by samples are in double precision; those
-    # of features by features, for more samples, only of one score.
+    # Whether products with X are in single precision, in half of the time and memory: their rounding moves
+    # scores by far less than the tolerance. Matrices of samples by samples stay in double precision; so do
+    # those of features by features (of more samples than features), if there is one score.
     single: bool = False
 
     def init(self, problem: Problem) -> EPState:
@@ -180,7 +183,7 @@ class EP(MessagePassing[EPState]):
         precision = 1.0 / np.maximum(var, np.finfo(float).tiny)
         nothing = np.zeros(n_samples)
         sites = Sites(*(for_scores(part, shape) for part in (precision, precision * mean, nothing, nothing)))
-        # For the first labels only; the sites are the prior's all the same.
+        # Sites are the prior's; but the first label sites are made as though scores were no vaguer than this.
         square = problem.operator.squared_norms(problem.sample_weight)[1] / problem.sample_weight.sum()
         narrower = np.maximum(precision, square / VAGUEST_START)
         gaussian = without_labels(problem.operator, narrower, narrower * mean)
@@ -195,10 +198,10 @@ class EP(MessagePassing[EPState]):
         )
 
     def from_state(self, problem: Problem, state: State) -> EPState:
-        """The state whose sites are those of another solver's answer, to be judged or continued from.
+        """The state whose sites explain another solver's answer, to judge that by or to go on from it.
 
         If that solver was right, one iteration hardly moves the scores: `change` of the next state is small.
-        Where its sites make no posterior, as much of them is taken as does.
+        Where its sites make no posterior, the state is only so far on the way to them that there is one.
         """
         start = self.init(problem)
         believed = sites_at_cavities(problem, state, start.sites)
@@ -208,8 +211,7 @@ class EP(MessagePassing[EPState]):
             free = np.flatnonzero(of_any_score(sites.prior_precision < 1.0 / state.cavity_var))
             try:
                 opened = opened_layers(start.tiles, sites, problem.sample_weight, free)
-                pairs = zip(opened, sites.of_scores(), strict=True)
-                gaussian = Gaussian.of_scores([layer.closed(layer.block_of(own)) for layer, own in pairs])
+                gaussian = gaussian_of(opened, sites)
             except NotPositiveDefinite:
                 share /= 2
                 continue
@@ -217,10 +219,11 @@ class EP(MessagePassing[EPState]):
         return start
 
     def from_ridge(self, problem: Problem, free: Positions, precision: Array, scores: Array) -> EPState:
-        """The state of Gaussian priors of some weights, with labels as they are at the scores of its mode.
+        """The state of a ridge: Gaussian priors of free weights, and label sites at the `scores` of its mode.
 
-        All rows of weights are in there, and those that are not needed drop out. From plain parameters most
-        drop out at once, scores become small and labels sure, and the way back takes dozens of iterations.
+        In a ridge all rows of weights are in; from there, those that are not needed drop out. From plain
+        parameters most rows would drop out at once, with small scores and sure labels, and it would take
+        dozens of iterations to bring back those that are needed.
         """
         start = self.init(problem)
         sites = start.sites.with_prior(free, along_scores(precision, scores), np.zeros_like(scores[:1]))
@@ -231,23 +234,23 @@ class EP(MessagePassing[EPState]):
         held[free] = False
         try:
             opened = opened_layers(start.tiles, sites, problem.sample_weight, np.flatnonzero(held))
-            pairs = zip(opened, sites.of_scores(), strict=True)
-            gaussian = Gaussian.of_scores([layer.closed(layer.block_of(own)) for layer, own in pairs])
+            gaussian = gaussian_of(opened, sites)
         except NotPositiveDefinite:
             return start
         return state_of(problem, sites, gaussian, start, iteration=1)
 
     def step(self, problem: Problem, state: EPState) -> EPState:
-        """Labels and held weights go towards the wanted sites, free weights answer.
+        """Sites of labels and held weights move to the wanted ones, then those of free weights are updated.
 
-        Close to a fixed point by a leap, to where the last proposals and what became of them point
-        (`Secants`); otherwise, and where that leaves no posterior or a vague one, a step of the way.
+        Close to a fixed point they leap to where it seems to be by the last proposals and what became of them
+        (`Secants`). Otherwise, and where a leap leaves no posterior or a vague one, they go a step of the
+        way.
         """
         if state.tiles.operator is not problem.operator:
             state = replace(state, tiles=self._tiles(problem))
         wanted, log_evidence = wanted_sites(problem, state)
         now, present = state.gaussian, state.sites.as_vector()
-        # Rows without weight are not there.
+        # Rows without weight do not count.
         n_samples, n_weights = int(np.count_nonzero(problem.sample_weight)), state.tiles.shape[1]
         step, several = state.next_step, bool(problem.channel.score_shape)
         is_free, towards = np.zeros(n_weights, dtype=bool), state.sites.towards(wanted, step)
@@ -256,11 +259,12 @@ class EP(MessagePassing[EPState]):
         answers = np.concatenate([each, each, np.zeros(2 * now.scores.mean.size, dtype=bool)])
 
         proposed = present if state.proposed is None else state.proposed
-        # What became of the proposal: free weights have answered, the others are to go where they want.
+        # What became of the proposal: free weights are where they have moved to since, the others are to go
+        # to the wanted sites.
         residual = np.where(answers, present, wanted.as_vector()) - proposed
 
         def steps(step: float) -> Array:
-            """Of all sites. Rows of weights follow labels at once, or both go round in circles."""
+            """Of all sites. Rows of weights must not be slower than labels, or both go round in circles."""
             of_labels = np.full(2 * now.scores.mean.size, step)
             share: Array | float = step
             if several:
@@ -268,7 +272,7 @@ class EP(MessagePassing[EPState]):
             of_prior = np.broadcast_to(share, now.mean.shape).ravel()
             return np.where(answers, 1.0, np.concatenate([of_prior, of_prior, of_labels]))
 
-        # A sample of weight 2 has two rows' say in where a leap goes.
+        # A sample of weight 2 counts as two rows in where a leap goes.
         score_var = now.scores.var
         rows = np.sqrt(along_scores(problem.sample_weight, score_var))
         scales = (now.var, np.sqrt(now.var), rows * score_var, rows * np.sqrt(score_var))
@@ -305,29 +309,29 @@ class EP(MessagePassing[EPState]):
                 return moved(proposed + steps(step) * residual, step, secants)
             except NotPositiveDefinite:
                 step /= 2
-        # Nothing on the way is proper: numbers that the loop takes for a divergence.
+        # No step leaves a posterior. By these numbers the loop recognises that the run has diverged.
         nowhere = now.scores._replace(mean=np.full_like(now.scores.mean, np.nan))
         return reached(state.sites, now._replace(scores=nowhere), step, proposed=proposed, secants=secants)
 
     def _free(self, state: EPState, towards: Sites, n_samples: int) -> Positions:
-        """Weights that answer to what labels say in the same iteration."""
+        """The free weights of this iteration."""
         return free_weights(towards, state.sites, state.gaussian.data_precision, n_samples)
 
     def _free_answer(
         self, problem: Problem, state: EPState, opened: Sequence[Opened], sites: Sites
     ) -> FreeWeights:
-        """With the labels' sites as they are to be."""
+        """The free weights, with their sites updated at the new sites of labels and held weights."""
         weights = FreeWeights.at(opened, sites, state.gaussian.var)
         return weights.answered(problem, state.weight_cavities)
 
     def _tiles(self, problem: Problem) -> Tiles:
         if not self.single:
             return Tiles(problem.operator)
-        # Factors are most of the work for several scores, whose tolerance is wide.
+        # With several scores, whose tolerance is wide, factors of matrices are most of the work.
         return Tiles(problem.operator, np.float32, np.float32 if problem.channel.score_shape else np.float64)
 
     def for_new_data(self, problem: Problem, state: EPState) -> EPState:
-        # Sites answer to the data they were made for; others start afresh.
+        # Sites are those of the data they were made for: other data start afresh.
         return self.init(problem)
 
     def _first_pace(self, shape: tuple[int, ...]) -> Pace:
@@ -365,12 +369,19 @@ def state_of(
     return EPState(**rest) if before is None else replace(before, **rest)
 
 
-def _left_out(problem: Problem, state: EPState) -> Cavities:
-    """Of every sample's scores from the others.
+def gaussian_of(opened: Sequence[Opened], sites: Sites) -> Gaussian:
+    """The Gaussian of these sites as they are; raises NotPositiveDefinite if there is none."""
+    pairs = zip(opened, sites.of_scores(), strict=True)
+    return Gaussian.of_scores([layer.closed(layer.block_of(own)) for layer, own in pairs])
 
-    Scores of D classes count by their differences, which labels curve by diag p - p pᵀ: for equal p, or two
-    classes, D / (D - 1) times as much as the sites of single scores have it, p (1 - p). With these alone
-    samples would seem to depend more on their own labels than they do, and go too far without them.
+
+def _left_out(problem: Problem, state: EPState) -> Cavities:
+    """Beliefs about every sample's scores from all other samples.
+
+    Of D classes only differences of scores matter. Along these the curvature of a label is diag p - p pᵀ: for
+    equal p, or two classes, D / (D - 1) times the p (1 - p) of the sites of single scores. So label sites are
+    made stiffer by that much before one is taken out. With the sites as they are, samples would depend too
+    much on their own labels, and scores without these would be too far off.
     """
     sites, scores, weight = state.sites, state.gaussian.scores, problem.sample_weight
     if problem.channel.score_shape:
@@ -393,16 +404,16 @@ def _left_out(problem: Problem, state: EPState) -> Cavities:
 def wanted_sites(problem: Problem, state: EPState) -> tuple[Sites, float]:
     """Sites that explain the tilted moments at the present cavities, and the log evidence there.
 
-    Improper cavities keep their sites.
+    Where a cavity is improper, a prior site stays, and so does a label site until the iteration has almost
+    settled: until then such cavities become proper by themselves. Later a part of it is taken away.
     """
     old, now = state.sites, state.gaussian
     at, prior = state.score_cavities, state.weight_cavities
     tilted = problem.prior.tilted(prior.mean, prior.var)
     of_prior = prior_sites(tilted.mean, tilted.var, prior, old[:2])
-    # On the way cavities become proper by themselves.
     share = IMPROPER_SHARE if state.change < SETTLING else 1.0
     of_labels, label_log_z = label_sites(problem, at, old, share)
-    # Each factor is Z / ∫ cavity·site times its site; weight counts how many there are of it.
+    # In the evidence each factor is its site times Z / ∫ cavity · site, as often as the sample's weight.
     prior_factors = tilted.log_z + psi_difference(prior.mean, prior.var, now.mean, now.var)
     with_site = 1.0 / (1.0 / at.var + old.label_precision)
     site_mean = with_site * (at.mean / at.var + old.label_shift)
@@ -468,12 +479,12 @@ def _without_group(problem: Problem, state: EPState, whole: list[Opened], iterat
 
 
 def held_kernel(problem: Problem, spread: Array) -> Array:
-    """What held weights make of scores."""
+    """The covariance X diag(spread) Xᵀ of scores, from held weights of these variances."""
     return problem.operator.gram(spread, FACTOR_DTYPE).astype(FACTOR_DTYPE, copy=False)
 
 
 def unknown_over_background(problem: Problem, state: EPState) -> Array:
-    """Variances of scores that the background alone leaves to samples without their labels: as sites are."""
+    """Variances of scores without their own labels, of the background alone, at the present label sites."""
     background = background_of(problem.prior, problem.operator.shape[1])
     found = [state.over_background(problem, background, sites) for sites in state.sites.of_scores()]
     return np.column_stack([1.0 / scores.rest_precision for scores in found])

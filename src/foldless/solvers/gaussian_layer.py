@@ -124,8 +124,11 @@ class Tiles:
         return iter(self._kept)
 
     def _in_precision(self, made: tuple[slice, Array]) -> tuple[slice, Array]:
-        """A function of its own, which holds nothing of what a tile was made from when the next is."""
-        return made[0], made[1].astype(self.dtype, copy=False)
+        """A function of its own, which holds nothing of what a tile was made from when the next is.
+
+        Columns that the caller has one after the other would be laid out anew in every product.
+        """
+        return made[0], made[1].astype(self.dtype, order="C" if self.by_columns else "K", copy=False)
 
     def opened(self, sites: Sites, sample_weight: Array, free: Positions) -> Opened:
         """All but the prior sites of the free weights, which must include every site that is not positive.

@@ -37,7 +37,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from foldless.beliefs import Array
 from foldless.channels.base import Channel
@@ -55,6 +55,9 @@ LEAST_SCORE_VARIANCE = 1e-6
 LARGEST_RESIDUAL, MOST_STEPS = 0.1, 6
 # Also of single precision.
 LEAST = float(np.finfo(np.float32).tiny)
+# Rounding of a kernel in single precision is noise of its size times the variance: with this one a thousandth
+# of what labels leave of a score's variance, with a thousand times as much a quarter.
+WIDEST_IN_SINGLE = 1000.0
 # What a left-out sample changes is found in pieces that stay in a processor's cache from one operation to the
 # next.
 PIECE_BYTES = 1 << 18
@@ -105,10 +108,10 @@ class Penalised:
         self._tiles, self.free, self._rows = tiles, free, rows
         self._kept: list[tuple[Any, Array]] | None = None
 
-    def gram(self) -> Array:
+    def gram(self, dtype: DTypeLike) -> Array:
         """X Xᵀ, which a background may have made already."""
         assert isinstance(self._tiles, Tiles)
-        found = self._tiles.operator.gram(self.free.astype(np.float64), FACTOR_DTYPE)
+        found = self._tiles.operator.gram(self.free.astype(np.float64), dtype)
         return found if self._rows is None else found[np.ix_(self._rows, self._rows)]
 
     def __iter__(self) -> Iterator[tuple[Any, Array]]:
@@ -153,7 +156,7 @@ def fit_informed(
     columns: Penalised, base: Base, contrasts: Contrasts, ridges: tuple[Ridge, ...]
 ) -> InformedFits:
     """Fit every ridge to standardised columns."""
-    kernels = _Kernels.of(columns, contrasts, tuple(dict.fromkeys(r.exponent for r in ridges)))
+    kernels = _Kernels.of(columns, contrasts, ridges)
     # Without any difference between class means there is nothing to be informed by.
     ridges = tuple(r for r in ridges if kernels.total[r.exponent] > 0)
     alike: list[Ridge] = []
@@ -227,12 +230,13 @@ class _Kernels:
     contrast: ClassContrast  # with all groups; of nothing but ridges, none
 
     @classmethod
-    def of(cls, columns: Penalised, contrasts: Contrasts, exponents: tuple[int, ...]) -> _Kernels:
-        n_samples = contrasts.labels.size
+    def of(cls, columns: Penalised, contrasts: Contrasts, ridges: Sequence[Ridge]) -> _Kernels:
+        n_samples, exponents = contrasts.labels.size, tuple(dict.fromkeys(r.exponent for r in ridges))
         contrast = ClassContrast(*np.zeros((2, columns.free.size)))
         if exponents == (0,):
             n_columns = int(np.count_nonzero(columns.free))
-            kernel = columns.gram() / max(n_columns, 1)
+            wide = any(ridge.score_variance > WIDEST_IN_SINGLE for ridge in ridges)
+            kernel = columns.gram(np.float64 if wide else FACTOR_DTYPE) / max(n_columns, 1)
             return cls({0: kernel}, {}, {0: n_columns}, {}, columns.free, contrast)
         whole: dict[int, Array] = {a: np.zeros((n_samples, n_samples)) for a in exponents}
         apart = exponents if contrasts.one_by_one else ()
@@ -398,11 +402,10 @@ def _by_groups(
     """Means and variances of every score from the samples of other groups (module docstring)."""
     n_models, n_samples = len(ridges), contrasts.labels.size
     mean, var = np.empty((n_models, n_samples)), np.empty((n_models, n_samples))
-    exponents = tuple(dict.fromkeys(r.exponent for r in ridges))
     for group in range(contrasts.n_groups):
         inside = contrasts.group == group
         others = ~inside
-        kernels = _Kernels.of(columns, contrasts.without(group), exponents)
+        kernels = _Kernels.of(columns, contrasts.without(group), ridges)
         for n, ridge in enumerate(ridges):
             kernel = ridge.score_variance * kernels.whole[ridge.exponent] + base.kernel(ridge.exponent)
             refit = kernel_ep(
@@ -524,7 +527,7 @@ class _Class(NamedTuple):
 
 def _contrast(first: _Class, second: _Class, within: Array, known: Any) -> ClassContrast:
     """From weights and means of the two classes, and the squares within them."""
-    total = first.weight + second.weight
+    total = np.maximum(first.weight + second.weight, LEAST_CLASS)
     # n samples cannot show that less than 1/n of a column's unit variance is within the classes.
     variance = within / np.maximum(total - 2.0, 1.0).astype(within.dtype)
     np.maximum(variance, 1.0 / total, out=variance)

@@ -32,6 +32,7 @@ MEMORY = 6
 LEAST_INDEPENDENT = 1e-6
 # A residual that has grown by this factor shows that the last leap went astray: what led there is forgotten.
 ASTRAY = 2.0
+TINY = float(np.finfo(np.float64).tiny)
 
 
 @registered("damping/constant")
@@ -121,7 +122,7 @@ class Pace:
         Damped messages move a position by about a step's share of the way; what counts is the whole way,
         with squares counted by `weight` of `total`. A leap shows nothing of how steps go.
         """
-        move = now - before
+        move, total = now - before, max(total, TINY)  # without any sample left nothing counts
         if taken is not None and taken < 1.0:
             move /= taken
         square = float(np.sum(dot(weight, move * move)))

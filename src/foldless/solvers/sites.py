@@ -1,12 +1,12 @@
-"""Sites: Gaussian factors that explain what priors and channels answer at cavities.
+"""Sites: Gaussian factors that stand for priors and for labels.
 
-A cavity is a marginal with one factor taken out. Of weights and samples with several scores, cavities and
-sites are side by side, (weights or samples, scores).
+A cavity is a marginal with one factor taken out. At each cavity the prior or the channel has a mean and a
+variance; the site is the Gaussian factor with which the cavity has the same. With several scores, cavities
+and sites are side by side, (weights or samples, scores).
 
-What labels and held weights say of the free weights is a Gaussian of few dimensions, one for each score
-(`gaussian_layer.Opened`). There the priors of free weights answer, all scores of a weight together, and the
-sites move towards what explains the answers. Sites may be negative; here it is seen to that a posterior
-remains.
+Sites of free weights are updated in a Gaussian of few dimensions, one for each score, to which labels and
+held weights have been reduced (`gaussian_layer.Opened`). A prior sees all scores of a weight together. Sites
+may be negative, but only as far as a posterior remains.
 """
 
 from __future__ import annotations
@@ -37,35 +37,36 @@ from foldless.solvers.gaussian_layer import (
 )
 from foldless.solvers.message_passing import along_scores
 
-# A cavity without precision, or with less than this share of its marginal's, says nothing: its site waits.
-# The share may be very small, since a prior can be all but certain that a weight is zero.
+# A cavity is improper if its precision is less than this share of its marginal's. The share is very small,
+# since a prior can be all but certain that a weight is zero.
 LEAST_CAVITY_SHARE = 1e-200
-# The share that such a cavity is shown with: wide enough to say nothing.
+# An improper cavity is replaced by one of this share, so wide that it holds no information.
 WIDE_CAVITY_SHARE = 1e-9
-# What is left of a label's site whose cavity is improper: without it, weights whose sites are negative have
-# less to lean on, and grow surer.
+# Of a label's site whose cavity is improper this share is left in each iteration of those that have almost
+# settled. With less of it, weights with negative sites become surer, until the cavity is proper.
 IMPROPER_SHARE = 0.5
-# Label sites take at most this share of what a label and its cavity say together, so that 1 - v c > 0.
+# A label site has at most this share of the precision of site and cavity together, so that 1 - v c > 0.
 LARGEST_LABEL_SHARE = 1 - 1e-12
-# Site precisions are differences of precisions. A site that moves by less than so many units in the last
-# place of those stays: a Gaussian prior keeps its own precision, however small beside the labels'.
+# Site precisions are differences of precisions. A site whose change is less than so many units in the last
+# place of those stays: so a Gaussian prior keeps its own precision, however small beside that of the labels.
 ROUNDING = 32 * np.finfo(np.float64).eps
-# Free weights answer this often to the labels of an iteration: once is for the labels, once for each other.
+# Sites of free weights are updated so often in an iteration, once for the new label sites and once for the
+# new sites of each other, and go this share of their way each time.
 ANSWERS = 2
 ANSWER_STEP = 0.8
-# A step is halved this often to keep the posterior positive definite before it is given up.
+# A step that leaves no posterior is halved so often before it is given up.
 MAX_HALVINGS = 12
-# No answer makes a weight's variance so many times larger than it was or is to be: that is the way in which a
-# posterior ceases to be one.
+# In no update may the variance of a weight become so many times larger than it was and is to be: growing
+# variances are how a posterior ceases to be one.
 LARGEST_GROWTH = 2.0
-# Where labels have become so vague that negative sites leave nothing, these shares of them are tried, as far
-# as the last leaves what is in bounds.
+# Where label sites have become so weak that negative prior sites leave no posterior, these shares of the
+# negative ones are tried instead. The last one is positive.
 WEAKER_SITES, WEAKEST_SITES = (0.5, 0.25, 0.125), -0.125
 
 
 @dataclass(frozen=True, eq=False)
 class Cavities:
-    """Means and variances with one factor taken out each; `proper` is where that leaves a distribution."""
+    """Means and variances with one factor taken out; `proper` where that leaves a distribution."""
 
     mean: Array
     var: Array
@@ -73,10 +74,10 @@ class Cavities:
 
     @classmethod
     def left(cls, mean: Array, var: Array, precision: Array, slope: Array) -> Cavities:
-        """What is left of marginals: this precision, and a mean moved by the factor's slope over it.
+        """What is left of marginals: cavities of these precisions, their means moved by slope / precision.
 
-        The factor's slope at the marginal mean is balanced by that of all others, `slope`. Where nothing is
-        left the cavity is wide and the mean stays.
+        `slope` is that of the log of all other factors at the marginal mean, where the slopes of all factors
+        cancel. Improper cavities are replaced by wide ones about the marginal mean.
         """
         proper = precision > LEAST_CAVITY_SHARE / var
         precision = np.where(proper, precision, WIDE_CAVITY_SHARE / var)
@@ -84,15 +85,15 @@ class Cavities:
 
     @classmethod
     def believed(cls, mean: Array, var: Array) -> Cavities:
-        """Cavities of another solver; exact covariances are made in double precision."""
+        """Cavities of another solver, in double precision as exact covariances are."""
         mean, var = np.asarray(mean, dtype=np.float64), np.asarray(var, dtype=np.float64)
         return cls(mean, var, np.ones(mean.shape, dtype=bool))
 
 
 def score_cavities(scores: Scores, sites: Sites, sample_weight: Array, lost: Array | None = None) -> Cavities:
-    """Scores without one label: a sample of weight 2 keeps the other, one of weight ½ had half to lose.
+    """Scores without one label: a sample of weight 2 keeps the other, one of weight ½ loses that half.
 
-    That is where sites are made; leave-one-out has all of the weight `lost`.
+    These are the cavities at which sites are made. For leave-one-out all of a sample's weight is `lost`.
     """
     lost = np.minimum(sample_weight, 1.0) if lost is None else lost
     remaining, lost = (along_scores(weight, scores.mean) for weight in (sample_weight - lost, lost))
@@ -107,8 +108,9 @@ def label_sites(
     """Precisions and shifts of sites that explain labels at these cavities, and the log normalisers there.
 
     With slope s and curvature c of log Z at N(p, v): c / (1 - v c) and p · precision + s (1 + v · precision).
-    Label sites stay non-negative. Of improper cavities a share is left: where other sites leave nothing, one
-    that is kept would end the iteration at sites that are no fixed point, with any log evidence.
+    Label sites are never negative. Where a cavity is improper, no site can be made, and this share of the old
+    one is left. If all of it were, the iteration could end at sites that are no fixed point, with a log
+    evidence that means nothing.
     """
     response = problem.channel.respond(at.mean, at.var, problem.labels)
     curvature = np.clip(response.curvature, 0.0, LARGEST_LABEL_SHARE / at.var)
@@ -124,7 +126,7 @@ def label_sites(
 
 
 def prior_sites(mean: Array, var: Array, at: Cavities, old: tuple[Array, Array]) -> tuple[Array, Array]:
-    """Precisions and shifts of sites that make these moments of cavities; improper cavities keep theirs."""
+    """Precisions and shifts of sites by which cavities have these moments; improper ones keep the old."""
     tilted_precision = 1.0 / np.maximum(var, np.finfo(float).tiny)
     tilted_shift = mean * tilted_precision
     cavity_precision = 1.0 / at.var
@@ -135,14 +137,14 @@ def prior_sites(mean: Array, var: Array, at: Cavities, old: tuple[Array, Array])
 
 
 def _settled(wanted: Array, old: Array, size: Array) -> Array:
-    """The wanted values, but the old ones where the difference is rounding error of numbers of this size."""
+    """The wanted values; or the old ones where the difference is rounding of numbers of this size."""
     return np.where(np.abs(wanted - old) <= ROUNDING * size, old, wanted)
 
 
 def sites_at_cavities(problem: Problem, state: State, old: Sites | None = None) -> Sites:
-    """Sites that explain what prior and channel answer at a state's cavities, of whatever solver.
+    """Sites by the moments of prior and channel at the cavities of a state, of whatever solver.
 
-    At a fixed point of `EP` these are its sites; of GAMP and VAMP they are what its messages stand for.
+    At a fixed point of `EP` these are its sites; of GAMP and VAMP they are the sites that its messages imply.
     """
     old = Sites(*np.zeros((4, 1))) if old is None else old
     weights = Cavities.believed(state.cavity_mean, state.cavity_var)
@@ -152,10 +154,11 @@ def sites_at_cavities(problem: Problem, state: State, old: Sites | None = None) 
 
 
 def share_of_way(present: Array, wanted: Array, step: float) -> Array:
-    """The share of the way to wanted precisions after a step of factors, r^step of a whole factor r.
+    """The share of the way to wanted precisions that a step in their logarithms makes: a factor r^step of r.
 
-    Precisions of a row that is in and of one that is out differ by thousands: half of the way up is nearly
-    all of it, and half of the way down nearly none. Where one is not positive there is no factor.
+    Precisions of a row that is in and of one that is out differ by a factor of thousands. Half of the way
+    from the smaller to the larger one is nearly as large, and half of the way back has hardly begun. Where
+    one of the two is not positive, the share is the step itself.
     """
     has_factor = (present > 0) & (wanted > 0)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -165,15 +168,15 @@ def share_of_way(present: Array, wanted: Array, step: float) -> Array:
 
 
 def free_weights(proposed: Sites, present: Sites, data_precision: Array, n_samples: int) -> Positions:
-    """Weights of which labels say more than the prior, or whose sites are not positive, or have been.
+    """Weights that are informed more by labels than by the prior, or whose sites are or were not positive.
 
-    There can be at most twice as many of the first as there are samples, and at most as many of the second
-    [Σ (1 - λ var) <= M]. Half as many of the first are taken as there are samples: with a prior that is weak
-    for all weights it matters little which are free. With several scores, those that one of them makes free.
+    For M samples there can be at most 2M of the first kind and M of the second [Σ (1 - λ var) <= M]. Of the
+    first at most M / 2 are taken: under a prior that is weak for all weights, it matters little which are
+    free. A weight is free in all scores if it is in one.
     """
     precision = proposed.prior_precision
     negative = of_any_score(present.prior_precision <= 0)
-    # More negative sites than labels make no posterior: such a proposal is not followed that far.
+    # With more negative sites than labels there is no posterior: such a proposal is not followed that far.
     if np.all(np.count_nonzero(precision <= 0, axis=0) <= n_samples):
         negative = negative | of_any_score(precision <= 0)
     free = negative | of_any_score(precision < data_precision)
@@ -193,22 +196,22 @@ class FreeWeights:
     """The free weights of every score under their sites."""
 
     opened: Sequence[Opened]
-    held: Sites  # all sites, of which those of free weights no longer count
+    held: Sites  # all sites; those of free weights do not count, as `blocks` have newer ones
     blocks: Sequence[Block]
 
     @classmethod
     def at(cls, opened: Sequence[Opened], sites: Sites, var: Array) -> FreeWeights:
-        """At their present sites, with weaker ones instead of negative ones if need be.
+        """At their present sites, of which negative ones are weakened if need be.
 
-        Variances are to be compared with `var`, those of the iteration before.
+        That is where variances would be too large beside `var`, those of the iteration before.
         """
         parts = zip(opened, sites.of_scores(), columns_of(var), strict=True)
         return cls(opened, sites, [_weakened(*part) for part in parts])
 
     def answered(self, problem: Problem, cavities: Cavities) -> FreeWeights:
-        """After their priors have answered to what labels and held weights say of them.
+        """With their sites updated, at the present sites of labels and held weights.
 
-        The cavities are those of all weights: a joint prior is shown all of them.
+        `cavities` are those of all weights, which a joint prior needs.
         """
         free, blocks = self.opened[0].free, self.blocks
         if free.size == 0:
@@ -219,7 +222,7 @@ class FreeWeights:
         else:
             prior, at_free = prior.of_columns(free, cavities.mean.shape[0]), np.arange(free.size)
             cavity_mean, cavity_var = cavities.mean[free], cavities.var[free]
-        # With several scores and no weight held, an answer costs as much as an iteration.
+        # With several scores and no weight held, an update costs as much as an iteration.
         several = len(blocks) > 1
         once = several and free.size == cavities.mean.shape[0]
         for _ in range(1 if once else ANSWERS):
@@ -259,37 +262,36 @@ def _sites(blocks: Sequence[Block]) -> tuple[Array, Array]:
 
 
 def _weakened(opened: Opened, sites: Sites, var: Array) -> Block:
-    """The free weights of a score with so much of their negative sites as keeps variances in bounds.
+    """The free weights of a score, with as much of their negative sites as keeps variances in bounds.
 
-    Weaker sites leave no variance larger. Where the weakest leave one too large, as vaguer labels alone can,
-    none between need be tried.
+    The weaker negative sites are, the smaller are all variances. So if one is too large with the weakest, as
+    it can be with weaker label sites alone, the shares between need not be tried.
     """
     precision, shift = sites.prior_precision[opened.free], sites.prior_shift[opened.free]
     negative, largest = precision < 0, LARGEST_GROWTH**2 * var[opened.free]
 
-    def at(share: float) -> tuple[Block | None, bool]:
-        """The block, if there is one, and whether it is in bounds."""
+    def at(share: float) -> Block | None:
         try:
-            block = Block(opened, np.where(negative, share * precision, precision), shift)
+            return Block(opened, np.where(negative, share * precision, precision), shift)
         except NotPositiveDefinite:
-            return None, False
-        return block, not negative.any() or bool(np.all(block.var <= largest))
+            return None
 
-    block, fine = at(1.0)
-    if block is not None and fine:
+    def in_bounds(block: Block) -> bool:
+        return not negative.any() or bool(np.all(block.var <= largest))
+
+    if (block := at(1.0)) is not None and in_bounds(block):
         return block
-    weakest, fine = at(WEAKEST_SITES)
+    weakest = at(WEAKEST_SITES)
     if weakest is None:
         raise NotPositiveDefinite("prior sites of negative precision outweigh the labels")
-    for share in WEAKER_SITES if fine else ():
-        block, fine = at(share)
-        if block is not None and fine:
+    for share in WEAKER_SITES if in_bounds(weakest) else ():
+        if (block := at(share)) is not None and in_bounds(block):
             return block
     return weakest
 
 
 def _towards(block: Block, precision: Array, shift: Array, var: Array, *, by_factors: bool) -> Block:
-    """A step towards these sites, which make this variance, shortened until no variance grows too much."""
+    """A step towards these sites, under which variances are `var`, shortened until none grows too much."""
     largest, step = LARGEST_GROWTH * np.maximum(block.var, var), ANSWER_STEP
     for _ in range(MAX_HALVINGS):
         try:
@@ -310,24 +312,24 @@ def _towards(block: Block, precision: Array, shift: Array, var: Array, *, by_fac
 def joint_cavities(
     tiles: Tiles, sites: Sites, sample_weight: Array, sets: Sequence[ArrayLike]
 ) -> list[JointCavity]:
-    """What labels and all other weights say about the weights of each set of columns together.
+    """What is known of the weights of each set of columns together, without their priors.
 
     With the prior sites of a set C taken out at once and the other weights integrated, the Gaussian of sites
     leaves a function exp(-½ wᵀ P w + hᵀ w) of the weights in C, which are free there (`Block.cavity`).
 
-    Sites may come from any solver. Those of negative precision may not go together if they do not come from
-    one Gaussian, as GAMP's do not, and then are weakened. A label site is that of one sample, which counts as
-    often as `sample_weight` has it.
+    Sites may come from any solver. Negative ones that do not come from one Gaussian (those of GAMP) may leave
+    no posterior together, and then are weakened. A label site is that of one sample, and counts as often as
+    `sample_weight` has it.
     """
     n_weights = tiles.shape[1]
     asked = [column_positions(columns, n_weights) for columns in sets]
-    # What is not positive cannot be integrated weight by weight.
+    # Held weights are integrated one by one, which needs positive sites.
     free = np.unique(np.concatenate([*asked, np.flatnonzero(sites.prior_precision <= 0)]))
     opened = opened_layers(tiles, sites, sample_weight, free)
     # With more samples than weights all are free.
     places = [np.searchsorted(opened[0].free, positions) for positions in asked]
     if all(at.size == opened[0].free.size for at in places):
-        # Nothing is integrated but what is held: what is said before the sites of free weights.
+        # No free weight is to be integrated: this is the function before their sites are put in.
         said, shift = opened[0].precision, opened[0].shift
         return [JointCavity(said[np.ix_(at, at)], shift[at]) for at in places]
     (block,) = FreeWeights.at(opened, sites, np.full(n_weights, np.inf)).blocks

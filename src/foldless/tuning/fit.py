@@ -1,4 +1,4 @@
-"""A tuned fit of one model: starting values, the blend with class means, EM or SURE, the final run."""
+"""A tuned fit of one model: starting values, the blend with class means, EM or SURE, and the final run."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ from foldless.tuning.record import Recorder
 from foldless.tuning.sure import SureRate
 from foldless.tuning.table import Table, assembled, blocks_of, with_prior
 
-# Comparing generative weights by leave-one-out does not need the last digits of each fit.
+# The tolerance of fits at which generative weights are compared: that does not need the last digits.
 SCAN_TOLERANCE = 1e-2
-# Sweeps after which a generative weight that is clearly worse than another is given up.
+# After so many sweeps a generative weight is given up that is clearly worse than another.
 GLANCE = 6
-# Max-sum runs this many iterations between EM steps, which belong at its optimum.
+# Max-sum runs so many iterations between EM steps, which are meant for its optimum.
 MAX_SUM_EM_PERIOD = 20
 
 SPARSE = "sparse"
@@ -50,15 +50,16 @@ SPARSE = "sparse"
 
 @dataclass(frozen=True)
 class Choices:
-    """What is to be fitted, and how. Names for priors become objects with starting values from the data."""
+    """What is to be fitted, and how, as far as users of an estimator can choose it."""
 
-    prior: str | Prior  # the plan of the default classifier names its own
+    # A name stands for a prior whose starting values come from the data.
+    prior: str | Prior
     channel: Channel
     solver: Solver[Any]
     stopping: Stopping
     tune: frozenset[str] | None = None  # None: everything that can be learnt; empty: nothing
     tuning: str = "em"  # or "sure": nothing but the rate of a Laplace prior under max-sum
-    generative_weight: float | None = None  # None: by leave-one-out
+    generative_weight: float | None = None  # None: the best by leave-one-out
     hyper: HyperPrior = field(default_factory=HyperPrior)
     screening: Screening | None = None  # None: all weights are visited in every iteration
 
@@ -80,7 +81,7 @@ class Choices:
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """The tuned solution, in the standardised units it was found in."""
+    """A tuned solution, for standardised columns."""
 
     solution: Solution
     table: Table
@@ -89,16 +90,17 @@ class Fit:
     generative_weight: float = 0.0
     candidates: tuple[Candidate, ...] = ()
     max_sum: bool = False
-    # Of the features, where it is not that of the solution alone; and means and variances of weights.
+    # Inclusion probabilities of features, and means and variances of weights, where they are averages with
+    # those of another solution; and the share of this one in these probabilities.
     inclusion: Array | None = None
     moments: tuple[Array, Array] | None = None
-    # The same with more labels wrong, and its probability (`models.sparse.with_more_flips`).
+    share: float = 1.0
+    # The same fit with more labels wrong, and its probability (`models.sparse.with_more_flips`).
     more_flips: tuple[Fit, float] | None = None
-    share: float = 1.0  # of the solution in that inclusion
 
     @classmethod
     def of(cls, solution: Solution, table: Table, generative_weight: float = 0.0, **more: Any) -> Fit:
-        """Of a solution as it is; without candidates its own leave-one-out loss stands for them."""
+        """The fit of a solution as it is. Unless candidates are given, the solution is the only one."""
         plain = unblended(solution.problem) if generative_weight else solution.problem
         channel = plain.channel.base if isinstance(plain.channel, Pinned) else plain.channel
         own = (Candidate(0.0, solution.loo_log_loss(), solution.outcome),)
@@ -111,7 +113,7 @@ class Fit:
 
     @property
     def selecting(self) -> Solution:
-        """With the moments of weights that go with the inclusion probabilities."""
+        """The solution, with the moments of weights that go with the inclusion probabilities."""
         if self.moments is None:
             return self.solution
         mean, var = self.moments
@@ -129,7 +131,7 @@ class Fit:
             inclusion = prior.inclusion_probability(posterior.cavity_mean, posterior.cavity_var)[:n]
         else:
             inclusion = np.ones(n)
-        # Row-sparse weights have the same for all classes, others that of their surest class.
+        # Row-sparse weights are in or out for all classes at once; of others the surest class counts.
         inclusion = inclusion if inclusion.ndim == 1 else inclusion.max(axis=1)
         # A column that never varies cannot tell classes apart, whatever the prior of its weight.
         inclusion = np.where(self.table.standardized.constant, 0.0, inclusion)
@@ -146,7 +148,9 @@ def fit_tuned(
     warm: Fit | None = None,
     sample: Fit | None = None,
 ) -> Fit:
-    """Fit, tuned, without folds; from a fit of a `sample` of the rows or from an earlier fit, if any."""
+    """The fit of a table, tuned without folds. It starts from a fit of a `sample` of the rows, or from an
+    earlier (`warm`) fit, if there is one.
+    """
     if sample is not None:
         choices = replace(choices, prior=sample.prior, channel=sample.channel)
     problem, means = _starting_problem(table, choices)
@@ -183,7 +187,7 @@ def _starting_problem(table: Table, choices: Choices) -> tuple[Problem, ClassMea
     means = class_means(table)
     prior, free = choices.prior, means.of_columns(np.flatnonzero(table.free))
     if isinstance(prior, Laplace) and choices.learnt_by == "sure":
-        # From below, labels are followed to the last: no slopes are left, and no noise to tell weights from.
+        # From a smaller rate labels are followed until no slopes are left, and no noise to tell weights from.
         prior = max(prior, starting_prior("laplace", free), key=lambda each: each.rate)  # type: ignore[attr-defined]
     if isinstance(prior, str):
         if prior == CLASS_MEANS_PRIOR:
@@ -208,7 +212,7 @@ class _Search:
 
     @property
     def interrupted(self) -> bool:
-        """Whether the fit of the sample was: all rows are then visited once, to have an answer."""
+        """Whether the fit of the sample was interrupted: all rows are then visited once, for an answer."""
         return self.sample is not None and self.sample.outcome is Outcome.INTERRUPTED
 
     def run(self) -> tuple[float, Solution, list[Candidate]]:
@@ -220,7 +224,8 @@ class _Search:
         ignorance = float(np.sum(entr(frequency)))
         grid: tuple[float, ...] = GRID
         if self.sample is not None:
-            # More samples trust class means less, never more. The sample has had its second opinion.
+            # With more samples class means get less weight, never more. Whether a fit without them is better
+            # has been tried on the sample.
             grid, ignorance = tuple(w for w in GRID if w <= self.sample.generative_weight), np.inf
         if self.interrupted:
             scan = glance = replace(scan, max_iter=1)
@@ -244,7 +249,7 @@ class _Search:
         self, weight: float, previous: Solution | None, stopping: Stopping, purpose: str
     ) -> Solution:
         choices, solver = self.choices, self.choices.solver
-        # Parameters tuned at the last weight are where tuning goes on; its messages are where solving does.
+        # Parameters and messages of the last weight are where this one starts.
         base = self.problem if previous is None else unblended(previous.problem)
         problem = blended(base, weight, self.means)
         state = None if previous is None else solver.as_start(previous.state)
@@ -283,7 +288,7 @@ class _Search:
         delay: int = 0,
         learn: bool = True,
     ) -> Tuner:
-        """What tunes a problem, or one that has some of its columns only."""
+        """The tuner of the problem, or of one that has only some of its columns."""
         asked = self.choices.tune
         names = tunable_names(problem) if asked is None else checked_names(problem, asked)
         by_sure = self.choices.learnt_by == "sure" and learn

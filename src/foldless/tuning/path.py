@@ -6,9 +6,8 @@ Table ─▶ Survey ─▶ plan ─▶ sparse model (selects) ─┐
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,20 +18,11 @@ from foldless.operators import Standardized
 from foldless.problem import Outcome
 from foldless.solvers.ep import EPState
 from foldless.solvers.gaussian_layer import Tiles
-from foldless.solvers.informed_ridges import (
-    CENTRED_INTERCEPT_VARIANCE,
-    Base,
-    Contrasts,
-    Penalised,
-    Ridge,
-    fit_informed,
-    informed_weights,
-)
 from foldless.solvers.screening import Screening
 from foldless.tuning.fit import SPARSE, Choices, Fit, fit_tuned
+from foldless.tuning.models.informed import informed_ridges
 from foldless.tuning.models.ridges import States, newton_ridges, ridges
 from foldless.tuning.models.sparse import (
-    CLASS_MEANS,
     SparseFits,
     finished,
     fit_sample,
@@ -46,40 +36,36 @@ from foldless.tuning.plan import (
     GROUP_SETS,
     NEARLY_ALL,
     WORTH_IT,
-    DensePlan,
-    Plan,
-    Recipe,
+    flags_of,
 )
+from foldless.tuning.planned import CLASS_MEANS, DensePlan, Plan, Recipe
 from foldless.tuning.portfolio import (
     Average,
     Model,
     Portfolio,
-    Scores,
-    Weights,
     alone,
-    channel_of,
     class_frequencies,
     lead,
     of_solution,
     stacked,
 )
-from foldless.tuning.record import FLAGS, Flag, Record, Recorder, Run
-from foldless.tuning.table import COVARIATE_VARIANCE, LeftOut, Table
+from foldless.tuning.record import FLAGS, Flag, Record, Recorder
+from foldless.tuning.table import LeftOut, Table
 
-# Of a sparse model that is fitted to a part of the rows: predictions have settled long before weights have.
+# The tolerance of fits to a part of the rows that only predict: predictions settle long before weights do.
 PART_TOLERANCE = 1e-2
 
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """A sparse model to select with, an average to predict with, and what happened."""
+    """The outcome of a plan: a sparse model to select with, an average to predict with, and what happened."""
 
     sparse: Fit
     portfolio: Portfolio
     plan: Plan
     record: Record
     flags: tuple[Flag, ...]
-    # What a later fit of the same data may start from.
+    # The sparse model before it was refined: a later fit of the same data may start from it.
     unfinished: SparseFits
 
 
@@ -91,7 +77,7 @@ def fit_table(
     *,
     warm: SparseFits | None = None,
 ) -> Result:
-    """Fit the models of the plan; `warm` is an earlier fit."""
+    """Fit the models of the plan; `warm` is an earlier fit of the same data, to start from."""
     if plan.path != "requested":
         choices = replace(choices, prior=plan.sparse.prior)
     if plan.sparse.flips:
@@ -103,7 +89,8 @@ def fit_table(
     sparse, portfolio = path.concluded(fits, dense)
     record = recorder.record()
     behind = record.used(SPARSE)
-    codes = plan.flags_of(
+    codes = flags_of(
+        plan,
         settled=sparse.outcome not in (Outcome.STALLED, Outcome.DIVERGED),
         fell_back=any(run.purpose == "fallback" for run in behind),
         exactly=any(run.solver in ("EP", "BackgroundEP") for run in behind),
@@ -114,15 +101,14 @@ def fit_table(
 
 
 def fit_part(table: Table, plan: Plan, choices: Choices, *, sparse: bool) -> Average:
-    """What a plan predicts with, from the rows that have a weight, for less than the whole plan costs.
+    """The average that a plan predicts with, of the rows with a weight, for less than the whole plan costs.
 
-    Dense models predict as well without a `sparse` one that has no share beside them. It is fitted as its
-    tuned weight of the class means has it, and not refined. An interrupt is the caller's: what it leaves
-    is no model of the part.
+    The sparse model is not refined, and may be left out where it has no share in predictions. Raises
+    KeyboardInterrupt after an interrupt, which leaves no model of this part of the rows.
     """
     if plan.dense is not None and not sparse:
         models = _Path(table, plan, choices, Recorder())._dense(table)[0]
-        # Rows without weight would be predicted at once, and the caller is about to predict all.
+        # `stacked` predicts rows without weight; the caller is about to predict all rows anyway.
         counted = replace(table, sample_weight=np.maximum(table.sample_weight, np.finfo(float).tiny))
         return stacked([class_frequencies(table), *models], counted).average
     found = _fit_quickly(table, plan, choices)
@@ -132,7 +118,7 @@ def fit_part(table: Table, plan: Plan, choices: Choices, *, sparse: bool) -> Ave
 
 
 def _fit_quickly(table: Table, plan: Plan, choices: Choices) -> Result:
-    """All models of a plan, not refined."""
+    """All models of a plan, not refined, to a larger tolerance and off the record."""
     plain = replace(plan.sparse, polish=False, integrate=False, relearnt_parts=0, groups=False)
     quick = replace(
         choices, stopping=replace(choices.stopping, tol=max(choices.stopping.tol, PART_TOLERANCE))
@@ -142,9 +128,9 @@ def _fit_quickly(table: Table, plan: Plan, choices: Choices) -> Result:
 
 
 def with_groups_left_out(result: Result, group: NDArray[np.intp], choices: Choices) -> Result:
-    """The result, with every sample predicted by a fit without its group: several groups at a time.
+    """The result, with every sample predicted by a fit without its group; each fit leaves out several groups.
 
-    After an interrupt it is the result as it was, and marked as interrupted.
+    After an interrupt it is the result as it was, but for its outcome, which is that.
     """
     table = result.sparse.table
     choices = replace(choices, generative_weight=result.sparse.generative_weight)
@@ -155,7 +141,7 @@ def with_groups_left_out(result: Result, group: NDArray[np.intp], choices: Choic
         weight = np.where(rows, 0.0, table.sample_weight)
         count = weight @ table.indicator
         if not np.all(count > 0):
-            # Nobody can learn a class from others: Laplace's rule of succession.
+            # A class without samples cannot be learnt: its frequency is that of Laplace's rule of succession.
             log_proba[rows] = np.log((count + 1.0) / (count.sum() + count.size))
             continue
         standardized = Standardized.fit(table.standardized.operator, weight)
@@ -171,8 +157,9 @@ def with_groups_left_out(result: Result, group: NDArray[np.intp], choices: Choic
 
 
 def sets_of_groups(group: NDArray[np.intp], indicator: Array, most: int) -> list[NDArray[np.bool_]]:
-    """Rows of groups in at most `most` sets, with about equal numbers of each class: the largest group first.
+    """Rows of groups in at most `most` sets, each with about as much of every class.
 
+    Groups are placed one after the other, the largest first, each where its classes are rarest so far.
     `indicator` is (rows, classes), with the weight of each row.
     """
     n_groups = int(group.max()) + 1
@@ -181,7 +168,7 @@ def sets_of_groups(group: NDArray[np.intp], indicator: Array, most: int) -> list
     share = counts / np.maximum(counts.sum(axis=0), np.finfo(float).tiny)
     held, place = np.zeros((min(most, n_groups), share.shape[1])), np.zeros(n_groups, dtype=np.intp)
     for g in np.argsort(-share.max(axis=1), kind="stable"):
-        # Where its classes are rarest, so that squares of shares grow least.
+        # There the squares of shares grow least.
         place[g] = np.lexsort((held.sum(axis=1), held @ share[g]))[0]
         held[place[g]] += share[g]
     return [place[group] == n for n in range(len(held))]
@@ -194,16 +181,16 @@ class _Path:
     choices: Choices
     recorder: Recorder
     warm: SparseFits | None = None
-    tiles: Tiles | None = None  # of all columns, that the sparse model has left
+    tiles: Tiles | None = None  # all columns, standardised, if the sparse model has made them
 
     @cached_property
     def unit(self) -> Array | None:
-        """Of columns, in which all weights of a dense model have one prior, where that is per occurrence.
+        """The unit that each column is counted in, where weights have one size per occurrence.
 
-        Per standard deviation, a word in one document of ten thousand is a hundred times as large there as a
-        word in all. With one size of weights per standard deviation, dense models would describe documents by
-        words that hardly any other has. So prior variances are in proportion to how often a column is not
-        zero.
+        Counted in standard deviations, a word in one document of ten thousand has a hundred times the value
+        there that a word in all documents has. If weights per standard deviation had one size, dense models
+        would describe documents by words that hardly any other document has. In these units prior variances
+        are in proportion to how often a column is not zero.
         """
         table, dense = self.table, self.plan.dense
         if dense is None or not dense.per_occurrence:
@@ -218,11 +205,11 @@ class _Path:
         sparse, dense = self.plan.sparse, self.plan.dense
         if sparse.solver == "BackgroundEP" and dense is not None and self.unit is not None:
             return fit_words(self.table, sparse, dense, self.unit, self.choices, self.recorder, self.warm)
-        # Which dense models are worth fitting to all rows, some of them decide every time.
+        # A warm start of the sparse model needs no search, but some rows decide which dense ones are fitted.
         if sparse.search_rows and (self.warm is None or self.plan.dense is not None):
             found = self._from_some_rows()
             if found is not None:
-                self.recorder.earlier = ()  # an earlier fit was not gone on from
+                self.recorder.earlier = ()  # this fit did not start from the earlier one
                 return found
             self.recorder.reject(slice(None))
         if sparse.from_ridge and dense is not None and self.warm is None:
@@ -232,7 +219,7 @@ class _Path:
         return fits, self._worthwhile(fits)
 
     def _from_some_rows(self) -> tuple[SparseFits, list[Model]] | None:
-        """The fit of very many rows, from one of some of them; None if that may not be trusted."""
+        """The fit of very many rows, started from a fit of some of them; None if that may not be trusted."""
         table, sparse = self.table, self.plan.sparse
         sample = fit_sample(table, sparse, self.choices, self.recorder)
         if sample is None:
@@ -249,14 +236,14 @@ class _Path:
         return SparseFits.one(fit, self.choices.solver), dense
 
     def _states_worthwhile(self, sample: Fit) -> States:
-        """Where the ridges of a sample ended that have a share beside its sparse model."""
+        """Where those ridges of some rows ended that have a share in the average with the sparse model."""
         models, states = self._dense(sample.table)
         fits = SparseFits.one(sample, self.choices.solver)
         shares = {share.name: share.weight for share in _averaged(fits, models, sample.table).models}
         return {recipe: state for recipe, state in states.items() if shares[recipe.name] >= WORTH_IT}
 
     def _worthwhile(self, fits: SparseFits) -> list[Model]:
-        """The dense models, as far as they are planned and have something to add."""
+        """The dense models, as far as they are planned and add something to predictions."""
         dense = self.plan.dense
         if dense is None or not dense.recipes or fits.outcome is Outcome.INTERRUPTED:
             return []
@@ -271,45 +258,44 @@ class _Path:
         return self._dense(self.table)[0]
 
     def _dense(
-        self, table: Table, *, recipes: Sequence[Recipe] | None = None, known: States | None = None
+        self, table: Table, *, recipes: tuple[Recipe, ...] | None = None, known: States | None = None
     ) -> tuple[list[Model], States]:
-        """The planned models of some rows or all, and where they ended."""
-        dense, unit = self.plan.dense, self.unit
-        assert dense is not None
-        if dense.solver == "kernel EP":
-            models = informed_ridges(table, dense, self.recorder, self.tiles)
-            return self._widened(models, table), {}
-        if dense.solver in ("Newton", "primal EP"):
-            return newton_ridges(table, dense, unit, self.recorder)[0], {}
-        models, states = ridges(table, dense, unit, self.recorder, recipes=recipes, known=known)
-        return self._widened(models, table), states
+        """The planned models of some rows or all, and where they ended.
 
-    def _widened(self, models: list[Model], table: Table) -> list[Model]:
-        """The dense models, and wider ridges beside them as long as the widest is clearly the best."""
+        Then wider ridges, one after the other, as long as the widest predicts clearly better than all others.
+        """
         dense = self.plan.dense
         assert dense is not None
-        widest = dense.widest.name if dense.wider else ""
+        planned = dense if recipes is None else replace(dense, recipes=recipes)
+        models, states = self._fitted(planned, table, known)
+        widest = dense.widest
         for recipe in dense.wider:
-            if lead(models, widest, table) <= CLEAR_STANDARD_ERRORS:
+            if lead(models, widest.name, table) <= CLEAR_STANDARD_ERRORS:
                 break
-            next_one = replace(dense, recipes=(recipe,), wider=())
-            if dense.solver == "kernel EP":
-                models = models + informed_ridges(table, next_one, self.recorder, self.tiles)
-            else:
-                models = models + ridges(table, next_one, self.unit, self.recorder)[0]
-            widest = recipe.name
-        return models
+            models = models + self._fitted(replace(dense, recipes=(recipe,)), table)[0]
+            widest = recipe
+        return models, states
+
+    def _fitted(
+        self, dense: DensePlan, table: Table, known: States | None = None
+    ) -> tuple[list[Model], States]:
+        """The models of some recipes, and where they ended if others can start from there."""
+        if dense.solver == "kernel EP":
+            return informed_ridges(table, dense, self.recorder, self.tiles), {}
+        if dense.solver in ("Newton", "primal EP"):
+            return newton_ridges(table, dense, self.unit, self.recorder)[0], {}
+        return ridges(table, dense, self.unit, self.recorder, known)
 
     def concluded(self, fits: SparseFits, dense: list[Model]) -> tuple[Fit, Portfolio]:
         """The fit that selects, finished, and the average that predicts."""
         selects = finished(fits.selects, self.plan.sparse, self.choices, self.recorder)
         if self.plan.dense is None:
             model = of_solution(SPARSE, SPARSE, selects.solution, self.table)
-            # Who chose prior and likelihood wants the posterior of these.
+            # A user who has chosen prior and likelihood wants their posterior: weights stay as they are.
             return selects, alone(model, self.table, as_log_odds=self.plan.path != "requested")
         edges = self.plan.sparse.left_out_edges
         if selects.solution.state is fits.judged.state:
-            # Not gone on from: samples have been left out of it already.
+            # `finished` has gone no further, but samples are left out of its answer already.
             fits, edges = replace(fits, judged=selects.solution), 0
         return selects, _averaged(fits, dense, self.table, edges)
 
@@ -319,49 +305,3 @@ def _averaged(fits: SparseFits, dense: list[Model], table: Table, left_out_edges
     if fits.judged.outcome.may_be_judged or not dense:
         models.append(fits.model(table, left_out_edges))
     return stacked(models, table)
-
-
-def informed_ridges(table: Table, dense: DensePlan, recorder: Recorder, tiles: Tiles | None) -> list[Model]:
-    """Models of two classes, for more features than samples."""
-    n_samples, weight = table.shape[0], table.sample_weight
-    rows, kept = weight > 0, table.kept
-    log_odds = float(np.diff(np.log(table.class_weight))[0])
-    base = Base(
-        np.column_stack([table.standardized.columns(kept), np.ones(n_samples)])[rows],
-        np.append(np.zeros(kept.size), log_odds),
-        np.append(np.full(kept.size, COVARIATE_VARIANCE), CENTRED_INTERCEPT_VARIANCE),
-    )
-    group = table.left_out.of_rows(rows).group
-    group = np.arange(int(rows.sum())) if group is None else group
-    contrasts = Contrasts(table.labels[rows], weight[rows], group)
-    again = any(recipe.exponent for recipe in dense.recipes)
-    if tiles is None or not tiles.kept:
-        tiles = Tiles(table.standardized, np.float32 if dense.single else None, keeps=again)
-    # An intercept beside the features is not penalised.
-    free = np.append(table.free, np.zeros(tiles.shape[1] - table.free.size, dtype=bool))
-    columns = Penalised(tiles, free, None if rows.all() else rows)
-    as_ridge = {Ridge(r.score_variance, r.exponent, channel_of(r)): r for r in dense.recipes}
-    fits = fit_informed(columns, base, contrasts, tuple(as_ridge))
-    settled = [as_ridge[ridge] for ridge in fits.ridges]
-    for recipe in dense.recipes:
-        outcome = Outcome.CONVERGED if recipe in settled else Outcome.DIVERGED
-        recorder.runs.append(Run(recipe.code, "fit", "kernel EP", outcome, 0, detail=recipe.name))
-
-    # One pass over X for all of them, and only if any is asked for.
-    all_weights = cache(partial(informed_weights, columns, base, fits))
-
-    def weights(model: int) -> Weights:
-        found, n = all_weights(), table.free.size
-        mean, var, score_var = (each[model, :n] for each in (found.mean, found.var, found.prior_var))
-        mean[kept], var[kept] = found.kept_mean[model, :-1], found.kept_var[model, :-1]
-        score_var[kept] = var[kept]
-        intercept, intercept_var = found.kept_mean[model, -1:], found.kept_var[model, -1:]
-        return Weights(mean[:, None], var[:, None], intercept, intercept_var, score_var[:, None])
-
-    def of_recipe(model: int, recipe: Recipe) -> Model:
-        mean, var = np.zeros((n_samples, 1)), np.ones((n_samples, 1))
-        mean[rows, 0], var[rows, 0] = fits.loo_mean[model], fits.loo_var[model]
-        scores = Scores(mean, var)
-        return Model(recipe.code, recipe.name, channel_of(recipe), scores, partial(weights, model))
-
-    return [of_recipe(model, recipe) for model, recipe in enumerate(settled)]

@@ -1,7 +1,8 @@
 """Which models are fitted to a table, by which solvers, and why: the one place where that is decided.
 
-`plan` is a pure function of what a survey found, of what may be spent, and of what was asked for. A plan is
-data: it is kept with the fit, saved with the model, and printed by reports.
+`plan` is a pure function of what a survey found (`tuning.table`), of what may be spent (`tuning.costs`), and
+of what was asked for. Its result is data (`tuning.planned`). `flags_of` decides, after a fit, what its reader
+should be careful about.
 
     columns                     two classes                             more classes
     ------------------------    ------------------------------------    ----------------------------------
@@ -23,295 +24,130 @@ data: it is kept with the fit, saved with the model, and printed by reports.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from dataclasses import replace
 
-from foldless.registry import registered
 from foldless.solvers.multinomial_ridge import SETS, leave_one_out_cost, sets_cost
+from foldless.tuning.costs import Budget, exact_cost, kernel_cost
+from foldless.tuning.planned import (
+    ALONG_OWN,
+    CLASS_MEANS,
+    IN_SETS,
+    ONE_BY_ONE,
+    PLAIN,
+    SETS_OF_GROUPS,
+    DensePlan,
+    Plan,
+    Reason,
+    Recipe,
+    SparsePlan,
+)
 from foldless.tuning.table import Facts
 
-# Up to here diagonal covariances do: AR(0.5) columns, at 1.1, are fitted alike by both solvers.
+# ---------------------------------------------------------------------- what a table is like
+
+# Up to this spectral excess diagonal covariances are good enough: columns of the correlation 0.5^|i - j|, at
+# 1.1, are fitted alike with them and with exact ones.
 TOLERATED_EXCESS = 1.25
-# Standard errors by which samples along class differences must have shorter tails than Gaussian ones, and
-# classes must differ, for what goes together there to be clusters with wrong labels.
+# In standard errors. Samples along the differences of class means form clusters, some of whose labels are
+# wrong, if their tails are shorter than Gaussian ones by more than this, and classes differ there by as much.
 CLUSTERED = 3.0
-# Most words are in fewer rows than this share; most genotypes, and counts of what is common, in more.
+# A table has words if half of its columns are not zero in a smaller share of the rows than this. Most words
+# are; most genotypes, and counts of what is common, are not.
 RARE = 0.1
-# Plain parameters of the sparse model: few features, of about two log-odds per standard deviation.
+# Samples far outnumber features from so many per feature on. Then columns can be chosen by what they explain
+# (which takes more than a sample or two for each), and wrong labels of several classes can be told, if there
+# are as many samples of a class: of a class of one sample any label may as well be wrong.
+FAR_MORE_SAMPLES = 2.0
+
+# ---------------------------------------------------------------------- the sparse model
+
+# Plain parameters: few features, each of about two log-odds per standard deviation.
 EXPECTED_ACTIVE = 10.0
 PLAIN_SLAB_VARIANCE = 4.0
-# Its background, where columns are correlated: the score variance of very many small effects beside the few.
-# With less, inclusion probabilities claim too much, and below 3 fits of real tables run away; with more than
-# 30 they are too cautious.
+# The score variance of the background that it has where columns are correlated: of very many small effects
+# beside the few. With less, inclusion probabilities are too large, and below 3 fits of real tables run away;
+# with more than 30 they are too small.
 BACKGROUND_SCORE_VARIANCE = 20.0
-# With at least as many samples as features these tell small effects from none: a background is only to keep
-# columns that can stand in for each other from changing places for ever, as they do without one.
+# With at least as many samples as features, small effects can be told from none. A background is needed only
+# because columns that can stand in for each other would otherwise change places for ever.
 NARROW_BACKGROUND = 1.0
-# Columns that the sparse model is solved over where samples outnumber features and all would cost too much,
-# and of two classes those that resemble each most. Rows of weights of hundreds of such columns do not settle.
+# If samples outnumber features and all columns would cost too much, the sparse model is solved over so many
+# candidates; of two classes each comes with the columns that resemble it most. (With hundreds of such
+# columns, rows of weights do not settle.)
 CANDIDATES, NEIGHBOURS, CANDIDATES_OF_MANY = 20, 16, 40
-# They are found by what they explain, for which a feature needs more than a sample or two. So are wrong
-# labels of several classes.
-FAR_MORE_SAMPLES = 2.0
-# An iteration that has not found a smaller change for so long will not settle.
+# With more features than samples any labels can be separated. A ridge as wide as this leaves the labels to
+# decide how far, as a Bayes point machine does, and the certainty of predictions to wrong labels and to the
+# average. Rows of weights are settled from such a ridge: in it all are in, and what is not needed drops out.
+INFORMED_VARIANCE = 1000.0
+# A run that has not found a smaller change in so many iterations will not settle.
 PATIENCE = 60
-# Relative change at which a sparse model has settled; of several classes, whose sites circle about their
-# fixed point for as long again before they come nearer; of ridges by messages, which are only averaged; of
-# words over a background, where words that go together change places long after scores have settled.
-TOLERANCE, TOLERANCE_OF_MANY, RIDGE_TOLERANCE, WORD_TOLERANCE = 1e-3, 5e-3, 1e-2, 2e-2
-RIDGE_MAX_ITER = 200
+# Relative change at which a sparse model has settled. That of several classes is larger, because their sites
+# circle about the fixed point for as long again before they come nearer. That of words over a background is,
+# because words that go together change places long after scores have settled.
+TOLERANCE, TOLERANCE_OF_MANY, WORD_TOLERANCE = 1e-3, 5e-3, 2e-2
 # EM goes on for so many iterations from plain parameters: near its start the evidence is flat.
 EM_ITERATIONS, EM_ITERATIONS_OF_MANY = 40, 20
-# Prior variances of scores, in squared log-odds: from weak signals to separated classes, and to spectra whose
-# classes differ where columns hardly vary. A search begins in the middle; the best decade and its neighbours
-# are kept.
-SEARCHED_VARIANCES = (0.1, 1.0, 10.0, 100.0, 1000.0, 1e4, 1e5, 1e6)
-# With more features than samples any labels can be separated. A prior this wide leaves it to them how far, as
-# a Bayes point machine does; how sure predictions are is left to wrong labels and certainties. From such a
-# ridge rows of weights are settled: all are in, and what is not needed drops out.
-INFORMED_VARIANCE = 1000.0
-# An average in which a model has a smaller weight than this is hardly another without it.
-WORTH_IT = 0.1
-# Dense models that predict better than the sparse one by more than this are a reason for care, and the widest
-# of them, if it predicts better than all others by as much, one for wider ones.
-CLEAR_STANDARD_ERRORS = 2.0
-# Not where the sparse one has most of the weight in the average all the same.
-MOST_WEIGHT = 0.5
-# Parameters of few samples depend on each of them. Learnt without a tenth at a time they are those that
-# refits without single samples would learn, or a little worse.
+# Parameters of few samples depend on each of them. Those learnt without a tenth of the samples are about as
+# good as those that refits without single samples would learn, or a little worse.
 RELEARNT_PARTS = 10
-# Of a blend with class means, in means and variances of weights beside those of the likelihood alone.
+# The largest share of a blend with class means in means and variances of weights; the rest are those of the
+# likelihood alone.
 MOST_OF_BLEND = 0.5
-# Above this p value what was found may be chance, and so may weights and probabilities of features: a prior
-# that expects ten effects finds likely places for them in any labels. No groups are reported then.
-CHANCE = 0.05
-# A loss on other samples beyond the leave-one-out loss by more than this is more than chance.
+# A fit of some rows is not trusted if it predicts other rows worse than its leave-one-out by more than so
+# many standard errors.
 HONEST_STANDARD_ERRORS = 3.0
-
-# Log loss that a smaller panel may lose, of what the best gains over class frequencies.
-UNNOTICED = 0.02
 # The name of a spike and slab that has seen the class means.
 CLASS_MEANS_PRIOR = "class-means"
 
-# How samples are left out of Newton's ridges of several classes, the cheaper the less exact: each along all
-# scores; together with a few others; and each along the score of its class (`solvers.multinomial_ridge`).
-ONE_BY_ONE, IN_SETS, ALONG_OWN = "one by one", "in sets", "along own scores"
+# ---------------------------------------------------------------------- the dense models
 
-
-@registered("plan/recipe")
-class Recipe(NamedTuple):
-    """One dense model: Gaussian weights, all alike or the wider the further apart class means are."""
-
-    score_variance: float  # of the scores of samples, a priori
-    flip_prob: float = 0.0  # the share of labels that are wrong
-    exponent: int = 0  # prior variances ∝ relevance to this power
-
-    @property
-    def code(self) -> str:
-        return ("ridge", "informed", "strongly-informed")[self.exponent]
-
-    @property
-    def name(self) -> str:
-        noise = ", labels may be wrong" if self.flip_prob else ""
-        return f"{self.code.replace('-', ' ')}, score variance {self.score_variance:g}{noise}"
-
-
-# For at most as many features as samples, or words. There a wide prior can call every sample that does not
-# fit wrongly labelled, and leave-one-out does not notice: wrong labels go with narrow priors only.
+# For at most as many features as samples, or words. Labels may be wrong under narrow priors only: a wide one
+# can call every sample that does not fit wrongly labelled, and leave-one-out does not notice.
 RIDGES = (Recipe(1.0), Recipe(10.0), Recipe(100.0), Recipe(1.0, 0.1), Recipe(10.0, 0.1))
-# One of them doubts the labels, and it is the one that trusts class means most.
+# For more features than samples. Labels may be wrong in the one that trusts class means most.
 INFORMED = (
     Recipe(INFORMED_VARIANCE),
     Recipe(INFORMED_VARIANCE, exponent=1),
     Recipe(INFORMED_VARIANCE, 0.1, exponent=2),
 )
-# Of large tables, whose kernel is made once: informed ones would need another for each, and for what is left
-# out.
+# For large tables, whose kernel is made once: informed ridges would need another one for each recipe, and for
+# what is left out.
 RIDGES_OF_ONE_KERNEL = (Recipe(10.0), Recipe(100.0), Recipe(1000.0))
-# The second is fitted first where the others may not be worth it: they are not if it has no share.
+# By message passing. Where ridges may not be worth their time the first to be fitted is the second: if it has
+# no share in the average, neither have the others.
 RIDGES_BY_MESSAGES = (Recipe(1.0), Recipe(10.0), Recipe(100.0), Recipe(1000.0))
 FIRST_RIDGE = RIDGES_BY_MESSAGES[1]
-# The background of correlated words. An average of narrower and wider ones predicts no better than one of 30
-# to 100 with more or less of its certainty. Over wider ones effects are missed, over narrower they circle.
+# Prior variances of scores, in squared log-odds: from weak signals to separated classes, and to spectra whose
+# classes differ where columns hardly vary. A search begins in the middle, and keeps the best decade and its
+# neighbours.
+SEARCHED_RIDGES = tuple(Recipe(variance) for variance in (0.1, 1.0, 10.0, 100.0, 1e3, 1e4, 1e5, 1e6))
+# The background of correlated words. An average over narrower and wider ones predicts no better than one of
+# 30 to 100 at its best certainty. Over wider ones effects are missed, over narrower ones they circle.
 BACKGROUND_OF_WORDS = Recipe(50.0)
-# Without exact covariances, groups are left out by fits to the others: so many at the most.
-SETS_OF_GROUPS, GROUP_SETS = "sets of groups", 10
-# A share in predictions beside which other models need not be fitted again.
+# Ridges by message passing are only averaged, and need not settle further than this.
+RIDGE_TOLERANCE = 1e-2
+RIDGE_MAX_ITER = 200
+
+# ---------------------------------------------------------------------- what comes of the models
+
+# In an average, a model of less weight than this is hardly missed.
+WORTH_IT = 0.1
+# From this share of one model in predictions on, other models need not be fitted again.
 NEARLY_ALL = 0.9
-SEARCHED_RIDGES = tuple(Recipe(variance) for variance in SEARCHED_VARIANCES)
-
-
-@dataclass(frozen=True)
-class Budget:
-    """What a fit may cost, in operations of one iteration if there is no other unit; seconds of one core."""
-
-    exact: float = 1e10  # exact covariances: about half a second
-    # Likewise over a background, where a dozen iterations do: two seconds of the caller's single precision.
-    exact_over_background: float = 1e11
-    # Up to here all features are visited in every iteration, and by informed ridges; a tenth of a second.
-    every_feature: float = 5e8
-    # Up to here products with X take no longer than what is beside them, and stay in the caller's precision.
-    double: float = 5e6
-    all_columns: float = 5e8  # of a sparse model where samples outnumber features: 20 milliseconds
-    # Pairs of samples and columns that answer when a sample is left out of message passing: 30 milliseconds.
-    left_out_edges: int = 500_000
-    polish: float = 2e8  # message passing finished with exact covariances: ten milliseconds
-    # The fit repeated at neighbours of its parameters, and parameters learnt without parts of the samples.
-    integrate: float = 5e7
-    tune_many: float = 2e8  # EM of several classes: about a second in all
-    # Several classes whose labels may be wrong: a response to every class in place of one, so many scores of
-    # all of them. A fifth of a second, in each of dozens of iterations.
-    flips: float = 2e5
-    ridge_step: float = 4e10  # a Newton step of a ridge: about two seconds
-    ridge_left_out: float = 5e9  # samples left out of a ridge one by one: a quarter of one
-    ridge_sets: float = 5e10  # samples left out of a ridge in sets: about two
-    ridge_ep: float = 1e8  # expectation propagation for ridges: half a second for all of them
-    # A search over generative weights needs no more rows than these, if they are a small share of all: with
-    # so many a proportion is known to a third of a per cent.
-    search_rows: int = 20_000
-    search_share: float = 0.1
-    # Features from which most weights of two classes are visited only now and then (`solvers.screening`).
-    screened: int = 1_000_000
-    permuted: float = 1e7  # labels, for the p value: entries of the table times its scores
-
-    def null_test(self, shape: tuple[int, int], n_classes: int, *, in_memory: bool) -> str:
-        """By permutations where products with many vectors cost little; else by losses of left-out labels."""
-        n_values = shape[0] * shape[1] * (1 if n_classes == 2 else n_classes)
-        return "permutation" if in_memory and n_values <= self.permuted else "losses"
-
-    def rows_to_search(self, n_samples: int) -> int:
-        """0 if they would be more than a small share."""
-        return self.search_rows if n_samples * self.search_share >= self.search_rows else 0
-
-
-@registered("plan/reason")
-class Reason(NamedTuple):
-    """Why something was decided; the code is stable, the text is for readers."""
-
-    code: str
-    text: str
-
-
-@registered("plan/sparse")
-@dataclass(frozen=True)
-class SparsePlan:
-    """The model that selects features."""
-
-    prior: str
-    solver: str  # "GAMP", "EP", "BackgroundEP", ...
-    # Where fits start: "class means" (blended with them, tuned) or "plain parameters" (labels alone). Where
-    # there are two, the first that settles is taken, or the one that predicts left-out labels better.
-    starts: tuple[str, ...] = ("class means",)
-    judged_by_left_out: bool = False
-    from_ridge: float = 0.0  # score variance of a ridge that plain parameters are settled from; 0: none
-    background: float = 0.0  # score variance of a dense background beside the sparse effects
-    single: bool = False  # exact covariances from products with X in single precision
-    variances: str = "rank-one"  # of message passing from plain parameters
-    tuning: str = "em"  # or "sure": how parameters are learnt
-    em_iterations: int = 0  # from plain parameters
-    tolerance: float = 0.0  # at least, from plain parameters
-    blend_tolerance: float = 0.0  # at least, from class means
-    patience: int | None = None
-    candidates: int = 0  # solved over so many columns, the others judged by them; 0: over all
-    neighbours: int = 0  # that come with each of them
-    search_rows: int = 0  # to search with before all rows are fitted; 0: no such search
-    # Whether other rows must agree with the leave-one-out of those before all are fitted from them.
-    sample_checked: bool = False
-    screened: bool = False  # most weights are visited only now and then
-    # Pairs of samples and columns that answer when a sample is left out; 0: cavities as they are.
-    left_out_edges: int = 0
-    # Parts of the samples without which parameters are learnt again; 0: leave-one-out has those of all.
-    relearnt_parts: int = 0
-    polish: bool = False
-    integrate: bool = False
-    more_flips: bool = False  # intervals count what more wrong labels would make of weights
-    flips: bool = False  # of several classes: labels may be wrong; of two they always may
-    # Where class means have a part, probabilities of features are those beside correlated ones.
-    conditional: bool = False
-    groups: bool = False  # of features, from the joint posterior: where there are exact covariances of all
-    fallback: SparsePlan | None = None  # where this one does not settle
-
-
-@registered("plan/dense")
-@dataclass(frozen=True)
-class DensePlan:
-    """The models that only predict, beside the sparse one."""
-
-    solver: str  # "kernel EP", "EP", "BackgroundEP", "primal EP", "GAMP", "Newton"
-    recipes: tuple[Recipe, ...]
-    searched: bool = False  # only the best recipe and its neighbours are kept
-    per_occurrence: bool = False  # one size of weights per occurrence instead of per standard deviation
-    # How samples are left out of ridges of several classes: ONE_BY_ONE, IN_SETS or ALONG_OWN.
-    left_out: str = ONE_BY_ONE
-    single: bool = False  # products with X in single precision
-    if_worthwhile: bool = False  # only if the first ridge has a share in the average
-    # Fitted one after the other, as long as the widest so far predicts better than all other dense models.
-    wider: tuple[Recipe, ...] = ()
-
-    @property
-    def widest(self) -> Recipe:
-        """Of the ridges that take labels for right."""
-        ridges = [recipe for recipe in self.recipes if not (recipe.exponent or recipe.flip_prob)]
-        return max(ridges, key=lambda recipe: recipe.score_variance)
-
-
-@registered("plan/plan")
-@dataclass(frozen=True)
-class Plan:
-    """What is to be fitted, and why."""
-
-    path: str  # "independent", "independent words", "exact", "diagonal", "requested"
-    sparse: SparsePlan
-    dense: DensePlan | None
-    left_out: str  # "samples", "groups", or "sets of groups"
-    reasons: tuple[Reason, ...]
-    facts: Facts | None = None  # None where nothing was left to decide
-    flags: tuple[str, ...] = ()  # codes of what is known before the fit
-    # Operations of an iteration with exact covariances.
-    exact_cost: float = 0.0
-    null_test: str = "permutation"  # that labels have to do with the features; or "losses"
-
-    def as_dict(self) -> dict[str, Any]:
-        """As JSON can hold it."""
-        return asdict(self)
-
-    def flags_of(
-        self, *, settled: bool, fell_back: bool, exactly: bool, dense_lead: float, sparse_share: float
-    ) -> tuple[str, ...]:
-        """Codes of what to be careful about: known before the fit, and of how its sparse model ended.
-
-        `exactly`: exact covariances had a part in it; `dense_lead`: by how many standard errors dense models
-        predict better; `sparse_share`: of the sparse one in the average.
-        """
-        flags, independent = list(self.flags), self.path.startswith("independent")
-        if fell_back:
-            assert self.sparse.fallback is not None
-            if self.sparse.fallback.background:
-                flags.append("fell-back-on-background")
-            elif self.sparse.fallback.solver == "GAMP":
-                flags.append("fell-back")
-        if self.path != "requested" and not settled:
-            flags.append("unsettled")
-        elif independent and self.facts is not None and self.facts.n_classes == 2 and not exactly:
-            flags.append("narrow-intervals")
-        if dense_lead > CLEAR_STANDARD_ERRORS and sparse_share < MOST_WEIGHT:
-            flags.append("not-sparse" if independent or exactly else "misled")
-        return tuple(flags)
-
-    def because(self, code: str) -> str | None:
-        """The text of a reason, if it is one."""
-        return next((r.text for r in self.reasons if r.code == code), None)
-
-
-def exact_cost(n_samples: int, n_features: int, n_scores: int = 1) -> float:
-    """Operations of one iteration with exact covariances."""
-    small, large = sorted((n_samples, n_features))
-    return float(small) ** 2 * (large + small) * n_scores
-
-
-def kernel_cost(n_samples: int) -> float:
-    """Operations of one iteration in matrices of samples by samples."""
-    return float(n_samples) ** 3
+# Groups are left out by so many fits at most, where that cannot be computed from exact covariances.
+GROUP_SETS = 10
+# A model predicts clearly better than another if it does by more than so many standard errors. Dense models
+# that predict clearly better than the sparse one are a reason for care. A widest one that predicts clearly
+# better than all others is a reason to fit wider ones.
+CLEAR_STANDARD_ERRORS = 2.0
+# There is no reason for care if the sparse model has at least this weight in the average all the same.
+MOST_WEIGHT = 0.5
+# Above this p value what was found may be chance, and so may weights and probabilities of features: a prior
+# that expects ten effects finds likely places for them in any labels. No groups are reported then.
+CHANCE = 0.05
+# A smaller panel of features may lose this share of the log loss that the best gains over class frequencies.
+UNNOTICED = 0.02
 
 
 def plan(
@@ -348,7 +184,6 @@ def requested(
     sparse = SparsePlan(
         prior,
         solver,
-        starts=("class means",),
         tuning=tuning,
         search_rows=budget.rows_to_search(shape[0]) if searched else 0,
         screened=can_screen and shape[1] >= budget.screened,
@@ -360,24 +195,54 @@ def requested(
 def learnt_by(tuning: str, *, laplace: bool, max_sum: bool, rate_asked: bool, kinked: bool) -> str:
     """SURE, if the rate of a Laplace prior under max-sum is learnt; see `tuning.sure`.
 
-    Under a channel with a kink variances are anything, and there is no noise to tell weights from.
+    Not under a channel with a kink: there variances mean nothing, and no noise to tell weights from is known.
     """
     by_sure = laplace and max_sum and rate_asked and not kinked
     return "sure" if tuning == "sure" or by_sure else "em"
 
 
+def flags_of(
+    plan: Plan, *, settled: bool, fell_back: bool, exactly: bool, dense_lead: float, sparse_share: float
+) -> tuple[str, ...]:
+    """Codes of what to be careful about: as known before the fit, and by how its sparse model ended.
+
+    `fell_back`: its answer is that of the fallback; `exactly`: exact covariances had a part in it;
+    `dense_lead`: by how many standard errors dense models predict better; `sparse_share`: its weight in the
+    average.
+    """
+    flags, independent = list(plan.flags), plan.path.startswith("independent")
+    if fell_back:
+        assert plan.sparse.fallback is not None
+        if plan.sparse.fallback.background:
+            flags.append("fell-back-on-background")
+        elif plan.sparse.fallback.solver == "GAMP":
+            flags.append("fell-back")
+    if plan.path != "requested" and not settled:
+        flags.append("unsettled")
+    elif independent and plan.facts is not None and plan.facts.n_classes == 2 and not exactly:
+        flags.append("narrow-intervals")
+    if dense_lead > CLEAR_STANDARD_ERRORS and sparse_share < MOST_WEIGHT:
+        flags.append("not-sparse" if independent or exactly else "misled")
+    return tuple(flags)
+
+
 class _Planning:
-    """Facts and budget, and the reasons as they come up."""
+    """Facts and budget, what follows from them at once, and the reasons as they come up."""
 
     def __init__(self, facts: Facts, budget: Budget, groups: bool, generative_weight: float | None) -> None:
         self.facts, self.budget = facts, budget
         self.generative_weight = generative_weight
         self.many = facts.n_classes > 2
+        # Rows as weights count them, in this and in `wide`: a weight of 2 and a row twice have the same plan,
+        # as far as costs are the same.
         self.far_more = facts.total_weight >= FAR_MORE_SAMPLES * facts.n_features
-        self.cost = exact_cost(facts.n_samples, facts.n_features, facts.n_classes if self.many else 1)
-        # Of several classes, any label may be wrong: as many answers for a sample as there are classes.
-        may_doubt = self.many and self.far_more
-        self.doubtful = may_doubt and facts.n_samples * facts.n_classes**2 <= self.budget.flips
+        self.wide = facts.n_features > facts.total_weight
+        self.words = facts.n_free > 0 and facts.median_nonzero_fraction < RARE
+        # Labels of several classes may be wrong only at the price of a response to each class: so many scores
+        # for each class of a sample.
+        n_responses = facts.n_samples * facts.n_classes**2
+        filled = facts.total_weight >= FAR_MORE_SAMPLES * facts.n_classes
+        self.doubtful = self.many and self.far_more and filled and n_responses <= budget.flips
         beyond = facts.spectral_excess > TOLERATED_EXCESS
         self.wrong_labels = (
             beyond
@@ -386,8 +251,7 @@ class _Planning:
             and facts.excess_beside <= TOLERATED_EXCESS
         )
         self.correlated = beyond and not self.wrong_labels
-        self.wide = facts.n_features > facts.total_weight
-        self.words = facts.n_free > 0 and facts.median_nonzero_fraction < RARE
+        self.cost = exact_cost(facts.n_samples, facts.n_features, facts.n_classes if self.many else 1)
         # The kernel of words is one product over the non-zeros, and stays as it is; iterations are few.
         self.in_kernel = (
             self.words
@@ -403,36 +267,38 @@ class _Planning:
         self.tolerance = TOLERANCE_OF_MANY if self.many else TOLERANCE
         self.screened = facts.n_features >= budget.screened
         self.groups_asked, self.groups = groups, groups and self.affordable
+        # The blend with class means is for more features than samples, or for so many samples that they tell
+        # which labels are wrong. Between these exact covariances are cheap.
+        by_messages = self.far_more and (self.words or self.doubtful or self.cost > budget.all_columns)
+        tall_many = self.many and not self.wide and not by_messages
+        self.exact = self.affordable and (self.correlated or self.groups or tall_many)
         self.reasons: list[Reason] = []
         self.flags: list[str] = []
 
     def plan(self) -> Plan:
         facts = self.facts
         self._look()
-        # The blend with class means is for more features than samples, or so many samples that it tells which
-        # labels are wrong; between these exact covariances are cheap.
-        by_messages = self.far_more and (self.words or self.doubtful or self.cost > self.budget.all_columns)
-        tall_many = self.many and facts.n_features <= facts.n_samples and not by_messages
+        dense_of: Callable[[], DensePlan] | None = self._diagonal_dense
         if self._few_columns():
             self._refuse_blend()
-            path, sparse, dense = "exact", self._few_sparse(), self._tall_ridges()
-        elif self.affordable and (self.correlated or self.groups or tall_many):
+            path, sparse, dense_of = "exact", self._few_sparse(), self._tall_ridges
+        elif self.exact:
             self._refuse_blend()
-            path, sparse, dense = "exact", self._exact_sparse(), self._exact_dense()
-            if sparse.from_ridge:
-                self._because("from-ridge", "Rows of weights settle from a wide ridge, in which all are in.")
+            path, sparse, dense_of = "exact", self._exact_sparse(), self._exact_dense
         elif self.correlated:
-            path, sparse, dense = "diagonal", self._diagonal_sparse(), self._diagonal_dense()
+            path, sparse = "diagonal", self._diagonal_sparse()
             self.flags.append("diagonal-covariances")
         elif self.words:
-            path, sparse, dense = "independent words", self._independent_sparse(), self._diagonal_dense()
-        elif self.many and self.far_more:
-            path, sparse, dense = "independent", self._independent_sparse(), self._diagonal_dense()
+            path, sparse = "independent words", self._independent_sparse()
         else:
-            path, sparse, dense = "independent", self._independent_sparse(), None
+            path, sparse = "independent", self._independent_sparse()
+            dense_of = self._diagonal_dense if self.many and self.far_more else None
+        self._explain(sparse)
+        if dense_of is None:
             self._because("alone", "Independent columns are described by the sparse model alone.")
+        dense = dense_of() if dense_of is not None and facts.n_free else None
         left_out = ("groups" if self.groups else SETS_OF_GROUPS) if self.groups_asked else "samples"
-        dense, shape = dense if facts.n_free else None, (facts.n_samples, facts.n_features)
+        shape = facts.n_samples, facts.n_features
         test = self.budget.null_test(shape, facts.n_classes, in_memory=facts.in_memory)
         reasons, flags = tuple(self.reasons), tuple(self.flags)
         return Plan(path, sparse, dense, left_out, reasons, facts, flags, self.cost, test)
@@ -441,6 +307,7 @@ class _Planning:
         self.reasons.append(Reason(code, text))
 
     def _look(self) -> None:
+        """Reasons that lie in the table, whatever is fitted to it."""
         facts = self.facts
         excess = f"{facts.spectral_excess:.2f}"
         if self.correlated:
@@ -487,7 +354,7 @@ class _Planning:
                 f"made once: {kernel_cost(facts.n_samples):.1g} operations an iteration, whatever the number "
                 "of words.",
             )
-        if self.large and self.affordable and self.correlated:
+        if self.large and self.exact:
             self._because(
                 "few-looks",
                 "Features that are hardly in are visited at every third iteration only, and ridges share the "
@@ -499,6 +366,40 @@ class _Planning:
             self._because(
                 "groups-in-sets",
                 f"Groups of samples are left out in at most {GROUP_SETS} sets, each by a fit to all others.",
+            )
+
+    def _explain(self, sparse: SparsePlan) -> None:
+        """Reasons of the sparse model that is fitted first; a fallback has none of its own."""
+        if sparse.candidates:
+            beside = f", with {sparse.neighbours} that resemble each," if sparse.neighbours else ""
+            self._because(
+                "few-columns",
+                f"{self.facts.n_samples} samples outnumber {self.facts.n_features} features: the sparse "
+                f"model is solved over {sparse.candidates} columns that explain classes best, each given "
+                f"those before{beside} and others that turn out to matter; the rest are judged by these.",
+            )
+        if sparse.from_ridge:
+            self._because("from-ridge", "Rows of weights settle from a wide ridge, in which all are in.")
+        if sparse.flips:
+            self._because(
+                "flips", "Each label may be wrong, and is then any of the others; samples tell how many."
+            )
+        if sparse.left_out_edges:
+            self._because(
+                "left-out-answers",
+                "A blend with class means is settled again without each sample, with parameters as they are: "
+                "that is its leave-one-out.",
+            )
+        if sparse.relearnt_parts:
+            self._because(
+                "relearnt",
+                f"Parameters of a blend are learnt again without each of {sparse.relearnt_parts} parts of "
+                "the samples, which are left out at these: labels that have tuned a fit would flatter it.",
+            )
+        if sparse.search_rows:
+            self._because(
+                "many-rows",
+                f"A search needs no more than {sparse.search_rows} of {self.facts.n_samples} rows.",
             )
 
     def _refuse_blend(self) -> None:
@@ -516,52 +417,31 @@ class _Planning:
         return "row-sparse" if self.many else "spike-and-slab"
 
     @property
-    def _search_rows(self) -> int:
-        rows = self.budget.rows_to_search(self.facts.n_samples)
-        if rows:
-            self._because("many-rows", f"A search needs no more than {rows} of {self.facts.n_samples} rows.")
-        return rows
-
-    @property
     def _left_out_edges(self) -> int:
-        """Very many samples hardly answer to the absence of one."""
-        facts, most = self.facts, self.budget.left_out_edges
-        few = facts.n_samples**2 <= most
-        if self.many or self.groups or not few or self.screened:
-            return 0
-        self._because(
-            "left-out-answers",
-            "A blend with class means is settled again without each sample, with parameters as they are: "
-            "that is its leave-one-out.",
-        )
-        return most
+        """None where samples are so many that they hardly move when one of them goes."""
+        most = self.budget.left_out_edges
+        few = self.facts.n_samples**2 <= most
+        return 0 if self.many or self.groups or not few or self.screened else most
+
+    # ------------------------------------------------------------------ the sparse model
 
     def _independent_sparse(self) -> SparsePlan:
         polish = not self.many and self.cost <= self.budget.polish
         words_of_many = self.many and self.words
         flips = self.doubtful and not self.words
         fallback = self._over_background() if self._may_fall_back else None
-        if flips:
+        if flips and self.cost <= self.budget.all_columns:
             # A class of one sample looks like a wrong label, and parameters may run away.
-            fallback = self._by_ep if self.cost <= self.budget.all_columns else None
-            self._because(
-                "flips", "Each label may be wrong, and is then any of the others; samples tell how many."
-            )
+            fallback = self._by_ep
         integrate = polish and self.cost <= self.budget.integrate
         left_out_edges = self._left_out_edges
         relearnt = integrate and left_out_edges > 0 and not (self.words or self.groups_asked)
-        if relearnt:
-            self._because(
-                "relearnt",
-                f"Parameters of a blend are learnt again without each of {RELEARNT_PARTS} parts of the "
-                "samples, which are left out at these: labels that have tuned a fit would flatter it.",
-            )
         return SparsePlan(
             self._prior,
             "GAMP",
             blend_tolerance=TOLERANCE_OF_MANY if words_of_many else 0.0,
             patience=PATIENCE if words_of_many else None,
-            search_rows=self._search_rows,
+            search_rows=self.budget.rows_to_search(self.facts.n_samples),
             sample_checked=self.words,
             screened=self.screened and not self.many,
             left_out_edges=left_out_edges,
@@ -590,7 +470,7 @@ class _Planning:
         return SparsePlan(
             self._prior,
             "EP",
-            starts=("plain parameters",),
+            starts=(PLAIN,),
             single=self.single,
             tolerance=self.tolerance,
             patience=PATIENCE,
@@ -621,6 +501,7 @@ class _Planning:
 
     @property
     def _behind_ep(self) -> SparsePlan | None:
+        """What is fitted where exact covariances do not settle."""
         if self.many:
             return None if self.groups else self._diagonal_sparse()
         return self._over_background() if self._may_fall_back and not self.wide else None
@@ -636,25 +517,16 @@ class _Planning:
 
     def _few_sparse(self) -> SparsePlan:
         candidates, neighbours = (CANDIDATES_OF_MANY, 0) if self.many else (CANDIDATES, NEIGHBOURS)
-        beside = f", with {neighbours} that resemble each," if neighbours else ""
-        self._because(
-            "few-columns",
-            f"{self.facts.n_samples} samples outnumber {self.facts.n_features} features: the sparse model is "
-            f"solved over {candidates} columns that explain classes best, each given those before{beside} "
-            "and others that turn out to matter; the rest are judged by these.",
-        )
         if self.many:
             self.flags.append("few-columns")
         few = replace(self._by_ep, fallback=self._behind_ep, groups=not self.many)
         return replace(few, candidates=candidates, neighbours=neighbours)
 
     def _diagonal_sparse(self) -> SparsePlan:
-        starts: tuple[str, ...] = ("class means", "plain parameters")
-        starts = starts if self.many else starts[::-1]
-        # Rows of many weights from plain parameters run in circles where there are samples for all of them.
-        tall_many = self.many and self.facts.n_features <= self.facts.total_weight
-        if self.generative_weight or tall_many:
-            starts = ("class means",)
+        # Rows of many weights run in circles from plain parameters where there are samples for all of them.
+        only_blend = self.generative_weight or (self.many and not self.wide)
+        both = (CLASS_MEANS, PLAIN) if self.many else (PLAIN, CLASS_MEANS)
+        starts = (CLASS_MEANS,) if only_blend else both
         return SparsePlan(
             self._prior,
             "GAMP",
@@ -665,12 +537,14 @@ class _Planning:
             tolerance=self.tolerance,
             blend_tolerance=TOLERANCE_OF_MANY if self.many else 0.0,
             patience=PATIENCE,
-            search_rows=self._search_rows,
+            search_rows=self.budget.rows_to_search(self.facts.n_samples),
             sample_checked=True,
             screened=self.screened and not self.many,
             left_out_edges=self._left_out_edges,
             conditional=not self.many,
         )
+
+    # ------------------------------------------------------------------ the dense models
 
     def _exact_dense(self) -> DensePlan:
         if self.many:
@@ -682,21 +556,22 @@ class _Planning:
             return DensePlan("EP", RIDGES, per_occurrence=True)
         if self.wide:
             recipes = RIDGES_OF_ONE_KERNEL if self.large else INFORMED
-            return DensePlan("kernel EP", recipes, single=self.single, wider=self._wider_than(recipes))
+            return self._with_wider(DensePlan("kernel EP", recipes, single=self.single))
         if self.cost > self.budget.ridge_ep and not self.groups:
             return self._tall_ridges()
-        return DensePlan("EP", RIDGES, wider=self._wider_than(RIDGES))
+        return self._with_wider(DensePlan("EP", RIDGES))
 
-    def _wider_than(self, recipes: tuple[Recipe, ...]) -> tuple[Recipe, ...]:
-        """The searched ridges beyond the widest of some recipes.
+    def _with_wider(self, dense: DensePlan) -> DensePlan:
+        """With the searched ridges beyond the widest, to be fitted if that is clearly the best.
 
-        None where more than a sample is left out at once, a group or one of larger weight: of the widest the
-        sites of all others would move with it, and it seems to be predicted where labels mean nothing.
+        Not where more than one sample is left out at once, a group or a sample of larger weight: under the
+        widest priors the sites of all others would move then, too, and labels that mean nothing seem to be
+        predicted.
         """
         if self.groups_asked or self.facts.heavy:
-            return ()
-        widest = max(recipe.score_variance for recipe in recipes)
-        return tuple(recipe for recipe in SEARCHED_RIDGES if recipe.score_variance > widest)
+            return dense
+        widest = dense.widest.score_variance
+        return replace(dense, wider=tuple(r for r in SEARCHED_RIDGES if r.score_variance > widest))
 
     def _diagonal_dense(self) -> DensePlan:
         facts = self.facts

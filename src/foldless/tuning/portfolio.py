@@ -1,21 +1,21 @@
-"""Models, and their average: what each predicts for a new sample, weighted by what it does for left-out ones.
+"""Models and their average: each is weighted by how well it predicts left-out samples.
 
-Predictions are averaged as probabilities, with weights by stacking [Yao et al. 2018]. A model predicts a
-label through scores N(mean, certainty · variance): the mean is linear in the sample, the variance that of
-independent weights, scaled such that on average it is the variance that leave-one-out found, covariances
-included.
+Predictions are averaged as probabilities, with weights by stacking [Yao et al. 2018]. A model predicts the
+label of a sample through its scores N(mean, certainty · variance). The mean is linear in the sample. The
+variance is that of independent weights, times a factor by which it has the mean of the variances that
+leave-one-out finds, where covariances count.
 
 **Certainty.** Under an isotropic prior with far more features than samples, a new sample's score is mostly
 uncertain, because most of its features point where no sample has been. Real data do not fill that space, and
-there integrated probabilities are too near one half. Every model therefore also stands with a part of its
-score variance only, down to none of it (the plug-in rule); left-out labels judge that, too.
+there integrated probabilities are too near one half. So every model is also tried with a part of its score
+variance, down to none of it (the plug-in rule), and left-out labels decide.
 
-**Weights on one scale.** Scores of models whose priors are wide are large, and as uncertain as they are
-large: as log-odds they would be far too sure. So that weights of models can be averaged, and mean something,
-the scores of each have a scale by which their plain logistic, or softmax, is as near as it can be to what the
-model predicts for left-out samples (least Kullback-Leibler divergence). Probabilities are what is averaged,
-and they move by about p (1 - p) with log-odds: so much of each counts in the average of these, for which
-a scale is then found in the same way.
+**Weights on one scale.** Published weights are averages over models, too, as log-odds. Under wide priors
+scores are large, and as uncertain as they are large: read as log-odds they would be far too sure. So the
+scores of each model are multiplied by a scale, with which their plain logistic (or softmax) is as near as it
+can be to what the model predicts for left-out samples (least Kullback-Leibler divergence). Since it is
+probabilities that are averaged, and these change by about p (1 - p) times the change of log-odds, each model
+counts by that much in the average of log-odds, for which a scale is then found in the same way.
 """
 
 from __future__ import annotations
@@ -48,23 +48,24 @@ from foldless.operators import Operator
 from foldless.problem import Solution
 from foldless.registry import registered
 from foldless.solvers.ep import left_out_groups
-from foldless.tuning.plan import Recipe
+from foldless.tuning.planned import Recipe
 from foldless.tuning.table import Table
 
-# Shares of a model's score variance that predictions are tried with.
+# Shares of its score variance with which each model is tried.
 CERTAINTIES = (0.0, 0.3, 1.0)
 # Models of less weight than this add nothing to the others.
 LEAST_WEIGHT = 0.01
-# What the models have in common counts like this many further samples, which all predict alike: with few
-# samples, the best of many models is best by chance. Models have equal shares of them, certainties of a model
-# equal shares of its own.
+# With few samples, the best of many models is best by chance. So weights are found as though there were so
+# many further samples, which all models predict alike. Models have equal shares of them, and certainties of a
+# model equal shares of its own.
 PSEUDO_SAMPLES = 3.0
-# Scales of scores, of models that have taken labels for right and are the smaller for it, to judge labels by.
+# Scales of scores with which labels are judged. Models that have taken wrong labels for right have scores
+# that are too small.
 SHARPER = (0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)
 
 
 class Scores(NamedTuple):
-    """Gaussian beliefs about scores, (samples, scores); without variances they are taken for certain."""
+    """Gaussian beliefs about scores, (samples, scores); without a variance scores are certain."""
 
     mean: Array
     var: Array | None
@@ -79,19 +80,19 @@ class Weights:
     var: Array
     intercept: Array  # (scores,)
     intercept_var: Array
-    # Variances as far as scores of new samples go, where these are others.
+    # Variances from which those of new scores are computed, if not `var`.
     score_var: Array | None = None
 
     @property
     def of_scores(self) -> Array:
-        """Variances, as far as scores of new samples go."""
+        """Variances from which those of new scores are computed."""
         return self.var if self.score_var is None else self.score_var
 
     def scores(self, operator: Operator) -> Array:
         return np.asarray(operator.scores(self.mean) + self.intercept)
 
     def score_variances(self, operator: Operator) -> Array:
-        """Of independent weights."""
+        """Of new samples, as though weights were independent."""
         return np.asarray(operator.score_variances(self.of_scores) + self.intercept_var)
 
 
@@ -100,7 +101,7 @@ class Model:
     """A model that could be averaged."""
 
     code: str  # "sparse", "ridge", "informed", "strongly-informed", "frequencies"
-    name: str  # with its strength, as a reader would say it
+    name: str  # with its strength, for readers
     channel: Channel  # of a new label
     left_out: Scores
     weights: Callable[[], Weights]
@@ -129,7 +130,7 @@ def of_solution(
 
 
 def weights_of(solution: Solution, table: Table, unit: Array | None = None) -> Weights:
-    """The weights of a solution, without those of columns that never vary."""
+    """The weights of a solution; columns that never vary have none."""
     n, posterior = table.layout.n_features, solution.posterior
     mean, var = as_columns(posterior.mean), as_columns(posterior.var)
     factor = np.where(table.standardized.constant, 0.0, 1.0 if unit is None else unit)[:, np.newaxis]
@@ -141,7 +142,7 @@ def weights_of(solution: Solution, table: Table, unit: Array | None = None) -> W
 
 
 def class_frequencies(table: Table) -> Model:
-    """The model without features, so that an average can turn out to be nothing but that."""
+    """The model without features: where it predicts best, the average is hardly anything else."""
     count = table.class_weight
     left = count - table.left_out.taken(table.indicator)
     whole, of_samples = log_frequencies(count[np.newaxis]), log_frequencies(left) + table.frequency_shift
@@ -183,7 +184,7 @@ class Part:
 
 
 class _SideBySide:
-    """Columns of several arrays as one, equal arrays once: saved models no longer share what they had."""
+    """Columns of several arrays as one; equal arrays have one place, as saved models hold copies of them."""
 
     def __init__(self) -> None:
         self._blocks: list[Array] = []
@@ -206,13 +207,13 @@ class Gathered:
     def __init__(self, parts: tuple[Part, ...]) -> None:
         means, variances = _SideBySide(), _SideBySide()
         self._parts = parts
-        # Class frequencies have nothing to multiply, and certain parts no variances.
+        # Class frequencies have no weights to multiply, and parts of certainty 0 no variances.
         self.mean_at = [means.place(p.weights.mean) if p.weights.mean.any() else None for p in parts]
         self._var_at = [variances.place(p.weights.of_scores) if p.certainty > 0 else None for p in parts]
         self._mean, self._var = means.whole(), variances.whole()
 
     def products(self, operator: Operator) -> tuple[Array, Array]:
-        """Of the samples with all means, and of their squares with all variances."""
+        """The samples times all means, and their squares times all variances."""
         means: Array
         variances: Array
         means = variances = np.empty((operator.shape[0], 0))
@@ -225,7 +226,7 @@ class Gathered:
         return means, variances
 
     def proba(self, means: Array, variances: Array) -> Array | None:
-        """By loops where these serve, NaN where a row is not for them; else None."""
+        """Probabilities by compiled loops, NaN in rows that need more care; None without such loops."""
         if self._as_arguments is None or len(means) < LEAST_ROWS_COMPILED:
             return None
         n_scores = self._parts[0].weights.intercept.size
@@ -240,7 +241,7 @@ class Gathered:
 
     @cached_property
     def _as_arguments(self) -> tuple[Array, ...] | None:
-        """What `mixture_rows` takes of every part, if all have logistic or multinomial channels."""
+        """The arguments of `mixture_rows`; None unless all parts have logistic or multinomial channels."""
         rows, moments = [], []
         for part, *at in zip(self._parts, self.mean_at, self._var_at, strict=True):
             channel, flip, own = part.channel, 0.0, part.weights
@@ -259,7 +260,7 @@ class Gathered:
         return (*columns[:2].astype(np.intp), *of_scores, *np.ascontiguousarray(columns[2:]))
 
     def scores(self, means: Array, variances: Array) -> list[tuple[Array, Array | None]]:
-        """Of every part, from its columns of products: means, and variances as far as it is unsure."""
+        """Means of the scores of every part, from its columns of products; variances unless it is certain."""
         found: list[tuple[Array, Array | None]] = []
         for part, at, var_at in zip(self._parts, self.mean_at, self._var_at, strict=True):
             own, mean, var = part.weights, part.weights.intercept, None
@@ -285,7 +286,7 @@ class Average:
         return {"parts": self.parts}
 
     def log_proba(self, operator: Operator) -> Array:
-        """Of standardised samples, (samples, classes)."""
+        """Log probabilities of classes of standardised samples, (samples, classes)."""
         means, variances = self.gathered.products(operator)
         proba = self.gathered.proba(means, variances)
         if proba is None:
@@ -342,13 +343,13 @@ class Portfolio:
 
 
 def _of_some_account(weights: Array) -> Array:
-    """Without models whose weight adds nothing."""
+    """The weights without small ones, which add nothing."""
     found = np.where(weights >= np.minimum(LEAST_WEIGHT, weights.max(axis=0)), weights, 0.0)
     return np.asarray(found / found.sum(axis=0))
 
 
 def alone(model: Model, table: Table, *, as_log_odds: bool = False) -> Portfolio:
-    """One model with all of its variances, as an average; its weights as they are, or as log-odds."""
+    """One model as an average, at certainty 1; its weights are as they are, or scaled to log-odds."""
     log_proba = model.channel.log_proba(*model.left_out)
     loss = -float(table.share @ table.log_density(log_proba))
     scale = float(scale_of(model.left_out.mean, log_proba, table.share)) if as_log_odds else 1.0
@@ -386,7 +387,7 @@ def stacked(models: Sequence[Model], table: Table) -> Portfolio:
 
     made: dict[str, tuple[Weights, float]] = {}
     parts = []
-    # Of columns: the mean variance of scores is a sum over these, and standardised ones need no pass.
+    # Moments of columns, of which the mean variance of scores is a sum; standardised ones need no pass.
     middle, around = table.standardized.column_moments(table.sample_weight)
     for n, weight, k in zip(kept, kept_weights, scale, strict=True):
         model, certainty = tried[n]
@@ -407,7 +408,7 @@ def stacked(models: Sequence[Model], table: Table) -> Portfolio:
     left_out = mixed(without, log_proba)
     unused = table.sample_weight <= 0
     if unused.any():
-        # Samples of weight zero are predicted as any new sample.
+        # Samples of weight zero were not learnt from: they are predicted as new ones are.
         left_out = np.where(unused[:, np.newaxis], average.log_proba(table.standardized), left_out)
     return Portfolio(
         average,
@@ -419,9 +420,10 @@ def stacked(models: Sequence[Model], table: Table) -> Portfolio:
 
 
 def lead(models: Sequence[Model], name: str, table: Table) -> float:
-    """By how many standard errors a model predicts left-out labels better than the best of the others.
+    """By how many standard errors the model of this name predicts left-out labels better than all others.
 
-    Each at its best certainty. One that is not there does not lead; one that is alone does.
+    Each model is taken at its best certainty. -inf if there is no model of this name, inf if there is no
+    other.
     """
     of_labels = {m.name: _at_best(m, table) for m in models}
     if (own := of_labels.pop(name, None)) is None:
@@ -438,7 +440,7 @@ def _at_best(model: Model, table: Table) -> Array:
 
 
 def _certainties(model: Model) -> tuple[float, ...]:
-    """A model without any doubt about its scores has no share of it to leave out."""
+    """The certainties that a model is tried with; only one if its scores have no variance."""
     return CERTAINTIES if model.left_out.var is not None else (0.0,)
 
 
@@ -448,7 +450,7 @@ def _standard_errors(difference: Array, table: Table) -> float:
 
 
 def _doubt(log_proba: Array) -> Array:
-    """1 - Σ p², of each sample: by how much probabilities move with log-odds, but for a factor."""
+    """1 - Σ p² for each sample: how much probabilities change with log-odds, up to a factor."""
     return np.asarray(1.0 - np.sum(np.exp(2.0 * log_proba), axis=-1))
 
 
@@ -465,12 +467,13 @@ def _variance(model: Model, certainty: float) -> Array:
 
 
 def _mislabelled(tried: Sequence[tuple[Model, float]], table: Table) -> tuple[Array | None, float | None]:
-    """The probability of each label being wrong, and the share of labels that are (`flips_of`).
+    """The probability that each label is wrong, and the share of labels that are (`flips_of`).
 
-    A mixture that is fitted to labels of which some are wrong has probabilities nearer to one half, and then
-    needs no wrong labels. So these are judged apart, of all models and certainties. Scores of models that
-    have taken labels for right are too small, whatever their certainty: scales of scores are tried as well.
-    None where, of two classes, no model that was tried allows for wrong labels.
+    An average that is stacked by labels of which some are wrong has probabilities nearer to one half, and so
+    explains them without wrong labels. Therefore labels are judged apart from it, by all models at all
+    certainties. Models that have taken wrong labels for right have scores that are too small at any
+    certainty: several scales of them are tried as well. None if, of two classes, no model allows for wrong
+    labels.
     """
     models = dict.fromkeys(model for model, _ in tried)
     if table.n_classes > 2:
@@ -488,9 +491,9 @@ def _mislabelled(tried: Sequence[tuple[Model, float]], table: Table) -> tuple[Ar
 
 
 def _dense_lead(tried: Sequence[tuple[Model, float]], density: Array, table: Table) -> float:
-    """Of models with all of their variances: the best of the dense ones beside the sparse one.
+    """By how many standard errors the best dense model predicts better than the sparse one, at certainty 1.
 
-    Class frequencies are neither: a sparse model that loses to them is not one of too few weights.
+    Class frequencies are neither: if a sparse model loses to them, it is not for having too few weights.
     """
     sparse, dense = list[Array](), list[Array]()
     for (model, certainty), of_labels in zip(tried, density, strict=True):

@@ -1,7 +1,7 @@
 """What happened in a fit: every run of a solver, what it was for, how it ended, and what to be careful about.
 
-The plan is what was decided beforehand, the record is what came of it. Reports, texts and flags are made of
-these two, never of attributes or default values.
+The plan is what was decided before the fit, the record is what came of it. Reports, sentences and flags are
+made from these two, never from attributes of estimators or default values.
 """
 
 from __future__ import annotations
@@ -29,13 +29,12 @@ class Run:
     solver: str  # "GAMP", "EP", "kernel EP", "Newton", ...
     outcome: Outcome
     n_iter: int
-    learnt: tuple[str, ...] = ()  # parameters that moved with the iterations, as ``prior__inclusion``
-    detail: str = ""  # the generative weight, the score variance, or that it began at plain parameters
-    # Whether the published answer goes back to this run.
-    used: bool = True
+    learnt: tuple[str, ...] = ()  # names of parameters that were learnt, such as ``prior__inclusion``
+    detail: str = ""  # the generative weight, the recipe, or "plain parameters"
+    used: bool = True  # whether the published answer depends on this run
 
 
-# What a run can be for, and how it is described.
+# What a run can be for, in words for readers.
 PURPOSES = {
     "sample": "a fit of some of the rows, to start all of them from",
     "search": "a comparison of generative weights",
@@ -49,14 +48,14 @@ PURPOSES = {
     "relearn": "parameters learnt without some samples, which are then left out of the fit at these",
     "fallback": "another solver, where the planned one did not settle",
 }
-# Of these, what only refines an answer.
+# Purposes of runs that refine an answer without replacing it.
 REFINES = ("polish", "integrate", "more flips", "unblended", "relearn")
 
 
 @registered("record/flag")
 @dataclass(frozen=True)
 class Flag:
-    """A reason to read some numbers with care."""
+    """A reason to read some numbers with care: a stable code, and a text for readers."""
 
     code: str
     text: str
@@ -106,7 +105,7 @@ _TEXTS = {
 }
 FLAGS = {code: Flag(code, text) for code, text in _TEXTS.items()}
 
-# Of a fit with one of these nothing is selected: its probabilities control no false discovery rate.
+# With one of these flags nothing is selected: inclusion probabilities do not bound false discoveries then.
 SELECT_NOTHING = frozenset(("unsettled", "misled"))
 
 
@@ -116,7 +115,7 @@ class Record:
     """The runs of a fit, in order."""
 
     runs: tuple[Run, ...] = ()
-    earlier: tuple[Run, ...] = ()  # of the fit of the same data that this one went on from
+    earlier: tuple[Run, ...] = ()  # those of an earlier fit of the same data, from which this one started
 
     @property
     def all(self) -> tuple[Run, ...]:
@@ -131,12 +130,12 @@ class Record:
 
     @property
     def n_iter(self) -> int:
-        """Iterations of the sparse model, over all runs that lead to its answer or refine it."""
+        """Iterations of the sparse model in this fit, over all of its runs but those that only leave out."""
         return sum(run.n_iter for run in self.runs if run.model == "sparse" and run.purpose != "relearn")
 
     @property
     def learnt(self) -> frozenset[str]:
-        """Parameters of the sparse model that runs behind the answer have learnt."""
+        """Names of the parameters of the sparse model that were learnt in the runs behind its answer."""
         return frozenset(name for run in self.used("sparse") for name in run.learnt)
 
 
@@ -161,9 +160,9 @@ class Recorder:
         detail: str = "",
         screened: Callable[[], Solution] | None = None,
     ) -> Solution:
-        """`solvers.solve`, or a run over `screened` weights, on the record.
+        """The solution by `solvers.solve`, or by the function `screened`, with a note of the run.
 
-        What the tuner could have moved and has not is not learnt.
+        A parameter that the tuner could have changed and has not does not count as learnt.
         """
         if screened is None:
             watch = self.watch if model == "sparse" else None
@@ -178,7 +177,7 @@ class Recorder:
         return solution
 
     def reject(self, runs: slice) -> None:
-        """The answer does not go back to these runs."""
+        """Note that the answer does not depend on these runs."""
         self.runs[runs] = [replace(run, used=False) for run in self.runs[runs]]
 
     def record(self) -> Record:

@@ -307,8 +307,8 @@ class Facts:
     heavy: bool = False  # a sample counts for more than one
     # Where that is beyond the edge, along what columns have in common with differences of class means: the
     # tails of samples, below zero where these form clusters, and how far apart classes are, both in standard
-    # errors; and where there are clusters, the excess beside that. Of two classes, or more samples than
-    # features.
+    # errors; and where there are clusters, the excess beside that. Of two classes, or where the weights of
+    # samples sum to at least the number of features.
     class_tails: float = 0.0
     class_gap: float = 0.0
     excess_beside: float = 0.0
@@ -321,7 +321,7 @@ def survey(table: Table) -> Facts:
     fractions = table.nonzero_fraction
     spectrum = _Spectrum(table)
     excess, tails, gap, beside = spectrum.excess(), 0.0, 0.0, 0.0
-    if excess > 1.0 and (table.n_classes == 2 or n_samples >= x.shape[1]):
+    if excess > 1.0 and (table.n_classes == 2 or total >= x.shape[1]):
         directions = spectrum.directions()
         tails, gap = spectrum.along(directions)
         beside = spectrum.excess(directions) if tails < 0 else excess

@@ -1,11 +1,13 @@
 """Ridges: Gaussian priors of several widths, with scores of left-out samples.
 
-They are fitted by expectation propagation or by message passing (`ridges`); or in the smaller of the two
-dimensions, several classes by Newton's method and two by expectation propagation over their labels
-(`newton_ridges`). The strength is a prior variance of scores: where it is searched for, the decade at which
-left-out labels are predicted best, and the one on either side, between which an average finds its own.
-Nothing here is made of labels but the fit itself: the prior does not depend on class means, and the
-intercepts are wide, so leave-one-out counts no label twice.
+They are fitted by expectation propagation or by message passing (`ridges`); or over samples or features,
+whichever are fewer (`newton_ridges`): several classes by Newton's method, two by expectation propagation over
+their labels. The strength of a ridge is a prior variance of scores. Where strengths are searched, three are
+kept: the decade at which left-out labels are predicted best, and those on either side of it, so that an
+average can lie between them.
+
+Priors do not depend on class means, and intercepts have wide priors. So labels enter by the fit alone, and
+leave-one-out counts none of them twice.
 """
 
 from __future__ import annotations
@@ -32,16 +34,8 @@ from foldless.solvers.multinomial_ridge import (
     leave_one_out_in_sets,
     multinomial_ridge,
 )
-from foldless.tuning.plan import (
-    ALONG_OWN,
-    IN_SETS,
-    PATIENCE,
-    RIDGE_MAX_ITER,
-    RIDGE_TOLERANCE,
-    TOLERANCE,
-    DensePlan,
-    Recipe,
-)
+from foldless.tuning.plan import PATIENCE, RIDGE_MAX_ITER, RIDGE_TOLERANCE, TOLERANCE
+from foldless.tuning.planned import ALONG_OWN, IN_SETS, DensePlan, Recipe
 from foldless.tuning.portfolio import Model, Scores, Weights, as_columns, channel_of, of_solution
 from foldless.tuning.record import Recorder, Run
 from foldless.tuning.table import COVARIATE_VARIANCE, INTERCEPT_VARIANCE, Table, assembled, with_prior
@@ -51,13 +45,13 @@ States = Mapping[Recipe, Any]
 
 
 class RidgeEnd(NamedTuple):
-    """Where Newton's method has ended."""
+    """Where Newton's method ended, for the sparse model to start from."""
 
     precision: Array  # of the priors of free weights
     scores: Array  # (samples, D), with all labels
 
 
-# How a search over recipes, from narrow to wide, finds its way: from here to the better neighbour.
+# A search over recipes, from narrow to wide ones, begins with this one and goes on to its better neighbour.
 FIRST = 2
 
 M = TypeVar("M")
@@ -68,14 +62,14 @@ def ridges(
     dense: DensePlan,
     unit: Array | None,
     recorder: Recorder,
-    *,
-    recipes: Sequence[Recipe] | None = None,
     known: States | None = None,
 ) -> tuple[list[Model], States]:
-    """The ridges that settle, and where they end; columns are counted in `unit`, if any.
+    """The ridges that settle, and where they ended; columns are counted in `unit`, if any.
 
-    If some are `known` from a fit of other rows, only these, from where they ended there.
+    If some are `known` from a fit of other rows, only these are fitted, from where they ended there.
     """
+    if not table.n_free:
+        return [], {}
     counted = table.in_units(unit)
     two = table.n_classes == 2
     plain: Channel = channel_of(Recipe(1.0)) if two else Multinomial(table.n_classes)
@@ -105,16 +99,15 @@ def ridges(
             detail=recipe.name,
         )
         if solution.outcome is Outcome.INTERRUPTED:
-            # Without this ridge the average would be another, so the fit ends, as in other dense models.
+            # Without this ridge it would be another average. So the fit ends here, as it does in other dense
+            # models.
             raise KeyboardInterrupt
         if not solution.outcome.trustworthy:
             return None
         last = solution
         return solution
 
-    wanted = dense.recipes if recipes is None else recipes
-    if known is not None:
-        wanted = [recipe for recipe in wanted if recipe in known]
+    wanted = [recipe for recipe in dense.recipes if known is None or recipe in known]
     if dense.searched:
         found = searched(wanted, settled, Solution.loo_log_loss)
     else:
@@ -128,7 +121,7 @@ def searched(
 ) -> list[tuple[Recipe, M]]:
     """The best strength and its neighbours, found by going from neighbour to neighbour.
 
-    Strengths further off add little to these, with the wrong certainty.
+    Strengths further off would add little to an average, and their certainty is wrong.
     """
     found = {FIRST: fitted(recipes[FIRST])}
 
@@ -154,9 +147,9 @@ def searched(
 def newton_ridges(
     table: Table, dense: DensePlan, unit: Array | None, recorder: Recorder, end_of: float = 0.0
 ) -> tuple[list[Model], RidgeEnd | None]:
-    """Ridges of the best strengths, and where one of several classes ends that has this score variance.
+    """Ridges of the best strengths; and where one of the score variance `end_of` ends, if that is not 0.
 
-    A sample of weight 0 is predicted, and otherwise not there.
+    Samples of weight 0 are predicted, but nothing is learnt from them.
     """
     counted, rows = table.in_units(unit).standardized, table.sample_weight > 0
     space = Coordinates.of(counted, table.free)
@@ -213,7 +206,7 @@ def newton_ridges(
 
 @dataclass(frozen=True, eq=False)
 class _Ridge:
-    """One strength: moments of weights in coordinates of the space, then of those that are always kept."""
+    """One strength: moments of the weights of coordinates, then of the columns that are always kept."""
 
     mean: Array  # (coordinates, scores)
     var: Array
@@ -225,7 +218,7 @@ class _Ridge:
 def _several_classes(
     table: Table, dense: DensePlan, basis: Array, scale: Array, start: Array | None
 ) -> tuple[_Ridge, Array]:
-    """By Newton's method; the start and what is returned for the next are weights."""
+    """By Newton's method. The start, and what is returned beside the ridge for the next one, are weights."""
     rows = table.sample_weight > 0
     inside = basis[rows], table.indicator[rows], table.sample_weight[rows]
     begin = None if start is None else start / scale[:, np.newaxis]
@@ -247,7 +240,7 @@ def _several_classes(
 def _two_classes(
     table: Table, dense: DensePlan, basis: Array, scale: Array, start: tuple[Array, Array] | None
 ) -> tuple[_Ridge, tuple[Array, Array]]:
-    """By expectation propagation; the start and what is returned for the next are label sites."""
+    """By expectation propagation. The start, and what is returned for the next ridge, are sites of labels."""
     rows = table.sample_weight > 0
     weight, lost = table.sample_weight[rows], table.left_out.weight[rows]
     found = ridge_ep(basis[rows], table.labels[rows], weight, lost, Logistic(), start)

@@ -1,17 +1,18 @@
 """The sparse model, which selects: tuned and blended with class means, or settled at plain parameters first.
 
-Where columns are independent, class means name most of the features in a few sweeps, and EM learns the
-parameters on the way (`tuning.fit`). Where they are correlated, class means mislead, and where single weights
-are hardly informed, EM between iterations can run away or never settle. There the model first settles at
-plain parameters; EM starts from there, for a while; the model settles at what it found; and the evidence
-decides between the two. Tuned parameters have seen every label, and cavities take no account of that: it is
-the plain model whose leave-one-out is honest, and which stands in an average.
+Where columns are independent, class means show most of the features in a few sweeps, and EM learns the
+parameters on the way (`tuning.fit`). Where columns are correlated, class means mislead; and where single
+weights are hardly informed, EM between iterations can run away or never settle. Then the model first settles
+at plain parameters, EM goes on from there for a while, and the model settles again at the parameters that EM
+has found. The evidence decides which of the two selects. Tuned parameters depend on every label, which
+leave-one-out from cavities does not count. So it is the plain model that is averaged with others.
 
-**Correlated words** have a ridge per occurrence, and few effects with that ridge as their background. Most
-words are rare, and go with others by topic. A sparse model with a point at zero has to blame topics on single
-words, and circles among them. Over a background it leaves them what they share: w_j = b_j + g_j, with g_j of
-one size per occurrence. The background alone is a ridge regression, and what labels can see of it is a matrix
-of samples by samples, one product over the non-zeros (`solvers.background_ep`). Both models share it.
+**Correlated words** have a ridge per occurrence, and few effects over this ridge as their background. Most
+words are rare, and come together with others by topic. A sparse model whose weights are zero or large has to
+give the effect of a topic to single words, and goes round in circles among them. Over a background words keep
+what they share: w_j = b_j + g_j, with g_j of one size per occurrence. The background alone is a ridge
+regression, which labels depend on by a matrix of samples by samples, one product over the non-zeros
+(`solvers.background_ep`). Both models share that matrix.
 """
 
 from __future__ import annotations
@@ -45,32 +46,34 @@ from foldless.tuning.plan import (
     PATIENCE,
     PLAIN_SLAB_VARIANCE,
     RIDGE_MAX_ITER,
-    DensePlan,
-    SparsePlan,
 )
+from foldless.tuning.planned import CLASS_MEANS, PLAIN, DensePlan, SparsePlan
 from foldless.tuning.portfolio import Model, channel_of, of_solution, weights_of
 from foldless.tuning.record import Recorder
 from foldless.tuning.table import LeftOut, Table, assembled, blocks_of, with_prior
 
-# EM moves every so many iterations of exact covariances.
+# EM changes parameters every so many iterations of exact covariances.
 EM_PERIOD = 2
 POLISH_STOPPING = Stopping(tol=1e-3, max_iter=100, patience=40)
-# Moves of labels over a background alone shrink to a third each time: what is left is a hundredth of scores.
+# Over a background alone, changes shrink to a third each time: at this tolerance scores are within about a
+# hundredth of where they settle.
 RIDGE_STOPPING = Stopping(tol=0.03, max_iter=RIDGE_MAX_ITER, patience=PATIENCE)
-# Parameters that are learnt again move by less than this factor, or EM has ended at another fixed point.
+# Parameters that are learnt again change by less than this factor, unless EM has ended at another fixed
+# point.
 LARGEST_MOVE = 4.0
-PLAIN, CLASS_MEANS = "plain parameters", "class means"
 
 
 @dataclass(frozen=True, eq=False)
 class SparseFits:
-    """The fit that selects, and the one for an average, whose parameters have not seen all labels."""
+    """The fit that selects, and the solution that is judged by left-out labels, for an average.
+
+    They are the same unless parameters were tuned from plain ones: then the plain solution is judged.
+    """
 
     selects: Fit
     judged: Solution
-    # What they were found with, and from.
     solver: Solver[Any]
-    start: str = CLASS_MEANS
+    start: str = CLASS_MEANS  # or PLAIN
 
     @classmethod
     def one(cls, fit: Fit, solver: Solver[Any], start: str = CLASS_MEANS) -> SparseFits:
@@ -85,7 +88,7 @@ class SparseFits:
         return of_solution(SPARSE, SPARSE, judged, table)
 
     def without_data(self) -> SparseFits:
-        """Messages and parameters, but no samples."""
+        """The same without samples, to be kept with a model: messages and parameters."""
         judged = self.judged.without_data()
         same = self.selects.solution is self.judged
         solution = judged if same else self.selects.solution.without_data()
@@ -106,15 +109,13 @@ def fit_sparse(
     warm: SparseFits | None = None,
     ridge: RidgeEnd | None = None,
 ) -> SparseFits:
-    """The sparse model as planned: from one start, or from the better of two; or from where it ended before.
+    """The sparse model as planned: from one start or the better of two, or by its fallback.
 
-    Plain parameters are settled from where the `ridge` ended, if there is one.
-
-    `warm` must be a settled fit of the same data under the same plan: then it is the same answer, to the
-    tolerance.
+    Plain parameters are settled from where the `ridge` ended, if there is one. `warm` is a settled fit of the
+    same data under the same plan, to go on from: the answer is the same within the tolerance.
     """
     if warm is not None and not sparse.candidates:
-        # From a start that only the fallback has, it was the fallback that settled.
+        # If only the fallback has this start, it was the fallback that settled.
         begun_with = sparse if warm.start in sparse.starts else sparse.fallback or sparse
         return _continued(table, warm, patient(choices, begun_with, warm.start), recorder)
     tried: list[tuple[SparseFits, slice]] = []
@@ -145,7 +146,7 @@ def fit_sparse(
 
 
 def _continued(table: Table, warm: SparseFits, choices: Choices, recorder: Recorder) -> SparseFits:
-    """Fits from where they ended."""
+    """Both fits, from where they ended before."""
     if warm.start == CLASS_MEANS:
         fit = fit_tuned(table, choices, recorder, warm=warm.selects)
         return SparseFits.one(fit, warm.solver)
@@ -172,7 +173,7 @@ def _ended_well(fits: SparseFits) -> bool:
 
 
 def patient(choices: Choices, sparse: SparsePlan, start: str) -> Choices:
-    """No longer and no finer than is worth it."""
+    """The choices, with the plan's patience, and its tolerance where the user's is smaller."""
     tol = sparse.tolerance if start == PLAIN else sparse.blend_tolerance
     stopping = replace(choices.stopping, tol=max(choices.stopping.tol, tol))
     if sparse.patience is not None:
@@ -188,7 +189,7 @@ def _from_plain_parameters(
     purpose: str,
     ridge: RidgeEnd | None,
 ) -> SparseFits:
-    """Settled at plain parameters, and at those that EM finds from there as far as that goes well."""
+    """Settled at plain parameters; and at those that EM finds from there, if the evidence is larger there."""
     exact = sparse.solver != "GAMP"
     solver: Solver[Any]
     if exact:
@@ -217,9 +218,10 @@ def _from_plain_parameters(
             state = solver.from_ridge(problem, np.flatnonzero(table.free), *ridge)
         plain = run(purpose, problem, choices.stopping, detail=PLAIN, state=state)
     as_it_is = SparseFits.one(Fit.of(plain, table), solver, PLAIN)
-    # Where no feature is more in than out, there is nothing to tune by. With exact covariances other
-    # parameters may settle what plain ones do not, if no other model is to be fitted then; with diagonal ones
-    # it is correlations that keep it moving, and EM would follow cavities that mean nothing.
+    # With exact covariances a model that does not settle at plain parameters may settle at others, and that
+    # is tried if there is no fallback. With diagonal ones it is correlations by which it does not settle:
+    # cavities mean nothing then, and EM must not follow them. And where no feature is rather in than out,
+    # there is nothing to learn parameters from.
     tunable = plain.outcome.trustworthy or (exact and sparse.fallback is None)
     if sparse.em_iterations == 0 or plain.outcome is Outcome.INTERRUPTED or not tunable:
         return as_it_is
@@ -244,7 +246,10 @@ def _from_plain_parameters(
 
 
 def plain_prior(table: Table, choices: Choices, background: float) -> Prior:
-    """Few features expected, of about two log-odds per standard deviation; or a prior given as an object."""
+    """The prior at plain parameters, over a background if its score variance is not 0.
+
+    A prior that was given as an object stays as it is.
+    """
     if isinstance(choices.prior, Prior):
         return choices.prior
     n_free = max(table.n_free, 1)
@@ -264,7 +269,7 @@ def fit_words(
     recorder: Recorder,
     warm: SparseFits | None = None,
 ) -> tuple[SparseFits, list[Model]]:
-    """The sparse model over its background, and the background alone, if it settles."""
+    """The sparse model of words over a background; and that alone as a dense model, if it settles."""
     (recipe,) = dense.recipes
     problem = assembled(table, channel_of(recipe))
     variance = np.ones(problem.operator.shape[1])
@@ -298,12 +303,12 @@ def fit_words(
 
 
 def finished(fit: Fit, sparse: SparsePlan, choices: Choices, recorder: Recorder) -> Fit:
-    """A message-passing answer, finished with exact covariances as far as that is planned.
+    """The fit that selects, refined as planned: by exact covariances, over parameters, and its leave-one-out.
 
-    GAMP finds parameters and weights fast, and for independent columns its means are right; its variances
-    take the columns of a finite table for independent, too, and come out too small. EP goes on from its
-    answer, with parameters as they are. A blend with class means has no EP form, and stays; samples are left
-    out of it as `left_out` does.
+    GAMP finds parameters and weights fast, and for independent columns its means are right. Its variances are
+    too small, since columns of a finite table are never quite independent. So EP goes on from its answer, at
+    the same parameters. EP has no blend with class means: of a blend samples are left out
+    (`solvers.left_out`), and its weights are averaged with those of the likelihood alone.
     """
     solution = fit.solution
     if isinstance(fit.prior, OverBackground):
@@ -338,17 +343,17 @@ def finished(fit: Fit, sparse: SparsePlan, choices: Choices, recorder: Recorder)
 
 
 def relearnt(found: Fit, fit: Fit, sparse: SparsePlan, choices: Choices, recorder: Recorder) -> Fit:
-    """A blend that was `found` from `fit`, with samples left out of the parameters, too.
+    """The fit `found`, refined from `fit`, with leave-one-out at parameters learnt without the sample.
 
-    EM has seen all labels: where it has found features by chance it expects more of them, and larger ones. So
-    it goes on from there without each part of the samples; at the parameters of the others the fit to all
-    samples settles again, and leaves out each sample of the part. A part that does not settle, or without
-    which EM ends far away, keeps the leave-one-out that it has.
+    EM learns from all labels: after it has found features by chance it expects more of them, and larger ones.
+    So samples are divided into parts. Without each part EM goes on from where it ended; then the fit to all
+    samples settles at the parameters of the other parts, and each sample of the part is left out of that. A
+    part keeps the leave-one-out that it has if this does not settle, or if EM ends far away without it.
     """
     table, posterior = fit.table, found.solution.posterior
     choices = patient(replace(choices, generative_weight=fit.generative_weight), sparse, CLASS_MEANS)
     mean, var = posterior.loo_mean.copy(), posterior.loo_var.copy()
-    # Of all classes and of clear and doubtful samples alike, whatever the order of the rows.
+    # Each part has its share of every class, and of clear and doubtful samples, whatever the order of rows.
     counted = np.flatnonzero(table.sample_weight > 0)
     part = np.full(table.shape[0], -1)
     part[counted[np.lexsort((mean[counted], table.codes[counted]))]] = (
@@ -382,7 +387,7 @@ def relearnt(found: Fit, fit: Fit, sparse: SparsePlan, choices: Choices, recorde
 
 
 def _near(problem: Problem, other: Problem) -> bool:
-    """Whether EM has ended about where it was: a tenth of the samples can tip it over where one would not."""
+    """Whether EM has ended near where it was: a tenth of the samples can make it jump where one cannot."""
     em = EM(tunable_names(problem))
     before, after = em.tuned(problem), em.tuned(other)
     moves = [np.abs(np.log(after[name] / before[name])) for name in before]
@@ -390,14 +395,14 @@ def _near(problem: Problem, other: Problem) -> bool:
 
 
 def _beside_unblended(fit: Fit, choices: Choices, recorder: Recorder, most: float) -> Fit:
-    """A fit whose weights and probabilities are averaged with those of the likelihood and a plain slab.
+    """The fit, its weights and probabilities averaged with those of the likelihood alone, under a plain slab.
 
-    Weights of a blend are log-odds if features are Gaussian within classes; if labels follow a logistic law
-    of other features, they are too small, and their intervals too narrow. Those of the likelihood are right
-    in either case, and vague: a blend has at `most` this share in means and variances. In
-    probabilities each counts by the likelihood of left-out labels. A fit that does not settle with exact
-    covariances has a slab as wide as separable classes make it: of that, nothing counts. Classes are
-    predicted by the fit as it is.
+    Weights of a blend are right, as log-odds, if features are Gaussian within classes. If labels are logistic
+    in the features, they are too small, and their intervals too narrow. Weights of the likelihood are right
+    in either case, but vague. So in means and variances the blend has at `most` this share. In inclusion
+    probabilities each of the two counts by the likelihood of left-out labels. (A fit that does not settle
+    with exact covariances has a slab as wide as separable classes make it; with `most` = 0 nothing of it
+    counts.) Classes are predicted by the fit as it is.
     """
     problem, solver = unblended(fit.solution.problem), EP()
     base = blocks_of(problem).base
@@ -417,7 +422,7 @@ def _beside_unblended(fit: Fit, choices: Choices, recorder: Recorder, most: floa
     gain = fit.solution.loo_log_densities() - other.solution.loo_log_densities()
     weight = fit.solution.problem.label_weight
     spread = float(weight @ (gain - weight @ gain / weight.sum()) ** 2)
-    # On average over what other samples would have shown [Yao et al. 2018].
+    # Averaged over what other samples could have shown [Yao et al. 2018].
     share = float(expit(weight @ gain / np.sqrt(1.0 + np.pi / 8.0 * spread))) if most else 0.0
     in_or_out, in_moments = (np.array([k, 1.0 - k]) for k in (share, min(share, most)))
     mean, var = (
@@ -432,12 +437,12 @@ def _beside_unblended(fit: Fit, choices: Choices, recorder: Recorder, most: floa
 
 
 def with_more_flips(found: Fit, recorder: Recorder, solver: EP) -> Fit:
-    """The fit, and beside it the same with more labels wrong, and how probable that is.
+    """The fit, and beside it the same fit with more labels wrong, and the probability of that.
 
-    At plain parameters a share k of labels is wrong; small tables hardly tell it from ten times as many, at
-    which effects are larger. That other share x, and the probability q of it a priori, are those with which
-    the two have the mean m and the mean square s of the hyper-prior:  x + k = (s - k²) / (m - k),
-    q = (m - k) / (x - k).
+    At plain parameters a share k of the labels is wrong. Few samples hardly tell this from ten times as many,
+    with which effects are larger. The larger share x, and its probability q a priori, are those with which
+    the two shares have the mean m and the mean square s of the hyper-prior:  x + k = (s - k²) / (m - k), q =
+    (m - k) / (x - k).
     """
     centre = found.solution
     if not isinstance(centre.problem.channel, FlippedLabels):
@@ -470,8 +475,8 @@ def with_more_flips(found: Fit, recorder: Recorder, solver: EP) -> Fit:
 def fit_sample(table: Table, sparse: SparsePlan, choices: Choices, recorder: Recorder) -> Fit | None:
     """A fit of some rows as though columns were independent; None if it may not be trusted.
 
-    Correlations do harm by making cavities wrong. Where leave-one-out of these rows agrees with the loss on
-    other rows they have not, and the fit of all rows may start from it.
+    Correlations do harm by making cavities wrong. If leave-one-out of these rows agrees with the loss on
+    other rows, they have done none, and the fit of all rows may start from this one.
     """
     search, check = table.parts(sparse.search_rows)
     found = fit_some_rows(search, table, patient(choices, sparse, CLASS_MEANS), recorder)
@@ -483,7 +488,7 @@ def fit_sample(table: Table, sparse: SparsePlan, choices: Choices, recorder: Rec
 
 
 def loo_holds(found: Fit, others: Table) -> bool:
-    """Whether the loss on other samples is no larger than leave-one-out has it, but for chance."""
+    """Whether the loss on other samples is no larger than the leave-one-out loss, but for chance."""
     weights = weights_of(found.solution, found.table)
     channel = found.solution.problem.channel.predictive()
     log_proba = channel.log_proba(
