@@ -394,39 +394,39 @@ def _with_own_variances(solver: GAMP, problem: Problem, state: GAMPState) -> GAM
     labels with kinks any are as good as others, and no iteration finds them.
     """
     channel, weight = cast(ChannelSupportsMaxSum, problem.channel), problem.sample_weight
-    scores, exact = problem.operator.scores(state.weights), solver._exact
+    reached, exact = problem.operator.scores(state.weights), solver._exact
     weighted = along_scores(weight, state.slopes)
     pull = problem.operator.adjoint(weighted * state.slopes)
     least = along_scores(MIN_CURVATURE * np.maximum(state.norms.column, 1.0), pull)
-    weight_var, score_var = np.zeros_like(state.weights), np.zeros_like(state.slopes)
+    weight_var, spread = np.zeros_like(state.weights), np.zeros_like(state.slopes)
 
-    def told(rows: slice, _: Array, var: Array | None) -> tuple[Array, Array]:
-        if var is not None:
-            score_var[rows] = np.maximum(var, MIN_VARIANCE)
-        at = scores[rows] - score_var[rows] * state.slopes[rows]
-        curvature = channel.proximal(at, score_var[rows], problem.labels[rows]).curvature
+    def told(rows: slice, scores: Array, score_var: Array | None) -> tuple[Array, Array]:
+        if score_var is not None:
+            spread[rows] = np.maximum(score_var, MIN_VARIANCE)
+        at = scores - spread[rows] * state.slopes[rows]
+        curvature = channel.proximal(at, spread[rows], problem.labels[rows]).curvature
         return state.slopes[rows], weighted[rows] * np.maximum(curvature, 0.0)
 
     for _ in range(VARIANCE_PASSES):
-        before = score_var.copy()
+        before = spread.copy()
         if exact:
             precision = problem.operator.sweep(state.weights, weight_var, told).curvatures
             assert precision is not None
         else:
-            score_var = np.maximum(state.norms.score_var(weight_var), MIN_VARIANCE)
-            precision = state.norms.weight_precision(told(slice(None), scores, None)[1])
+            spread = np.maximum(state.norms.score_var(weight_var), MIN_VARIANCE)
+            precision = state.norms.weight_precision(told(slice(None), reached, None)[1])
         cavity_var = (1.0 / np.maximum(precision, least)).astype(state.weights.dtype, copy=False)
         cavity_mean = (state.weights + cavity_var * pull).astype(state.weights.dtype, copy=False)
         weight_var = np.maximum(solver._tilt(problem, cavity_mean, cavity_var).var, MIN_VARIANCE)
-        if np.max(np.abs(score_var - before)) <= VARIANCE_SETTLED * np.max(score_var):
+        if np.max(np.abs(spread - before)) <= VARIANCE_SETTLED * np.max(spread):
             break
     return replace(
         state,
         weight_var=weight_var,
         cavity_mean=cavity_mean,
         cavity_var=cavity_var,
-        score_cavity_mean=scores - score_var * state.slopes,
-        score_cavity_var=score_var,
+        score_cavity_mean=reached - spread * state.slopes,
+        score_cavity_var=spread,
     )
 
 
