@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> Path:
     source = None if args.quick else data_folder(args.data, [f"{TEXT}.npz"])
     folder = common.output_folder(args.out, STUDY, args.quick)
     asked = [
-        (*place, trial, times)
+        (*map(str, place), str(trial), times)
         for place in (QUICK if args.quick else PLACES)
         for trial in range(1 if args.quick or place.data == TEXT else args.trials)
         for times in (LEARNT, *MULTIPLES)
@@ -67,6 +67,8 @@ def main(argv: Sequence[str] | None = None) -> Path:
 def measured(source: Path | None, key: Key, rows: dict[Key, dict[str, Any]]) -> dict[str, Any]:
     name, n_features, n_active, trial, times = key
     X, y, error_of = table(source, Place(name, int(n_features), int(n_active)), int(trial))
+    prior: Any
+    tuning: dict[str, Any]
     if times == LEARNT:
         prior, tuning = "laplace", {"tuning": "sure"}
     else:
