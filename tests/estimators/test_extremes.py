@@ -133,7 +133,7 @@ def test_a_kernel_that_overflows_is_refused():
 
 
 def test_classes_are_named_as_they_are_written():
-    with pytest.raises(ValueError, match="only one class, 'ill'. Check"):
+    with pytest.raises(ValueError, match=r"only one class, 'ill'\. Check"):
         foldless.SparseClassifier().fit(X, np.full(40, "ill"))
     with pytest.raises(ValueError, match="class 'ill' has no samples left"):
         foldless.SparseClassifier().fit(X, np.where(Y, "ill", "well"), sample_weight=1 - Y)

@@ -205,7 +205,7 @@ def dense_fits(trace: Trace) -> tuple[int, int]:
 def dense_codes(trace: Trace) -> set[str]:
     if trace.count("kernel EP"):
         codes = ("ridge", "informed", "strongly-informed")
-        return {codes[a] for _, (args, _), _ in trace.of("_Kernels.of") for a in args[2]}
+        return {codes[ridge.exponent] for _, (args, _), _ in trace.of("_Kernels.of") for ridge in args[2]}
     return {"ridge"}
 
 

@@ -133,8 +133,8 @@ def gumbel_log_proba(mean: Array, var: Array) -> Array:
     probability  ∫ (-f_k) Π F du,  f = ∂ log F, and all of them the same factors. Together they integrate a
     derivative from 0 to 1.
 
-    A class beyond the least double has the probability that it would have beside the likeliest alone, which is
-    no less, and has a logarithm.
+    A class beyond the least double has the probability that it would have beside the likeliest alone, which
+    is no less, and has a logarithm.
     """
     given = mean, var
     if var.max(initial=0.0) > WIDEST:

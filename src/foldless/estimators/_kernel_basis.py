@@ -97,7 +97,7 @@ def kernel_matrix(samples: Any, others: Any, kernel: Kernel, **options: Any) -> 
     found = np.asarray(found.toarray() if issparse(found) else found, dtype=np.float64)
     if not np.all(np.isfinite(found)):
         raise ValueError(
-            f"kernel={kernel!r} of these samples is not finite. If columns are too large for it, rescale them "
-            "before, for example with StandardScaler."
+            f"kernel={kernel!r} of these samples is not finite. If columns are too large for it, rescale "
+            "them before, for example with StandardScaler."
         )
     return found

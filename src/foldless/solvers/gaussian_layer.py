@@ -2,9 +2,9 @@
 
 Precision  Λ = diag(λ) + G,  G = Xᵀ T X,  and shift  Λ μ = γ + Xᵀ ν, for M samples and N weights.
 
-Weights come in two kinds. What a prior site says of a *held* weight is at least of the order of what labels
-say, λ > 0, and so its inverse is harmless. The sites of *free* weights are weak or negative; they are few.
-With N > M the held weights H are integrated in M x M matrices,
+Weights come in two kinds. The prior site of a *held* weight has a precision λ > 0 of at least the order of
+what labels add to it, so that 1/λ is harmless. The sites of *free* weights are weak or negative; they are
+few. With N > M the held weights H are integrated in M x M matrices,
 
     K = X_H diag(1/λ) X_Hᵀ,    B = I + T^½ K T^½ = L Lᵀ,
     P = L⁻¹ T^½ X,    r = ν - T^½ B⁻¹ T^½ (X_H γ/λ + K ν),
@@ -21,8 +21,8 @@ Q = Λ_F^-½ P_Fᵀ P and the residual ρ = r - T^½ L⁻ᵀ P_F μ_F, a held we
 and scores have mean X_H γ/λ + K ρ + X_F μ_F and variance (1 - b)/T, b = diag L⁻ᵀ (I - P_F Λ_F⁻¹ P_Fᵀ) L⁻¹.
 With N <= M all weights are free: P_Fᵀ P_F is G itself.
 
-Expectation propagation needs marginals without their own site. Subtracting the site again would leave
-nothing of a weight that its prior is sure of, so what is left is computed directly:
+Expectation propagation needs marginals without their own site. Of a weight that is known mostly by its prior,
+subtracting the site would leave nothing but rounding. So what is left is computed directly:
 
     of a weight   precision a = 1/var - λ = e / (1 - e/λ) = (G Λ⁻¹)_ii / var,    mean μ + (Xᵀ ρ)_i / a
     of a score    precision c = 1/var - T = b / var
@@ -53,25 +53,29 @@ Positions = NDArray[np.intp]
 # Up to this size a dense float64 copy of X is kept during a solve: less than what BLAS and NumPy take up
 # themselves, and making the tiles anew would be most of the work of an iteration. Above it, tiles are remade.
 KEPT_BYTES = 64 << 20
-# 1 - e/λ is the share of its prior variance that a weight retains. A share of this size is rounding error.
+# A weight retains the share 1 - e/λ of its prior variance. A share of this size is rounding error.
 LEAST_RETAINED = 8 * np.finfo(np.float64).eps
-# Factors of I + T^½ K T^½, whose eigenvalues are one and more, need no more digits: rounding moves scores by
-# far less than the tolerance, in half of the time.
+# The precision of factors of I + T^½ K T^½, in half of the time that double precision takes. Its eigenvalues
+# are one and more, so that rounding moves scores by far less than the tolerance.
 FACTOR_DTYPE = np.dtype(np.float32)
-# What labels say of a weight is taken as a difference, unless its prior is so many times as sure as they are.
+# The precision that labels add to a weight is computed as a difference, unless its prior site is so many
+# times as precise.
 FAR_SURER, FAR_SURER_IN_SINGLE = 1e6, 1e3
 # Rows of a triangle that are copied to the other at a time.
 BLOCK_ROWS = 256
-# 1 - b is what a label says of its score, relative to the rest. Below this it is not taken as a difference.
+# 1 - b is the share of its score's precision that is a label's own. Below about this share it is not computed
+# as a difference.
 WEAK_LABEL = 1e-4
-# Labels are near those of a factor while their precisions have moved, on average, by less than this share of
-# those of their scores: what is left out of variances is of the order of the square. Moves shrink to a third
-# each time, so that those to come after a longer one than the other are not near either.
+# Labels are near those of a factor while their precisions have moved, on average, by less than the first
+# share of those of their scores: variances are then wrong by about its square. Moves shrink to a third each
+# time. So after a move of more than the second share, the next one will lead away from any new factor, and
+# none is kept.
 NEAR, FAR = 0.02, 0.06
-# A factor takes labels for no weaker than this, relative to the field, and what that adds for a move.
+# Label precisions below this share of the inverse variance of the field are raised to it in a factor; the
+# difference counts as a move.
 LEAST_LABEL = 1e-3
-# Steps by which labels that have moved answer each other; and refinements of means, until these lack no more
-# than this share, where rounding in single precision is not far.
+# Jacobi steps for how labels that have moved change each other's scores; and refinements of means at most,
+# which end at this relative error, not far from rounding in single precision.
 JACOBI_STEPS, MOST_REFINED, REFINED = 2, 8, 1e-5
 
 
@@ -83,8 +87,8 @@ class Tiles:
     """A matrix in dense tiles, of columns if it has more columns than rows, else of rows.
 
     Tiles and their products are in the precision of the caller's data, or in the one asked for; sums of
-    products are in double precision, unless what is made of rows is to be factorised in `factors`. `keeps`
-    is for who visits all of them again and again.
+    products are in double precision, or in that of `factors` for matrices of columns by columns. With `keeps`
+    the tiles of a matrix that is not large are kept for further visits.
     """
 
     def __init__(
@@ -107,7 +111,7 @@ class Tiles:
 
     @property
     def kept(self) -> bool:
-        """Whether another visit takes no making."""
+        """Whether another visit finds the tiles made."""
         return self._kept is not None
 
     def __iter__(self) -> Iterator[tuple[slice, Array]]:
@@ -159,7 +163,7 @@ def columns_of(values: Array) -> list[Array]:
 
 
 def side_by_side(parts: Sequence[Array]) -> Array:
-    """The reverse of `columns_of`."""
+    """The values of every score as one array: the reverse of `columns_of`."""
     return parts[0] if len(parts) == 1 else np.column_stack(parts)
 
 
@@ -220,7 +224,8 @@ class Gaussian(NamedTuple):
 
     mean: Array
     var: Array
-    # What labels alone say to a weight: precision a and Xᵀ ρ, the slope of their log density at its mean.
+    # Of each weight without its prior site: the precision a, and Xᵀ ρ, the slope of the log density at its
+    # mean.
     data_precision: Array
     data_slope: Array
     scores: Scores
@@ -284,7 +289,7 @@ class Block:
         self.var = np.asarray(_squares(half), dtype=np.float64)
         if not np.all(self.var > 0):
             raise NotPositiveDefinite("a marginal variance is not positive")
-        # What labels say: without cancellation where the prior is the stronger, or where it is the weaker.
+        # What labels and other weights add, without cancellation whether the prior is stronger or weaker.
         surer = FAR_SURER_IN_SINGLE if single else FAR_SURER
         self._sure: NDArray[np.bool_] = site_precision > surer * opened.precision.diagonal()
         self.data_precision = 1.0 / self.var - site_precision
@@ -301,7 +306,7 @@ class Block:
 
     @property
     def moments(self) -> tuple[Array, Array, Array, Array]:
-        """As a `Gaussian` begins: marginals, and what labels say."""
+        """The first four fields of a `Gaussian`."""
         return self.mean, self.var, self.data_precision, self.data_slope
 
     def cavity(self, at: Positions) -> JointCavity:
@@ -331,7 +336,7 @@ class Block:
 
 
 class Opened(ABC):
-    """What labels and held weights say of the free weights, exp(-½ wᵀ H w + hᵀ w), before their sites."""
+    """The free weights before their sites: labels and held weights make exp(-½ wᵀ H w + hᵀ w) of them."""
 
     free: Positions
     precision: Array  # H
@@ -355,7 +360,7 @@ class Opened(ABC):
 
 
 class HeldKernel(Opened):
-    """Held weights integrated in M x M matrices, of which only what they make of scores is known."""
+    """Held weights integrated in M x M matrices; only the field that they make of scores is kept."""
 
     def __init__(
         self,
@@ -366,12 +371,12 @@ class HeldKernel(Opened):
         sites: Sites,
         sample_weight: Array,
     ) -> None:
-        # What the prior sites of held weights make of scores: covariance and mean.
+        # Covariance and mean of scores by held weights, under their prior sites.
         self.kernel, self.held_scores = kernel, held_scores
         self.free, self.free_columns = free, free_columns
-        self._hear_labels(sites, sample_weight)
+        self._set_labels(sites, sample_weight)
 
-    def _hear_labels(self, sites: Sites, sample_weight: Array) -> None:
+    def _set_labels(self, sites: Sites, sample_weight: Array) -> None:
         self.sites = sites
         self.label_precision = sample_weight * sites.label_precision
         self.label_shift = sample_weight * sites.label_shift
@@ -385,9 +390,9 @@ class HeldKernel(Opened):
         self.free_half = _half(self.lower, root[:, np.newaxis] * self.free_columns)
         self.precision = self.free_half.T @ self.free_half
         self.__dict__.pop("_inverse", None)
-        self._hear_shifts()
+        self._set_shifts()
 
-    def _hear_shifts(self) -> None:
+    def _set_shifts(self) -> None:
         before, root = self.held_scores + self._field(self.label_shift), self.label_root
         half = _half(self.lower, (root * before)[:, np.newaxis])[:, 0]
         self.residual = self.label_shift - root * _back(self.lower, half)
@@ -397,12 +402,12 @@ class HeldKernel(Opened):
         """With other shifts of labels, whose precisions are the same: without another factor."""
         other = copy(self)
         other.sites, other.label_shift = sites, sample_weight * sites.label_shift
-        other._hear_shifts()
+        other._set_shifts()
         return other
 
     def relabelled(self, sites: Sites, sample_weight: Array) -> Opened:
         other = copy(self)
-        other._hear_labels(sites, sample_weight)
+        other._set_labels(sites, sample_weight)
         return other
 
     def scores(self, block: Block) -> Scores:
@@ -414,7 +419,7 @@ class HeldKernel(Opened):
         return np.asarray(self.kernel @ row_values.astype(self.kernel.dtype, copy=False), dtype=np.float64)
 
     def closed(self, block: Block) -> Gaussian:
-        """Of the free weights; held ones have been integrated."""
+        """The Gaussian of the free weights; held ones have been integrated."""
         scores = self.scores(block)
         square = float(block.site_shift @ block.mean + self.label_shift @ scores.mean)
         exponent = square + float(self.held_scores @ self._residual(block))
@@ -424,7 +429,7 @@ class HeldKernel(Opened):
     def of_columns(self, tiles: Tiles, block: Block) -> tuple[Array, Array]:
         """Xᵀ ρ and e = |P_i|² - |Q_i|² of all columns, with these sites of the free weights.
 
-        e = x_iᵀ W x_i, of whose symmetric W one triangle is enough.
+        e = x_iᵀ W x_i, for which one triangle of the symmetric W is enough.
         """
         residual = self._residual(block).astype(tiles.dtype)
         half = self._inverse * self.label_root.astype(self._inverse.dtype)
@@ -466,7 +471,7 @@ class HeldKernel(Opened):
         with np.errstate(divide="ignore", invalid="ignore"):
             score_var: Array = np.maximum(1.0 - retained, LEAST_RETAINED) / label_precision
         if weak.any():
-            # 1 - b would cancel: K - K W K and what free weights add, both without it.
+            # 1 - b would cancel. K - K W K, and what free weights add to it, are computed without it.
             half = _half(self.lower, self.label_root[:, np.newaxis] * kernel[:, weak])
             held_var = np.maximum(diagonal[weak] - _squares(half), LEAST_RETAINED * diagonal[weak])
             columns = self.free_columns[weak] - half.T @ self.free_half
@@ -477,7 +482,7 @@ class HeldKernel(Opened):
 
 
 class _HeldIntegrated(HeldKernel):
-    """Held weights and what becomes of them, for N > M."""
+    """Held weights in M x M matrices, and their marginals, for N > M."""
 
     def __init__(self, tiles: Tiles, sites: Sites, sample_weight: Array, free: Positions) -> None:
         self.tiles = tiles
@@ -548,7 +553,7 @@ class _AllFree(Opened):
 
 
 class KnownLabels(NamedTuple):
-    """What scores of held weights keep of the certainty of labels, for labels as they were."""
+    """Label precisions for which a factor was made, and the shares b of scores' precisions beside them."""
 
     kernel: Array  # K
     label_precision: Array
@@ -566,7 +571,7 @@ class Factor(NamedTuple):
 
     @classmethod
     def of(cls, kernel: Array, label_precision: Array) -> Factor:
-        """No label counts as quite void, so that covariances of scores can be had from B⁻¹."""
+        """The factor for these labels; none counts as void, since covariances are found by dividing."""
         label_precision = np.maximum(label_precision, LEAST_LABEL / kernel.diagonal())
         root = np.sqrt(label_precision).astype(kernel.dtype)
         matrix = kernel * root
@@ -582,7 +587,7 @@ class Factor(NamedTuple):
         return cls(kernel, label_precision, inverse, inverse * inverse, log_determinant)
 
     def without(self, kernel: Array, columns: Array, spread: Array) -> Factor:
-        """Of this kernel, in which the weights of some columns, of such variances, are no longer held."""
+        """The factor of this kernel, from which columns, with weights of these variances, have been taken."""
         single = self.inverse.dtype
         scaled = (columns * np.sqrt(self.label_precision)[:, np.newaxis]).astype(single)
         image = self.inverse @ scaled
@@ -595,12 +600,12 @@ class Factor(NamedTuple):
 
     @property
     def retained(self) -> Array:
-        """b, what scores of held weights alone keep of a label's certainty."""
+        """b, the share of its score's precision that is not a label's own, under held weights alone."""
         return self.inverse.diagonal().astype(np.float64)
 
 
 def share_moved(known: Factor | KnownLabels, label_precision: Array) -> float:
-    """By which share of what is known of their scores labels have moved since, on average."""
+    """By what share of the precisions of their scores label precisions have moved since, on average."""
     least = LEAST_LABEL / known.kernel.diagonal()
     before = np.maximum(known.label_precision, least)
     moved = np.abs(np.maximum(label_precision, least) - before)
@@ -610,10 +615,11 @@ def share_moved(known: Factor | KnownLabels, label_precision: Array) -> float:
 class NearKernel(Opened):
     """`HeldKernel` for labels near those of a factor, in O(M²) for each free weight.
 
-    With C the covariance of scores under held weights and labels as the factor has them, and D what label
-    precisions have moved by since, the covariance is (C⁻¹ + D)⁻¹. What a label does to its own score is
-    exact, c / (1 + d c), and what it does to that of another of first order, in C_mk². The determinant is of
-    second order, H of the free weights of third, and means are refined until they fit labels as they are.
+    Let C be the covariance of scores under held weights and the labels of the factor, and D the change of
+    label precisions since: the covariance now is (C⁻¹ + D)⁻¹. The effect of a label on the variance of its
+    own score is exact, c / (1 + d c), and that on the variance of another is of first order, in C_mk². The
+    determinant is right to second order, and H of the free weights to third. Means are refined until they fit
+    the present labels.
     """
 
     def __init__(
@@ -625,19 +631,20 @@ class NearKernel(Opened):
         self._image = (factor.inverse @ (along * columns).astype(factor.inverse.dtype)).astype(np.float64)
         self._said = columns.T @ (along * self._image)
         self.residual: Array = np.zeros(self.root.size)
-        self._hear_labels(sites, sample_weight)
+        self._set_labels(sites, sample_weight)
 
-    def _hear_labels(self, sites: Sites, sample_weight: Array) -> None:
+    def _set_labels(self, sites: Sites, sample_weight: Array) -> None:
         self.label_precision = sample_weight * sites.label_precision
         factor, along = self.factor, self.root[:, np.newaxis]
         before, retained, single = factor.label_precision, factor.retained, factor.inverse.dtype
-        # Of scores under held weights alone: variances at the factor, and what the own label leaves of them.
+        # Variances of scores under held weights and labels of the factor; and how much its own label's move
+        # divides each.
         own, moved = (1.0 - retained) / before, self.label_precision - before
         self.grown = 1.0 + moved * own
-        # G = (I + C D)⁻¹ G₀, scores as they go with free weights, by a few of Jacobi's steps.
+        # G = (I + C D)⁻¹ G₀, how scores change with free weights, by a few of Jacobi's steps.
         first, grown = self._image / along, self.grown[:, np.newaxis]
         self.smoothed = first / grown
-        # Where a factor is new, only void labels have moved, and hardly.
+        # With a new factor only labels that were almost void have moved, and hardly.
         furthest = float(np.max(np.abs(moved) * own, initial=0.0))
         for _ in range(JACOBI_STEPS if furthest > LEAST_LABEL else int(furthest > 0)):
             pull = moved[:, np.newaxis] * self.smoothed / along
@@ -651,9 +658,9 @@ class NearKernel(Opened):
         self.rest_precision: Array = before * retained / (1.0 - retained) + of_others / own**2
         self.log_determinant = factor.log_determinant + float(np.sum(np.log(self.grown)))
         self.log_determinant -= 0.5 * float(share @ of_others)
-        self._hear_shifts(sites, sample_weight)
+        self._set_shifts(sites, sample_weight)
 
-    def _hear_shifts(self, sites: Sites, sample_weight: Array) -> None:
+    def _set_shifts(self, sites: Sites, sample_weight: Array) -> None:
         self.sites, self.label_shift = sites, sample_weight * sites.label_shift
         self.residual = self._residual(np.zeros(self.free.size))
         self.shift = self.residual @ self.free_columns
@@ -661,13 +668,13 @@ class NearKernel(Opened):
     def shifted(self, sites: Sites, sample_weight: Array) -> NearKernel:
         """With other shifts of labels, whose precisions are the same."""
         other = copy(self)
-        other._hear_shifts(sites, sample_weight)
+        other._set_shifts(sites, sample_weight)
         return other
 
     def moved(self, sites: Sites, sample_weight: Array) -> NearKernel:
         """With other labels near those of the factor."""
         other = copy(self)
-        other._hear_labels(sites, sample_weight)
+        other._set_labels(sites, sample_weight)
         return other
 
     def relabelled(self, sites: Sites, sample_weight: Array) -> Opened:
@@ -710,7 +717,7 @@ class NearKernel(Opened):
 
 
 def _floored(score_var: Array) -> Array:
-    """A score that does not vary (a sample of zeros) still needs a variance to divide by."""
+    """Variances that can be divided by, also of a score that does not vary (a sample of zeros)."""
     return np.clip(score_var, 1e-300, 1e300)
 
 
@@ -719,7 +726,7 @@ def _squares(columns: Array) -> Array:
     return np.einsum("ij,ij->j", columns, columns)
 
 
-# Cholesky factors. LAPACK refuses matrices without rows, which are what no free weight leaves.
+# Cholesky factors. Without free weights matrices have no rows, and LAPACK refuses these.
 
 
 def _cholesky(matrix: Array) -> tuple[Array, float]:

@@ -2,23 +2,21 @@
 
 Sparse models lose to ridge regression where many correlated features share the signal, as genes and voxels
 do, and ridge regression loses where few features matter. Between them lie Gaussian priors whose variances
-follow how far apart its class means are (`Contrasts`):  variance ∝ relevance^a,  where a = 0 is ridge,
-and a = 1 and 2 concentrate on fewer and fewer features. Which of them, with or without wrong labels, is left
-to the left-out labels (`tuning.portfolio`), since all are cheap: EP in kernels of samples.
+grow with how far apart the class means of a feature are (`Contrasts`):  variance ∝ relevance^a.  a = 0 is
+ridge regression; a = 1 and 2 concentrate on fewer and fewer features. All are cheap, by EP in kernels of
+samples, so that left-out labels can decide between them, with or without wrong labels (`tuning.portfolio`).
 
-t² of a feature is the squared difference of its class means over the variance of that difference; without
-any difference between the classes its mean is 1. The relevance max(t² - 1, 0) is therefore the part that
-noise does not explain.
+t² of a feature is the squared difference of its class means over the variance of that difference; if classes
+do not differ its mean is 1. So the relevance max(t² - 1, 0) is the part that noise does not explain.
 
 With a > 0 columns are centred at the middle between the class means, c, and the intercept has a narrow prior
-at the log odds of the classes: before any covariances are known, the model has its boundary where linear
-discriminant analysis has it. An intercept without prior follows the larger class when weights are shrunk.
-The ridge, a = 0, takes nothing from the labels beforehand: c = 0, the intercept has a wide prior, and its
-cavities are its leave-one-out.
+at the log odds of the classes. So before covariances count, the boundary is that of linear discriminant
+analysis. (An intercept with a wide prior would favour the larger class when weights are shrunk.) The ridge,
+a = 0, uses no labels beforehand: c = 0, the intercept has a wide prior, and leave-one-out is by its cavities.
 
-**Leave-one-out must not count a label twice.** Variances D and centres c are made of labels, and the
-cavities of EP take no account of that. Let D' and c' be made without the left-out samples, X' = X - 1 c'ᵀ,
-and let r' and W' be the dual weights and matrix downdated by these samples' labels. With label sites as they
+**Leave-one-out must not count a label twice.** Variances D and centres c depend on labels, which cavities of
+EP do not consider. Let D' and c' be computed without the left-out samples, X' = X - 1 c'ᵀ, and let r' and W'
+be the dual weights and matrix without the label sites of these samples. With all other label sites as they
 are, the prediction from all other samples, variances and centres included, is
 
     k'ᵀ (I + W' ΔK)⁻¹ r',   k' = X' D' x',   ΔK = X' D' X'ᵀ - X D Xᵀ,
@@ -44,22 +42,21 @@ from foldless.channels.base import Channel
 from foldless.solvers.gaussian_layer import FACTOR_DTYPE, Tiles
 from foldless.solvers.label_ep import KernelFits, kernel_ep
 
-# The intercept, between the classes, strays from their log-odds by about this variance; that of a ridge, at
-# the mean of all samples, by the other.
+# Prior variances of the intercept about the log-odds of the classes: with columns centred between class
+# means; and of a ridge, whose columns are centred at the mean of all samples.
 CENTRED_INTERCEPT_VARIANCE = 1.0
 RIDGE_INTERCEPT_VARIANCE = 100.0
-# Less weight than this is no sample.
+# A class of less weight than this has no sample: rounding leaves as much where all are taken out.
 LEAST_CLASS = 1e-6
 LEAST_SCORE_VARIANCE = 1e-6
-# Kernels without a sample are solved to this share of what is solved for, in so many steps at most.
+# Equations of kernels without a sample are solved to this relative error, in so many steps at most.
 LARGEST_RESIDUAL, MOST_STEPS = 0.1, 6
-# Also of single precision.
+# The smallest divisor, in single precision, too.
 LEAST = float(np.finfo(np.float32).tiny)
 # Rounding of a kernel in single precision is noise of its size times the variance: with this one a thousandth
 # of what labels leave of a score's variance, with a thousand times as much a quarter.
 WIDEST_IN_SINGLE = 1000.0
-# What a left-out sample changes is found in pieces that stay in a processor's cache from one operation to the
-# next.
+# Kernels without a sample are made in pieces of columns that stay in a processor's cache.
 PIECE_BYTES = 1 << 18
 
 
@@ -73,7 +70,7 @@ class Ridge(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Base:
-    """What every model contains: kept columns with their own prior, the intercept last."""
+    """Columns that are in every model and their priors, the intercept last."""
 
     values: Array  # (samples, kept)
     prior_mean: Array
@@ -96,7 +93,7 @@ class Base:
 class Penalised:
     """The penalised columns of a matrix, in dense tiles; visited a few times.
 
-    What of kept tiles is not all penalised is kept, too.
+    Where the tiles of the matrix are kept, so are their penalised columns.
     """
 
     def __init__(
@@ -161,7 +158,7 @@ def fit_informed(
     ridges = tuple(r for r in ridges if kernels.total[r.exponent] > 0)
     alike: list[Ridge] = []
     found: list[KernelFits] = []
-    # Together those of a channel, or one by one where samples are so many that there is one kernel only.
+    # Those of a channel are fitted together; or one by one if all are ridges, for which samples can be many.
     channels = dict.fromkeys(r.channel for r in ridges)
     batches = [[r for r in ridges if r.channel == each] for each in channels]
     for of_channel in batches if any(r.exponent for r in ridges) else [[r] for r in ridges]:
@@ -332,8 +329,8 @@ class _Changed:
         """(I + W' ΔK)⁻¹ of rows of values, one for each left-out sample, by generalised conjugate residuals.
 
         Values are (models, kinds, samples, samples), and overwritten. The first step is the first order in
-        ΔK. Where columns are few or weights wide, ΔK is not small, and the first order finds in noise what
-        was taken from the label.
+        ΔK. That alone will not do where columns are few or weights wide: ΔK is not small there, and noise
+        would seem to predict labels, by what is left of them in D and c.
         """
 
         def difference(rows: Array, models: NDArray[np.intp]) -> Array:
@@ -356,7 +353,7 @@ class _Changed:
             moved = difference(step, on)
             moved += step
             for models, earlier, of_earlier in done:
-                # Whoever is on now was on before.
+                # Models that are not done yet were not done before.
                 at = np.searchsorted(models, on)
                 share = np.sum(moved * of_earlier[at], axis=3, keepdims=True)
                 step -= share * earlier[at]
@@ -430,7 +427,7 @@ def _pieces(tile: Array) -> Iterator[Array]:
 
 
 class ClassContrast(NamedTuple):
-    """What the two classes make of a column; of several columns, or with each sample left out in turn."""
+    """Relevance and middle of columns; or of each with every sample left out in turn, (samples, columns)."""
 
     relevance: Array  # max(t² - 1, 0)
     middle: Array  # between the class means
@@ -470,7 +467,7 @@ class Contrasts:
     def of(self, tile: Array) -> ClassContrast:
         """With all samples."""
         first, second, within, _ = self._sums(tile)
-        # Without one of the classes nothing is known of a difference.
+        # If one of the classes has no sample, nothing is known of a difference.
         known = (first.weight > LEAST_CLASS) & (second.weight > LEAST_CLASS)
         return _contrast(first, second, within, known)
 
@@ -488,7 +485,7 @@ class Contrasts:
         classes = (first, second), (second, first)
         for (own, other), side, deviation in zip(classes, self._sides, deviations, strict=True):
             lost = self.sample_weight[side, np.newaxis].astype(tile.dtype)
-            # What rounding leaves of a class that was taken out is no sample.
+            # Rounding may leave a little weight of a class without samples.
             known = (own.weight - lost > LEAST_CLASS) & (other.weight > LEAST_CLASS)
             left = np.where(known, own.weight - lost, 1.0).astype(tile.dtype)
             moved = _Class(left, own.mean - lost / left * deviation)

@@ -1,12 +1,12 @@
 """Ridge multinomial regression, dense in its weights, with samples or groups left out.
 
 Where all columns share the signal, sparsity is the wrong belief. With the prior N(0, 1) on the weights of
-scaled columns B (samples, r), for each of D classes, scores are B W and the posterior is log-concave. Its
-mode is where the dual weights  a = weight (e_y - π)  make  W = Bᵀ a. Newton's method finds it; its equations
-are solved by the Cholesky factor of the r D x r D curvature, where that is small. Larger ones are solved by
-conjugate gradients, after a change of variables by the Cholesky factor of  I + Bᵀ diag(h) B, h the mean
-curvature of a sample: what is left to them is how samples' curvatures differ between classes, and since the
-factor was made, which is made anew only when they take long.
+scaled columns B (samples, r), for each of D classes, scores are B W and the posterior is log-concave. At its
+mode W = Bᵀ a, with the dual weights  a = weight (e_y - π). Newton's method finds it. Where the r D x r D
+curvature is small, the equations of a step are solved by its Cholesky factor. Larger ones are solved by
+conjugate gradients, after a change of variables by the Cholesky factor of  I + Bᵀ diag(h) B, with h the mean
+curvature of a sample over classes. The more the curvatures of a sample differ between classes, or from those
+for which the factor was made, the more iterations these take; the factor is made anew when they take many.
 
 **Leave-one-out.** Let V be the D x D posterior covariance of a sample's scores f under the curvatures
 weight (diag π - π πᵀ) = weight C of all samples. Its own quadratic taken out leaves the covariance
@@ -19,19 +19,21 @@ A_k = I + Bᵀ diag(weight π_k) B and G_k = B A_k⁻¹ Bᵀ give, by Woodbury,
 for O(D M³): nothing larger than samples by samples. Groups are few, and each is left out by a refit that
 starts from the fit of all.
 
-**In sets.** That is too much for thousands of samples, columns and several classes: r D x r D is 10 000² and
-more. A small set of samples can be left out by one Newton step without it, by conjugate gradients; those of a
-set hardly miss each other, and equations of all sets are solved together.
+**In sets.** With thousands of samples and columns and several classes that takes too long: r D x r D is 10
+000² and more. A small set of samples can be left out by one Newton step without it, by conjugate gradients.
+The samples of a set are few, so that it matters little that they are left out together. The equations of all
+sets are solved at once.
 
-**Along the own score.** Of tens of thousands of samples that is too much again. But a label pulls mostly at
-the score of its class, against all others: along  u = e_y - 1/D.  With the weights of all other directions
+**Along the own score.** With tens of thousands of samples that takes too long, too. But a label acts mostly
+on the score of its class, against all others: along  u = e_y - 1/D.  With the weights of all other directions
 held, the curvature there is  h = weight π_y (1 - π_y) D / (D - 1) and
 
     v = D / (D - 1) bᵀ (I + Bᵀ diag(h) B)⁻¹ b,    q = v / (1 - v π_y (1 - π_y))
 
 are the variances of the score with the label and without it, from one matrix of r x r for each class. The
-score of its own class falls by  q (1 - π_y).  Other weights would follow, and variances are larger, by much
-the same factor for all samples; it is found from some of them, spread over what leaving out costs, in sets.
+score of its own class falls by  q (1 - π_y).  In fact other weights are not held, so that variances are
+larger, by about the same factor for all samples. It is found by leaving out some samples in sets, chosen such
+that each stands for an equal part of what leaving out costs.
 """
 
 from __future__ import annotations
@@ -47,32 +49,33 @@ from scipy.special import logsumexp, softmax
 from foldless.beliefs import Array
 from foldless.solvers.solve import damped_newton
 
-# Newton's decrement, in nats of all samples together: far below what leave-one-out resolves.
+# Newton's method ends when the decrement of all samples together is below this, in nats: far below what
+# leave-one-out resolves.
 TOLERANCE = 1e-6
-# Of fits that are only averaged or compared: losses a sample are right to three digits.
+# The same of fits that are only averaged or compared: losses of a sample are right to three digits.
 ROUGH_TOLERANCE = 1e-4
 MAX_ITER = 60
-# A factor is made anew after so many iterations of conjugate gradients, which cost about as much as it.
+# A factor is made anew after so many iterations of conjugate gradients, which take about as long as that.
 STALE = 12
-# Sets that all samples are left out in, and how many of them show by how much the own score falls short.
+# So many sets are all samples left out in; and so many are left out to find the factor along own scores.
 SETS, PROBE_SETS = 32, 16
-# Rows that are sure about a class have no say in the scores of that class: this share of all curvature.
+# Rows whose curvature is hardly any in the scores of a class are not visited: they may have this share of it.
 NEGLIGIBLE = 0.001
-# Newton's equations are solved this well, relative to their right-hand side: better ones are not worth it
-# before the last steps, which are short anyway.
+# The relative error to which Newton's equations are solved: smaller ones would gain nothing before the last
+# steps, which are short anyway.
 CG_TOLERANCE, CG_ITERATIONS = 0.03, 60
-# Of tables with no more entries than these, times classes, all is done in double precision and to the last
-# digits, which costs a millisecond.
+# Tables of at most so many entries, times classes, are fitted in double precision and to the last digits,
+# which takes a millisecond.
 SMALL, EXACT_CG_TOLERANCE = 100_000, 1e-10
-# In single precision what labels leave of a direction must be more than this: rounding is a hundredth of it.
+# Single precision is enough while the smallest pivot of S is larger than this: rounding is a hundredth of it.
 LEAST_LEFT = 3e-5
-# So many weights of all classes: beyond, factors take longer than conjugate gradients do to the last digits.
+# Up to so many weights of all classes a factor takes no longer than conjugate gradients to the last digits.
 FEW_WEIGHTS = 256
 
 
 @dataclass(frozen=True, eq=False)
 class RidgeFit:
-    """The mode."""
+    """The mode of the posterior, and whether Newton's method reached it."""
 
     weights: Array  # (r, D)
     scores: Array  # (samples, D)
@@ -126,7 +129,7 @@ def _is_small(basis: Array, indicator: Array) -> bool:
 class _Metric:
     """Solves equations of the curvature, in coordinates in which it is near the identity.
 
-    In single precision: what is solved for is a step, which is followed by others, or a variance.
+    In single precision if the basis is: the solution is a step that others follow, or moves a left-out score.
     """
 
     def __init__(self, basis: Array, share: Array, sample_weight: Array) -> None:
@@ -171,7 +174,7 @@ class _Metric:
         size = product(left, direction)
         enough = tolerance**2 * size
         self.iterations = 0
-        # A system that is solved stays as it is while others are not.
+        # A system that is solved stays as it is until all are.
         while np.any(going := size > enough) and self.iterations < CG_ITERATIONS:
             image = curved(direction)
             length = np.where(going, size / np.where(going, product(direction, image), 1.0), 0.0)
@@ -204,7 +207,7 @@ def leave_one_out(
     """Scores (samples, D) of every sample without `left_out` of its weight."""
     share = softmax(fitted.scores, axis=1)
     n_classes = share.shape[1]
-    # Rows as weights count them: a weight of 2 and a row twice must go the same way.
+    # Rows as weights count them: a weight of 2 must have the same treatment as a row twice.
     if basis.shape[1] * n_classes <= sample_weight.sum():
         spread = _spread_by_weights(basis, share, sample_weight)
     else:
@@ -233,9 +236,9 @@ def leave_one_out_along_own(
         lower, _ = ridge_factor(single[used], larger * curvature[used])
         half = solve_triangular(lower, single[rows].T, lower=True, check_finite=False)
         spread[rows] = larger * np.einsum("rm,rm->m", half, half)
-        # What was left out with the negligible need not be taken out again.
+        # The curvature of rows that were not visited is not in there, and need not be taken out.
         taken[np.setdiff1d(rows, used)] = 0.0
-    # A sample's own curvature is a part of all: but for rounding it leaves something, and that is the prior.
+    # A sample's own curvature is only a part of all, the prior another: but for rounding something is left.
     left = np.maximum(1.0 - spread * taken, np.finfo(np.float32).eps)
     without = np.minimum(spread / left, larger * np.einsum("mr,mr->m", basis, basis))
     # The score falls by this.
@@ -257,7 +260,7 @@ def leave_one_out_in_sets(
     """Scores (samples, D) of every sample by one Newton step without it and a few others."""
     share = softmax(fitted.scores, axis=1)
     pull = indicator - share
-    # Sets are alike in what leaving them out does, and the same in any order of rows.
+    # Dealt in this order, sets are alike in their classes and sizes, and the same for any order of rows.
     size = np.einsum("mk,mk->m", pull, pull) * np.einsum("mr,mr->m", basis, basis)
     order = np.lexsort((size, np.argmax(indicator, axis=1)))
     single = basis.astype(np.float32)
@@ -276,9 +279,9 @@ def _moved_without(
     samples: NDArray[np.intp],
     n_sets: int,
 ) -> Array:
-    """How far scores of some samples fall by a Newton step without them; they are dealt to sets in turn.
+    """How far scores of some samples fall by a Newton step without their set; they are dealt to sets in turn.
 
-    Of a set O, with s = e_y - π, that is  B_O (H - Σ_O lost C ⊗ b bᵀ)⁻¹ Σ_O lost b ⊗ s.
+    For a set O, with s = e_y - π, that is  B_O (H - Σ_O lost C ⊗ b bᵀ)⁻¹ Σ_O lost b ⊗ s.
     """
     sets = np.arange(samples.size) % n_sets
     members = [samples[number::n_sets] for number in range(n_sets)]
@@ -294,14 +297,14 @@ def _moved_without(
 def _following(
     basis: Array, indicator: Array, sample_weight: Array, left_out: Array, scores: Array, fall: Array
 ) -> float:
-    """By how much log odds fall further when all weights follow, from a few samples.
+    """The factor by which log odds fall further because all weights move, from a few samples.
 
-    Of these the equations without them are solved; the factor is the one with which they lose as much in log
-    likelihood.
+    These are left out by a Newton step. With the factor they lose as much log likelihood as by that.
     """
     share = softmax(scores, axis=1)
     pull = indicator - share
-    # To first order. Samples are taken at equal steps of the sum of this, so that each stands for as much.
+    # The loss to first order. Samples are taken at equal steps of its sum, so that each stands for as much of
+    # it.
     cost = fall * np.sum(pull * indicator, axis=1)
     if not cost.sum() > 0:
         return 1.0
@@ -321,7 +324,8 @@ def _following(
     def too_much(log_factor: float) -> float:
         return loss(np.exp(log_factor) * fall[probes, np.newaxis] * own) - loss(exact)
 
-    # All but bounds on what rounding may do: with other weights held, variances are smaller, not by tenfold.
+    # With other weights held variances are smaller, but not by a factor of ten: beyond these is rounding
+    # only.
     lowest, highest = np.log(0.1), np.log(10.0)
     if too_much(lowest) > 0 or too_much(highest) < 0:
         return 1.0
@@ -343,7 +347,7 @@ def leave_groups_out(
 
 
 def _curvature(basis: Array, share: Array, sample_weight: Array) -> Array:
-    """Of the objective, (D r, D r), weights of the first class first."""
+    """The curvature of the objective, (D r, D r), weights of the first class first."""
     n_columns, n_classes = basis.shape[1], share.shape[1]
     found = np.empty((n_classes, n_columns, n_classes, n_columns))
     for k in range(n_classes):
@@ -371,7 +375,7 @@ def _spread_by_weights(basis: Array, share: Array, sample_weight: Array) -> Arra
 def _spread_by_samples(basis: Array, share: Array, sample_weight: Array) -> Array:
     """V of every sample in matrices of samples by samples (module docstring), as precise as the basis.
 
-    What is left of S is always a difference in double precision.
+    S is computed in double precision in any case, and all is done in that if little is left of S.
     """
     (n_samples, n_classes), dtype = share.shape, basis.dtype
     root = np.sqrt(sample_weight)[:, np.newaxis] * share  # P_k
@@ -385,7 +389,7 @@ def _spread_by_samples(basis: Array, share: Array, sample_weight: Array) -> Arra
         spread[:, k, k] = block.diagonal()
         scaled[k] = root[:, k, np.newaxis] * block  # P_k G_k
         between -= scaled[k] * root[:, k]
-    # Beyond doubt about a sample, rounding takes what is left of S.
+    # Of a sample without any doubt about its class, rounding could leave nothing of S.
     between.flat[:: n_samples + 1] += 1e-12
     try:
         lower, _ = cho_factor(between, lower=True, overwrite_a=True, check_finite=False)
