@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy.optimize import linprog, minimize
 from scipy.special import expit, log_expit, log_ndtr
 
-from foldless.channels import Hinge, Logistic, Probit
+from foldless.channels import Hinge, Logistic, Multinomial, Probit
 from foldless.operators import Dense
 from foldless.priors import ElasticNet, Gaussian, Laplace
 from foldless.problem import Outcome, Problem
 from foldless.solvers import GAMP, Stopping, solve
+from foldless.solvers.frozen import Frozen
 
 CHANNELS = {"logistic": Logistic(), "probit": Probit(), "hinge": Hinge()}
 # Rate of |w| and of w².
@@ -97,3 +100,38 @@ def test_weights_of_samples_count_and_a_runaway_is_no_optimum():
     repeated = np.repeat(labels[:, None] * X, weight.astype(int), axis=0)
     assert solution.outcome in (Outcome.CONVERGED, Outcome.RESCUED)
     assert_allclose(value, hinge_optimum(repeated, 5.0, 0.0), rtol=1e-8)
+
+
+@pytest.mark.parametrize("variances", ["rank-one", "per-coordinate"])
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_a_maximum_that_was_found_without_variances_has_those_of_the_maximum(n_classes, variances):
+    """GAMP's where it settles, however far off those are that it left where it ran away.
+
+    On a slice of a brain with eight objects (`haxby_slice`, rate 9) weights by themselves err on 42 % of new
+    samples; averaged over the variances that were left they erred on 86 %, and on 99.8 % of those left out.
+    """
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((90, 60))
+    if n_classes == 2:
+        channel, labels = Logistic(), np.where(X[:, 0] + rng.standard_normal(90) > 0, 1.0, -1.0)
+    else:
+        channel = Multinomial(n_classes)
+        labels = 1 + np.argmax(X[:, :4] + rng.standard_normal((90, 4)), axis=1)
+    problem = Problem(Dense(X), labels, np.ones(90), channel, Laplace(6.0))
+    solver = GAMP("max-sum", variances=variances)
+    settled = solve(problem, solver, stopping=SETTLED)
+    state = settled.state
+    assert settled.outcome is Outcome.CONVERGED
+    assert state.frozen is None
+    ran_away = replace(
+        state,
+        weight_var=1e6 * state.weight_var,
+        cavity_var=1e6 * state.cavity_var,
+        score_cavity_var=1e6 * state.score_cavity_var,
+        frozen=Frozen.begun(problem, state.weights, state.slopes),
+    )
+    found, own = solver.posterior(problem, ran_away), settled.posterior
+    assert_allclose(found.var, own.var, rtol=1e-2, atol=1e-12)
+    assert_allclose(found.loo_var, own.loo_var, rtol=1e-2)
+    assert_allclose(found.loo_mean, own.loo_mean, atol=1e-2)
+    assert_allclose(found.cavity_mean, own.cavity_mean, atol=1e-2)

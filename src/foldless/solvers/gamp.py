@@ -27,7 +27,9 @@ from numpy.typing import NDArray
 
 from foldless import kernels
 from foldless.beliefs import Array, Posterior, Response, Tilted
+from foldless.channels import Hinge
 from foldless.channels.base import SupportsMaxSum as ChannelSupportsMaxSum
+from foldless.channels.base import innermost
 from foldless.priors.base import SupportsMaxSum as PriorSupportsMaxSum
 from foldless.problem import Problem
 from foldless.registry import registered
@@ -59,6 +61,8 @@ MIN_CURVATURE = 1e-12
 MIN_VARIANCE = 1e-30
 # Where max-sum ends early it may fit labels worse than no weights at all, but not by more than this share.
 WORSE = 1e-2
+# Where variances are found at means that stay: passes, and the share by which the last may move them.
+VARIANCE_PASSES, VARIANCE_SETTLED = 100, 1e-3
 # Weights whose evidence is summed at a time, so that no temporary is of the features' length.
 PIECE = 8192
 # What a state has of every weight, and what of it is in proportion to a weight; what it has of every sample.
@@ -339,6 +343,8 @@ class GAMP(Sweeping[GAMPState]):
         )
 
     def posterior(self, problem: Problem, state: GAMPState) -> Posterior:
+        if state.frozen is not None and not isinstance(innermost(problem.channel), Hinge):
+            state = _with_own_variances(self, problem, state)
         # The cavity is the score less τp s for one row; leave-one-out takes out all rows a sample counts for.
         rows_kept = along_scores(1.0 - problem.sample_weight, state.slopes)
         return Posterior(
@@ -377,6 +383,50 @@ def _frozen_step(problem: Problem, state: GAMPState, frozen: Frozen) -> GAMPStat
         iteration=state.iteration + 1,
         pace=replace(state.pace, change=off, step=1.0),
         frozen=frozen,
+    )
+
+
+def _with_own_variances(solver: GAMP, problem: Problem, state: GAMPState) -> GAMPState:
+    """A maximum that was found without variances, with its own: those of GAMP at means that stay.
+
+    What GAMP has left is of where it ran away: probabilities would average over that, and cavities without a
+    sample's own label would be anywhere. They begin at none, so the answer does not depend on the way. Of
+    labels with kinks any are as good as others, and no iteration finds them.
+    """
+    channel, weight = cast(ChannelSupportsMaxSum, problem.channel), problem.sample_weight
+    reached, exact = problem.operator.scores(state.weights), solver._exact
+    weighted = along_scores(weight, state.slopes)
+    pull = problem.operator.adjoint(weighted * state.slopes)
+    least = along_scores(MIN_CURVATURE * np.maximum(state.norms.column, 1.0), pull)
+    weight_var, spread = np.zeros_like(state.weights), np.zeros_like(state.slopes)
+
+    def told(rows: slice, scores: Array, score_var: Array | None) -> tuple[Array, Array]:
+        if score_var is not None:
+            spread[rows] = np.maximum(score_var, MIN_VARIANCE)
+        at = scores - spread[rows] * state.slopes[rows]
+        curvature = channel.proximal(at, spread[rows], problem.labels[rows]).curvature
+        return state.slopes[rows], weighted[rows] * np.maximum(curvature, 0.0)
+
+    for _ in range(VARIANCE_PASSES):
+        before = spread.copy()
+        if exact:
+            precision = problem.operator.sweep(state.weights, weight_var, told).curvatures
+            assert precision is not None
+        else:
+            spread = np.maximum(state.norms.score_var(weight_var), MIN_VARIANCE)
+            precision = state.norms.weight_precision(told(slice(None), reached, None)[1])
+        cavity_var = (1.0 / np.maximum(precision, least)).astype(state.weights.dtype, copy=False)
+        cavity_mean = (state.weights + cavity_var * pull).astype(state.weights.dtype, copy=False)
+        weight_var = np.maximum(solver._tilt(problem, cavity_mean, cavity_var).var, MIN_VARIANCE)
+        if np.max(np.abs(spread - before)) <= VARIANCE_SETTLED * np.max(spread):
+            break
+    return replace(
+        state,
+        weight_var=weight_var,
+        cavity_mean=cavity_mean,
+        cavity_var=cavity_var,
+        score_cavity_mean=reached - spread * state.slopes,
+        score_cavity_var=spread,
     )
 
 
