@@ -191,11 +191,12 @@ def dense_fits(trace: Trace) -> tuple[int, int]:
         # Fits that start from others are repeated without a group.
         found = [fits.converged for _, (given, _), fits in trace.of("kernel EP") if len(given) == 5]
         return sum(map(len, found)), int(sum(map(np.sum, found)))
-    for name in ("primal EP", "Newton"):
-        if trace.count(name):
-            # The last one is where the sparse model begins, if it begins at a ridge.
-            fits = trace.of(name)[: trace.count(name) - trace.count("from ridge")]
-            return len(fits), sum(fit.converged for _, _, fit in fits)
+    if trace.count("primal EP"):
+        return trace.count("primal EP"), sum(fit.converged for _, _, fit in trace.of("primal EP"))
+    if trace.count("Newton"):
+        # Newton's method may run once more, for where the sparse model begins.
+        found = [ridge.converged for _, _, (ridge, _) in trace.of("ridge of several classes")]
+        return len(found), sum(found)
     recipes = {(run.before["prior__variance"], run.channel): False for run in trace.ridges()}
     for run in trace.ridges():
         recipes[run.before["prior__variance"], run.channel] |= run.trustworthy

@@ -116,6 +116,7 @@ CALLS = {
     "informed one by one": "foldless.solvers.informed_ridges._one_by_one",
     "informed by groups": "foldless.solvers.informed_ridges._by_groups",
     "Newton": "foldless.tuning.models.ridges.multinomial_ridge",
+    "ridge of several classes": "foldless.tuning.models.ridges._several_classes",
     "primal EP": "foldless.tuning.models.ridges.ridge_ep",
     "few columns": "foldless.tuning.models.sparse.solve_few",
     "ridges one by one": "foldless.tuning.models.ridges.leave_one_out",
@@ -225,7 +226,8 @@ def _solve(trace: Trace, real: Callable[..., Any], spoilt: tuple[Any, ...] | Non
         prior, (channel, blend) = inner_prior(problem.prior), inner_channel(problem.channel)
         sparse = type(prior).__name__ != "Gaussian"
         fresh = state is None or any(state is start for _, _, start in trace.of("from ridge"))
-        run_as = name, tuner is not None, fresh
+        first = not any(run.prior == type(prior).__name__ for run in trace.runs)
+        run_as = name, tuner is not None, fresh, first
         if (
             spoilt
             and sparse

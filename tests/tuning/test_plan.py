@@ -166,14 +166,14 @@ CASES: dict[str, tuple[Facts, tuple[Any, ...], tuple[Any, ...] | None, tuple[str
         ("independent", "GAMP", MEANS, False, False),
         None,
         (),
-        ("independent", "alone"),
+        ("independent", "left-out-answers", "alone"),
     ),
     "four classes, independent words": (
         facts(600, 3000, 4, **WORDS),
         ("independent words", "GAMP", MEANS, False, False),
         ("Newton", SEARCHED_RIDGES, True, ONE_BY_ONE),
         (),
-        ("independent", "mostly-zeros"),
+        ("independent", "mostly-zeros", "left-out-answers"),
     ),
     "four classes, more samples than features": (
         facts(2000, 60, 4),

@@ -165,17 +165,28 @@ class Account:
             yield said(text, ("some rows", "rejected"))
         answer = self._answer
         rejected = [run for run in self.record.of("sparse", "fit", "fallback") if not run.used]
+        fell_back = any(run.used for run in self.record.of("sparse", "fallback"))
+        # Fits of the model as planned, or of its fallback, whichever the answer is.
+        alike = [run for run in rejected if (run.purpose == "fallback") == fell_back]
+        alike = [run for run in alike if run.solver == answer.solver]
         words, solved = self._words(answer.solver), ("solver", answer.solver)
-        other = next((run for run in rejected if run.solver != answer.solver), None)
+        other = next((run for run in rejected if run not in alike), None)
         if other is None:
             yield said(f"The model was solved by {words}.", solved)
         else:
             tried = self._words(other.solver)
-            text = f"The model was solved by {words}; {tried} was tried and did not settle either."
-            if other.purpose == "fit":
-                text = f"The model did not settle by {tried}, and was solved by {words} instead."
+            same = other.solver == answer.solver
+            if fell_back:
+                instead = (
+                    "in the same way, over a background of very many small weights,"
+                    if same
+                    else f"by {words}"
+                )
+                text = f"The model did not settle by {tried}, and was solved {instead} instead."
+            else:
+                tried = "the same over a background of very many small weights" if same else tried
+                text = f"The model was solved by {words}; {tried} was tried and did not settle either."
             yield said(text, ("did not settle", other.solver), solved)
-        alike = [run for run in rejected if run.solver == answer.solver]
         # One of them may be a fit of all rows that began at some of them.
         if len(alike) > bool(self.record.of("sparse", "sample")):
             start = PLAIN if any(run.detail == PLAIN for run in self._used) else CLASS_MEANS

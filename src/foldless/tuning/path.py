@@ -268,6 +268,8 @@ class _Path:
         assert dense is not None
         planned = dense if recipes is None else replace(dense, recipes=recipes)
         models, states = self._fitted(planned, table, known)
+        if not dense.wider:
+            return models, states
         widest = dense.widest
         for recipe in dense.wider:
             if lead(models, widest.name, table) <= CLEAR_STANDARD_ERRORS:
