@@ -385,12 +385,12 @@ class _Planning:
                 "flips", "Each label may be wrong, and is then any of the others; samples tell how many."
             )
         if sparse.left_out_edges:
-            how = "is settled again without each sample"
+            again = "A blend with class means is settled"
             if self.many:
-                how = "has weights that answer, without each sample, to what is left of its class"
+                again = "The weights of a blend with class means are found"
             self._because(
                 "left-out-answers",
-                f"A blend with class means {how}, with parameters as they are: that is its leave-one-out.",
+                f"{again} again without each sample, with parameters as they are: that is its leave-one-out.",
             )
         if sparse.relearnt_parts:
             self._because(
