@@ -66,7 +66,7 @@ def test_scores_are_those_of_refits(effect, generative_weight, weighted):
 @pytest.mark.parametrize("weighted", [False, True], ids=["equal", "weighted"])
 @pytest.mark.parametrize(("n_classes", "generative_weight"), [(10, 1.0), (10, 0.5), (4, 1.0)])
 def test_scores_of_several_classes_are_those_of_refits(n_classes, generative_weight, weighted):
-    """Measured: .13 to .29 of the error of cavities, which leave the ridge of a class as it is."""
+    """Measured: .05 to .22 of the error of cavities, which leave the ridge of a class as it is."""
     rng = np.random.default_rng(3)
     codes = np.arange(N_SAMPLES) % n_classes
     X = rng.standard_normal((N_SAMPLES, N_FEATURES))
@@ -94,7 +94,20 @@ def test_scores_of_several_classes_are_those_of_refits(n_classes, generative_wei
         apart = scores - refits
         return off_by(apart, apart.mean(axis=1, keepdims=True))
 
-    assert off(answered(fit.solution, 10**6).posterior.loo_mean) < 0.4 * off(fit.solution.posterior.loo_mean)
+    assert off(answered(fit.solution, 10**6).posterior.loo_mean) < 0.3 * off(fit.solution.posterior.loo_mean)
+
+
+def test_a_class_may_have_one_sample():
+    rng = np.random.default_rng(4)
+    codes = np.append(np.arange(N_SAMPLES - 1) % 3, 3)
+    X = rng.standard_normal((N_SAMPLES, N_FEATURES))
+    choices = replace(CHOICES, prior="row-sparse", channel=Multinomial(4))
+    found = fit_tuned(table_of(X, codes + 1, np.ones(N_SAMPLES)), choices, Recorder()).solution
+    scores = answered(found, 10**6).posterior
+    assert np.all(np.isfinite(scores.loo_mean))
+    assert np.all(scores.loo_var > 0)
+    # Nothing is left that could speak for it.
+    assert scores.loo_mean[-1].argmax() != 3
 
 
 def test_other_models_and_rows_without_weight_keep_their_cavities():

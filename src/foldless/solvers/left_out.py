@@ -12,7 +12,8 @@ Columns that hardly contribute to the variance of scores have their first order,
 
 Of several classes the ridge of a class's weights is a multiple of its number of samples, while cavities leave
 out only what the sample pulled: of a class of four, weights stay at three quarters of what a fit to the other
-three would find. There the weights answer once, under the ridge that the others make; samples stay.
+three would find. And a sample far from its class has made the variance within classes, of which the ridge is
+a multiple too, larger. There the weights answer once, under the ridge that the others make; samples stay.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ ITERATIONS = 4
 # Rounding moves scores by far less than iterations that are left out would, and so many pairs of columns and
 # samples at a time stay in a processor's cache.
 PRECISION, AT_ONCE = np.dtype(np.float32), 1 << 15
+LEAST = float(np.finfo(np.float64).tiny)
+# A class of which less than this share is left without a sample has no other.
+ALONE = 1e-9
 
 
 def answered(solution: Solution, most_edges: int) -> Solution:
@@ -190,7 +194,7 @@ class _WithoutOfSeveral(_Answering):
         problem, state, norms, which = self.problem, self.state, self.state.norms, self.which
         weight, row = problem.sample_weight[:, np.newaxis], norms.row[:, np.newaxis]
         lost_slopes, lost_curvatures = weight * state.slopes, weight * state.curvatures * row / norms.total
-        prior, share = problem.prior.of_columns(which, state.weights.shape[0]), self._share_of_ridge()
+        prior = problem.prior.of_columns(which, state.weights.shape[0])
         change, moved = np.zeros_like(state.slopes), np.zeros_like(state.slopes)
         for part in np.array_split(np.arange(which.size), -(-which.size * state.slopes.size // AT_ONCE)):
             x = self.columns.T[part, :, np.newaxis]
@@ -201,7 +205,7 @@ class _WithoutOfSeveral(_Answering):
             self._put_kept(which[part], lost, lost_precision)
             precision = np.maximum(1.0 / var - lost_precision, MIN_CURVATURE * np.maximum(column, 1.0))
             mean = before + ((mean - before) / var - lost) / precision
-            own = _with_ridge(prior.of_columns(part, which.size), share)
+            own = _with_ridge(prior.of_columns(part, which.size), self._share_of_ridges(x[:, :, 0]))
             found, found_var, _ = own.tilted(mean, 1.0 / precision)
             change += np.einsum("nm,nmk->mk", x[:, :, 0], found - before)
             moved += np.einsum("n,nmk->mk", column[:, 0, 0], found_var - var_before)
@@ -210,16 +214,30 @@ class _WithoutOfSeveral(_Answering):
         of_rest = np.maximum(state.score_cavity_var - row * of_these, 0.0)
         return scores + change - of_rest * lost_slopes, of_rest + row * (of_these + moved / norms.total)
 
-    def _share_of_ridge(self) -> Array:
-        """What is left of the ridges of all classes without each sample: of its own, what the others weigh.
-
-        Variances within classes stay, of which a sample is a far smaller part.
-        """
-        channel, weight = self.problem.channel, self.problem.sample_weight
+    @cached_property
+    def _own_class(self) -> Array:
+        """(samples, classes), one of each row 1."""
+        channel = self.problem.channel
         assert isinstance(channel, BlendedMultinomial)
-        own = np.eye(channel.base.n_classes)[channel.base.codes(self.problem.labels)]
-        of_class = weight @ own
-        return 1.0 - own * weight[:, np.newaxis] / np.maximum(of_class, np.finfo(float).tiny)
+        return np.eye(channel.base.n_classes)[channel.base.codes(self.problem.labels)]
+
+    def _share_of_ridges(self, x: Array) -> Array:
+        """What is left of the ridges ω n_k v of columns without each sample.
+
+        Of its own class, what others weigh; and a sample far from the mean of its class has made the variance
+        within classes larger, by n/(n - weight) of the square, of columns that have a variance of one in all.
+        """
+        own, weight = self._own_class, self.problem.sample_weight
+        of_class, total = weight @ own, float(weight.sum())
+        left = np.maximum(of_class - weight[:, np.newaxis] * own, 0.0) / np.maximum(of_class, LEAST)
+        centres = (x * weight) @ own / np.maximum(of_class, LEAST)
+        least = 1.0 / total
+        within = np.maximum(1.0 - centres**2 @ of_class / total, least)[:, np.newaxis]
+        # A sample that is alone in its class is its mean.
+        rest = np.einsum("mk,mk->m", left, own)
+        lost = np.where(rest > ALONE, weight / np.maximum(rest, ALONE), 0.0) * (x - centres @ own.T) ** 2
+        others = np.maximum((total * within - lost) / np.maximum(total - weight, LEAST), least)
+        return (others / within)[:, :, np.newaxis] * left
 
     def _put_kept(self, which: NDArray[np.intp], lost: Array, lost_precision: Array) -> None:
         """For columns that are kept, if any are among these: what they lose is of the labels alone."""
@@ -233,7 +251,7 @@ class _WithoutOfSeveral(_Answering):
 
 
 def _with_ridge(prior: Prior, share: Array) -> Prior:
-    """A prior of some columns with shares of their ridge, one of each class for every left-out sample."""
+    """A prior of some columns with shares of their ridges: (columns, left-out samples, classes)."""
     assert isinstance(prior, Blocks)
     assert isinstance(prior.base, Ridged)
     ridge = np.asarray(prior.base.precision)[:, np.newaxis] * share
