@@ -167,9 +167,8 @@ errors. *Bias* is leave-one-out less the test sample: negative is too good to be
 test sample at the class frequencies of the sample that was learnt from: of 100 samples at random from two
 equal classes, one has 54 on average, so that always answering with it errs in 46 of them and in half of all
 others. Subjects with one label each are few, and chance is larger. Covers: how often the 95 % interval of
-the error rate has the error of the test sample in it, and that of AUC its AUC; rows of two classes without
-the latter are older than the wider intervals of samples that learn from each other. *p < .05*: runs in which
-the permutation test finds something to learn. Likely features have a probability above one half; shown is how
+the error rate has the error of the test sample in it, and that of AUC its AUC. *p < .05*: runs in which the
+permutation test finds something to learn. Likely features have a probability above one half; shown is how
 many of their weights lie in their 90 % intervals, and the median of |weight| over the true one. This page
 is made by the script. Leave-one-out was mended after a look at these designs, but for those that were made
 last and run once: {blind}.
